@@ -28,7 +28,7 @@ SPACES = 20
 namespace."""
 STAND_INS = (
     "pods are simulated by KWOK: no container runs, and each pod is Ready at once",
-    "a load generator creates the agents' reports and sends them over TLS, with the same client as the agents",
+    "a load generator creates the agents' reports and sends them over TLS, using the agents' own client code",
 )
 _PODS_PER_NODE = 1000
 _MODEL_FILES = "model"

@@ -16,7 +16,7 @@ LAW = Law()
 """Service law: 80 + 6 ms x rows, with batches of up to 8."""
 HPA_SYNC_S = 15
 STAND_INS = (
-    "GPU time is simulated: to process a batch of b rows (at most 8), pods on CPUs sleep for S(b) = 80 + 6 b ms",
+    "GPU time is simulated: the pods run on CPUs, and sleep for 80 + 6 b ms to process a batch of b rows (at most 8)",
 )
 _FOLDER = Path(__file__).parent / "model"
 _IMAGE = "localhost/tritonserver-cpu:24.10"

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +44,10 @@ class Hub:
     """`private` or `gated`, by repository; others are public."""
     fault: str = ""
     """Fault of the content of files in Git LFS: `slow`, `truncated`, `damaged`, `gone`, `denied`, `expired` or `redirect`."""
+    busy_until: float = 0.0
+    """Monotonic time until which the hub answers 429, because there were too many requests."""
+    cut_listings: int = 0
+    """Number of the next listings that end in the middle."""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """Host, path and header `Authorization` of each request."""
 
@@ -91,6 +97,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if host == CONTENT_HOST:
             self._content(path, url.query)
             return
+        if (left_s := self.server.hub.busy_until - time.monotonic()) > 0:
+            headers = {"RateLimit": f'"api";r=0;t={math.ceil(left_s)}'}
+            self._send(429, b"We had to rate limit your IP", headers)
+            return
         repository, revision, place = _parsed(path)
         if (denied := self._denied(repository, revision)) is not None:
             self._refuse(*denied)
@@ -129,7 +139,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if begin + _PAGE < len(entries):
             target = f"{self.server.hub.url}{quote(urlsplit(self.path).path)}?recursive=true&cursor={begin + _PAGE}"
             more["Link"] = f'<{target}>; rel="next"'
-        self._send(200, json.dumps(entries[begin : begin + _PAGE]).encode(), more)
+        content = json.dumps(entries[begin : begin + _PAGE]).encode()
+        is_cut, self.server.hub.cut_listings = self.server.hub.cut_listings > 0, self.server.hub.cut_listings - 1
+        self._send(200, content, more, begin_of=len(content) // 2 if is_cut else None)
 
     def _file(self, repository: str, place: str) -> None:
         content = self.server.hub.repositories[repository].get(place)

@@ -12,10 +12,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 _HEAD = """# The data plane: what it costs, what it loses
 
 `make bench-dataplane` runs each measurement once, on one machine, and writes the results to this page. The file
-build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured in turn,
-for a few seconds each, in front of the same servers. Client, proxies and servers share one machine. You can therefore
-compare the rows of one table with each other, but the figures don't show the capacity of a real installation. `-` means
-not measured.
+build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured one
+after another, for a few seconds each, with the same servers behind them. Client, proxies and servers share one machine.
+You can therefore compare the rows of one table with each other, but the figures don't show the capacity of a real
+installation. `-` means not measured.
 """
 
 
@@ -192,13 +192,13 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         (
-            f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 requests in flight on one "
-            f"connection. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (the median over "
+            f"With 32 requests in flight on one connection and no proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per "
+            f"second. With one request at a time and no proxy, the median latency is {details['direct_ms_p50']} ms (measured in "
             f"{details['rounds']} rounds). The agent in a balancer pod uses {details['agent_us_per_request']} us of CPU time per request. With two "
-            "balancers, each balancer has 16 requests in flight. When Halcyon and HAProxy alone are measured alternately, Halcyon reaches "
-            f"{_shown(details['share_of_haproxy'])} times the throughput of HAProxy alone. Halcyon's target was 0.92 times the throughput of "
-            "HAProxy alone. The target of 0.92 follows from the expected shares of the throughput without a proxy: 65 % for Halcyon and 71 % for "
-            "HAProxy."
+            f"balancers, each balancer has 16 requests in flight. In alternating measurements, Halcyon reaches {_shown(details['share_of_haproxy'])} "
+            "times the throughput of HAProxy without Halcyon. Halcyon's target was 0.92 times the throughput of HAProxy without Halcyon. The target "
+            "of 0.92 is the ratio of two expected throughputs, each given as a share of the throughput without a proxy: 65 % for Halcyon, and 71 % "
+            "for HAProxy without Halcyon."
         ),
         *_missing(details),
     ]
@@ -220,7 +220,7 @@ def _unequal(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[st
         "",
         (
             f"The client sends an average of {details['rate_rps']:g} requests per second, at random times, over a single gRPC channel. In "
-            f"{len(details['ratios'])} rounds, Halcyon's p99 latency divided by the p99 latency of HAProxy alone was "
+            f"{len(details['ratios'])} rounds, Halcyon's p99 latency divided by the p99 latency of HAProxy without Halcyon was "
             f"{', '.join(map(str, details['ratios']))}."
         ),
         *_missing(details),

@@ -30,7 +30,7 @@ from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 
-STAND_INS = ("the agents use the API server and the report collector of the integration tests, with TLS",)
+STAND_INS = ("the agents connect over TLS to the API server and the report collector of the integration tests",)
 DIRECT, HALCYON, HALCYON_2 = "direct", "halcyon", "halcyon_2_balancers"
 HAPROXY, NGINX, ENVOY = "haproxy", "nginx", "envoy"
 _LISTENS_WITHIN_S = 10.0

@@ -120,7 +120,7 @@ def text(found: Sequence[Measured]) -> str:
         "![Memory, CPU and times by the number of models](size.svg)",
         "",
         "In this benchmark, KWOK simulates the pods, so no container runs and each pod is Ready immediately. A load generator",
-        "creates the agents' reports and sends them over TLS, with the same client code as the agents. One operator runs in",
+        "creates the agents' reports and sends them over TLS, using the agents' own client code. One operator runs in",
         "place of two. In this benchmark, all agents have the same address, and the operator limits new connections per",
         "address, so reconnecting takes longer than with different addresses.",
         "",

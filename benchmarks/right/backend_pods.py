@@ -350,7 +350,7 @@ class Fleet:
             if all(states):
                 self.out_at.setdefault(name, now)
         for agent in self.agents:
-            self.failing |= {n: why for n, why in agent.failures(now).items() if n not in agent.dead}
+            self.failing |= {n: why for n, why in agent.failures.items() if n not in agent.dead}
 
     async def run_operator(self) -> None:
         """Restart pods as the operator does."""

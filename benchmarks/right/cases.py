@@ -120,7 +120,7 @@ CASES = (
     Case(
         "24",
         "a warm-up that names some inputs leaves the others to config.pbtxt, or names them",
-        ("tests/unit/fetch/test_merge.py",),
+        ("tests/unit/model_config/test_merge.py",),
     ),
     Case(
         "29",

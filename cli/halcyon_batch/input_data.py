@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from halcyon_batch.errors import BatchError
+from halcyon_measure.inputs import array_file
 
 _BLOCK = 8 * 2**20
 _LOCAL_HEADER = 30
@@ -85,12 +86,12 @@ class ArrayData:
         self.digest = sha256(path)
         try:
             self._arrays = _arrays(path)
-        except (ValueError, EOFError, zipfile.BadZipFile, struct.error) as error:
+            sizes = {name: array.shape[0] if array.ndim else 0 for name, array in self._arrays.items()}
+        except array_file.DAMAGES as error:
             raise BatchError(
                 "InputUnreadable",
                 f"spec.input: {path} isn't a file of NumPy: {error}; numpy.savez('rows.npz', x=array) writes one",
             ) from None
-        sizes = {name: array.shape[0] if array.ndim else 0 for name, array in self._arrays.items()}
         if len(set(sizes.values())) > 1:
             listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
             raise BatchError("InputUnreadable", f"spec.input: the arrays of {path} differ in their rows: {listed}")
@@ -114,7 +115,7 @@ class ArrayData:
 def _arrays(path: Path) -> Mapping[str, Any]:
     if path.suffix.lower() == ".npy":
         return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
-    with np.load(path, allow_pickle=False) as archive, zipfile.ZipFile(path) as members:
+    with zipfile.ZipFile(path) as members, np.load(path, allow_pickle=False) as archive:
         known = {info.filename.removesuffix(".npy"): info for info in members.infolist()}
         return {
             # An uncompressed array is mapped from the file, so that its size doesn't count as memory.

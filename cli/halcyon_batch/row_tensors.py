@@ -53,7 +53,7 @@ def value_of(sample: Sample) -> Any:
         return arrays[""] if isinstance(arrays, dict) and [*arrays] == [""] else arrays
     try:
         return json.loads(sample.value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RowError(f"not JSON: {error}") from None
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-
 from halcyon_measure.breakdown import sections
 from halcyon_measure.breakdown.energy import Prices
 from halcyon_measure.cores import usable_cores
@@ -20,6 +18,7 @@ from halcyon_measure.engine.hooks import HookSettings
 from halcyon_measure.engine.job import FOLD_ABOVE, Job, PayloadSettings
 from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, processes_for
 from halcyon_measure.errors import ScenarioError, TensorError
+from halcyon_measure.inputs import array_file
 from halcyon_measure.protocols import connect, shared_memory
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.results import summary
@@ -156,9 +155,8 @@ def save(folder: Path, document: BenchDocument, run: Run) -> Sequence[Path]:
 
 def _check_expected(path: str) -> None:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            names = list(stored.files)
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+        names = [*array_file.arrays(Path(path))]
+    except ValueError as error:
         raise TensorError(f"{path}: not an .npz file with outputs by name: {error}") from None
-    if not names:
+    if names in ([], [""]):
         raise TensorError(f"{path}: it has no output; numpy.savez('expected.npz', NAME=array) writes one")

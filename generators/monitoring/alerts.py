@@ -2,7 +2,8 @@
 
 An alert is about one model or about the operator. Its runbook in docs/runbooks has the alert's name. Expressions and
 texts contain placeholders that the chart replaces (`PLACEHOLDERS`): the operator's scrape job, its namespace, the
-release. The labels `namespace` and `model_deployment` identify a model, also in the site's own panels and rules.
+release. The labels `namespace` and `model_deployment` identify a model, also in the site's own panels and rules. If one
+Prometheus has the series of several clusters, each expression is evaluated for each value of the label `cluster`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from generators.monitoring import triton_metrics
+from generators.monitoring.promql import BY
 from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.agent_metrics import named
 from halcyon.monitoring.metric import Metric
@@ -64,19 +66,20 @@ class Alert:
 def _models(metric: Metric, matchers: str = "") -> str:
     """Return a query with one series per model, without the other labels of the metric."""
     inner = f"__JOB__,{matchers}" if matchers else "__JOB__"
-    return f"max by ({per_model_metrics.BY}) ({metric.name}{{{inner}}})"
+    return f"max by ({BY}) ({metric.name}{{{inner}}})"
 
 
 def _rate(metric: Metric, matchers: str = "") -> str:
-    return f"sum by ({per_model_metrics.BY}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
+    return f"sum by ({BY}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
 
 
 def _condition(matchers: str) -> str:
     return f"{_models(per_model_metrics.CONDITION, matchers)} > 0"
 
 
+_BY_CLUSTER: Final = "by (cluster)"
 _AT_MAX: Final = _models(per_model_metrics.LIMITED, 'limit="max"')
-_ON_MODEL: Final = f"on ({per_model_metrics.BY})"
+_ON_MODEL: Final = f"on ({BY})"
 _REQUESTS: Final = named("requests_total")
 _UNSERVED: Final = (
     f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))}\n"
@@ -89,15 +92,19 @@ _BLOCKED: Final = (
     "RolloutBlocked|ProgressDeadlineExceeded|LoadFailed|ModelConfigInvalid|ModelSourceNotFound|ModelDownloadFailed"
 )
 """Reasons why a new revision does not serve."""
-_FAILURES: Final = _rate(triton_metrics.FAILURE, 'reason!="CANCELED"')
+# Other Triton servers in the same Prometheus have no such label, and are none of Halcyon's.
+_OURS: Final = 'model_deployment!=""'
+_SUCCESSES: Final = _rate(triton_metrics.SUCCESS, _OURS)
+_FAILURES: Final = _rate(triton_metrics.FAILURE, f'{_OURS},reason!="CANCELED"')
 _DURATIONS: Final = named("request_duration_seconds").name
 
 
 def _late(window: str) -> str:
     """Return a query that has a value if more than the allowed share of the requests in the window missed the objective."""
-    buckets = f"sum by ({per_model_metrics.BY}, le) (rate({_DURATIONS}_bucket[{window}]))"
+    buckets = f"sum by ({BY}, le) (rate({_DURATIONS}_bucket[{window}]))"
     slow = f"histogram_quantile(1 - {MAX_LATENCY_RATIO}, {buckets})"
-    return f"{slow}\n  > {_ON_MODEL} {_models(per_model_metrics.LATENCY_TARGET)}"
+    # Not `>`: if the quantile is above the highest bound of the histogram, this bound is returned.
+    return f"{slow}\n  >= {_ON_MODEL} {_models(per_model_metrics.LATENCY_TARGET)}"
 
 
 _MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
@@ -151,7 +158,7 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonMetricMissing",
-        f"max by ({per_model_metrics.BY}, signal) ({per_model_metrics.SIGNAL_MISSING.name}{{__JOB__}}) == 1",
+        f"max by ({BY}, signal) ({per_model_metrics.SIGNAL_MISSING.name}{{__JOB__}}) == 1",
         "5m",
         "warning",
         f"The signal {{{{ $labels.signal }}}} of {_MODEL} has been missing for 5 minutes.",
@@ -161,13 +168,13 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonErrorRatioHigh",
-        f"{_FAILURES}\n  / ({_rate(triton_metrics.SUCCESS)} + {_FAILURES}) > {MAX_ERROR_RATIO}",
+        f"{_FAILURES}\n  / ({_SUCCESSES} + {_FAILURES}) > {MAX_ERROR_RATIO}",
         "5m",
         "critical",
         f"{{{{ $value | humanizePercentage }}}} of the requests of {_MODEL} fail in Triton.",
         "Critical: its clients get errors. The dashboard Halcyon / Model shows the failures by reason. "
         f"Find the cause: {_DIAGNOSE}",
-        f"{_FAILURES}\n  / ({_rate(triton_metrics.SUCCESS)} + {_FAILURES})",
+        f"{_FAILURES}\n  / ({_SUCCESSES} + {_FAILURES})",
     ),
     Alert(
         "HalcyonRequestsRejected",
@@ -187,29 +194,29 @@ MODEL_ALERTS: Final = (
         f"{_MODEL} misses its latency objective: a share above {MAX_LATENCY_RATIO} of the responses takes longer; the slowest of the others take {{{{ $value | humanizeDuration }}}}.",
         "Warning: its clients get late responses, for an hour and still. Show whether it needs more replicas, and what prevents "
         f"them: {_EXPLAIN}",
-        f"histogram_quantile(1 - {MAX_LATENCY_RATIO}, sum by ({per_model_metrics.BY}, le) (rate({_DURATIONS}_bucket[5m])))\n"
+        f"histogram_quantile(1 - {MAX_LATENCY_RATIO}, sum by ({BY}, le) (rate({_DURATIONS}_bucket[5m])))\n"
         f"and {_ON_MODEL} {_models(per_model_metrics.LATENCY_TARGET)}",
     ),
     Alert(
         "HalcyonBalancerDegraded",
-        f"max by ({per_model_metrics.BY}) ({named('degraded').name}) == 1",
+        f"max by ({BY}) ({named('degraded').name}) == 1",
         "15m",
         "warning",
         f"A balancer of {_MODEL} is degraded, or soon will be: for example, a certificate expires, or a Secret is missing.",
         "Warning: requests still succeed with the last valid configuration, but its clients can't connect once a certificate "
         "has expired. Show the reason: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
         "-o jsonpath='{.status.conditions[?(@.type==\"BalancerReady\")].message}'",
-        f"max by ({per_model_metrics.BY}) ({named('degraded').name})",
+        f"max by ({BY}) ({named('degraded').name})",
     ),
     Alert(
         "HalcyonBalancerCrowded",
-        f"max by ({per_model_metrics.BY}) ({named('connections_used_ratio').name}) > {MAX_CONNECTIONS_RATIO}",
+        f"max by ({BY}) ({named('connections_used_ratio').name}) > {MAX_CONNECTIONS_RATIO}",
         "5m",
         "warning",
         f"{{{{ $value | humanizePercentage }}}} of the connections of a balancer of {_MODEL} are in use.",
         "Warning: new connections of the sources with the most are closed. The balancer stays in its Service, because its clients would "
         f"only move to the next one. Show whether it has enough balancers: {_DIAGNOSE}",
-        f"max by ({per_model_metrics.BY}) ({named('connections_used_ratio').name})",
+        f"max by ({BY}) ({named('connections_used_ratio').name})",
     ),
     Alert(
         "HalcyonAutoscalerConflict",
@@ -251,13 +258,18 @@ MODEL_ALERTS: Final = (
         f"{_models(per_model_metrics.GPU_UTILIZATION)} and {_ON_MODEL} {_models(per_model_metrics.GPUS)}",
     ),
 )
-_UP: Final = "count(up{__OPERATOR__} == 1)"
-_FAILED: Final = f'sum(increase({operator_metrics.RECONCILES.name}{{result="error",__OPERATOR__}}[15m]))'
-_SERVER_ERRORS: Final = f'sum(increase({operator_metrics.METRIC_REQUESTS.name}{{code=~"5..",__OPERATOR__}}[10m]))'
+_UP: Final = f"count {_BY_CLUSTER} (up{{__OPERATOR__}} == 1)"
+_SCRAPED: Final = f"sum {_BY_CLUSTER} (up{{__OPERATOR__}})"
+_ON_INSTANCE: Final = "on (cluster, instance)"
+_FAILED: Final = f'sum {_BY_CLUSTER} (increase({operator_metrics.RECONCILES.name}{{result="error",__OPERATOR__}}[15m]))'
+_SERVER_ERRORS: Final = (
+    f'sum {_BY_CLUSTER} (increase({operator_metrics.METRIC_REQUESTS.name}{{code=~"5..",__OPERATOR__}}[10m]))'
+)
 OPERATOR_ALERTS: Final = (
     Alert(
         "HalcyonOperatorDown",
-        f"({_UP} or vector(0)) < 1",
+        # `on ()`: the zero is used only if there is no series of any cluster.
+        f"({_SCRAPED} or on () vector(0)) < 1",
         "5m",
         "critical",
         "No replica of Halcyon can be scraped, so no model is scaled or changed.",
@@ -267,13 +279,13 @@ OPERATOR_ALERTS: Final = (
     ),
     Alert(
         "HalcyonNoLeader",
-        f"sum({operator_metrics.LEADER.name}{{__OPERATOR__}}) < 1",
+        f"sum {_BY_CLUSTER} ({operator_metrics.LEADER.name}{{__OPERATOR__}}) < 1",
         "5m",
         "critical",
         "No replica of Halcyon is the leader, so no model is scaled or changed.",
         "Critical: clients of models at zero replicas get no response, and those of all other models get slow ones if the load rises. "
         f"Running models keep serving. Find the cause: kubectl -n __NAMESPACE__ get pods,lease; {_LOG}",
-        f"sum({operator_metrics.LEADER.name}{{__OPERATOR__}})",
+        f"sum {_BY_CLUSTER} ({operator_metrics.LEADER.name}{{__OPERATOR__}})",
     ),
     Alert(
         "HalcyonReplicaMissing",
@@ -287,8 +299,8 @@ OPERATOR_ALERTS: Final = (
     ),
     Alert(
         "HalcyonOperatorMemoryHigh",
-        f"max by (instance) ({operator_metrics.MEMORY.name}{{__OPERATOR__}}\n"
-        f"  / on (instance) {operator_metrics.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {MAX_MEMORY_RATIO}",
+        f"max by (cluster, instance) ({operator_metrics.MEMORY.name}{{__OPERATOR__}}\n"
+        f"  / {_ON_INSTANCE} {operator_metrics.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {MAX_MEMORY_RATIO}",
         "5m",
         "warning",
         "Halcyon at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory limit.",
@@ -308,7 +320,7 @@ OPERATOR_ALERTS: Final = (
     ),
     Alert(
         "HalcyonPermissionsMissing",
-        f"max by (group, resource, verb) ({operator_metrics.PERMISSIONS_MISSING.name}{{__OPERATOR__}}) == 1",
+        f"max by (cluster, group, resource, verb) ({operator_metrics.PERMISSIONS_MISSING.name}{{__OPERATOR__}}) == 1",
         "5m",
         "warning",
         "Halcyon lacks the permission to {{ $labels.verb }} {{ $labels.resource }}.",
@@ -318,14 +330,14 @@ OPERATOR_ALERTS: Final = (
     ),
     Alert(
         "HalcyonReconcileBacklog",
-        f"max(min_over_time({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}}[10m])\n"
-        f"  * on (instance) {operator_metrics.LEADER.name}{{__OPERATOR__}}) > 0",
+        f"max {_BY_CLUSTER} (min_over_time({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}}[10m])\n"
+        f"  * {_ON_INSTANCE} {operator_metrics.LEADER.name}{{__OPERATOR__}}) > 0",
         "5m",
         "warning",
         "ModelDeployments have been waiting for a worker of Halcyon for 10 minutes.",
         "Warning: changes by the owners of models take effect late; scaling is not affected. "
         f"Check whether the API server is slow, or the operator has too little CPU: {_LOG}",
-        f"max({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}} * on (instance) {operator_metrics.LEADER.name}{{__OPERATOR__}})",
+        f"max {_BY_CLUSTER} ({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}} * {_ON_INSTANCE} {operator_metrics.LEADER.name}{{__OPERATOR__}})",
     ),
     Alert(
         "HalcyonMetricsAPIErrors",
@@ -335,7 +347,7 @@ OPERATOR_ALERTS: Final = (
         "Halcyon answers metric queries from HPAs with errors, so these HPAs keep their replicas.",
         "Warning: clients of models with the actuator HPA get slow responses if the load rises beyond what the fast scale-up path adds. "
         "Send the same query: kubectl get --raw /apis/external.metrics.k8s.io/v1beta1; then read the operator's log.",
-        f"sum(increase({operator_metrics.METRIC_REQUESTS.name}{{__OPERATOR__}}[10m]))",
+        f"sum {_BY_CLUSTER} (increase({operator_metrics.METRIC_REQUESTS.name}{{__OPERATOR__}}[10m]))",
     ),
 )
 ALERTS: Final = (*MODEL_ALERTS, *OPERATOR_ALERTS)

@@ -66,6 +66,9 @@ class Variable:
     expression: str
     """Query for the choices, for example `label_values(METRIC, LABEL)`."""
     several: bool = True
+    all_value: str | None = ".*"
+    """Value of the choice All. `.*` also selects series without the label. None selects only the listed choices, which
+    is needed if the queries contain metrics that programs other than Halcyon export."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,8 @@ def _source() -> Json:
 
 
 def _variable(variable: Variable) -> Json:
-    everything = {"includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+    of_all = {} if variable.all_value is None else {"allValue": variable.all_value}
+    everything = {"includeAll": True, **of_all, "current": {"text": "All", "value": "$__all"}}
     return {
         "name": variable.name,
         "label": variable.label,

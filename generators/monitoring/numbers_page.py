@@ -6,19 +6,20 @@ from generators.monitoring.numbers import GROUPS
 
 _HEAD = """# Numbers
 
-This page defines the numbers that the dashboard, `status`, the command line, the metrics and Grafana show. Numbers with the same
-name have the same definition wherever they are shown. `make docs` writes this page from `generators/monitoring/numbers.py`; do not edit it.
+This page defines the numbers that the dashboard, `status`, the command line, the metrics and Grafana show. Numbers with
+the same name have the same definition wherever they are shown. `make docs` writes this page from
+`generators/monitoring/numbers.py`; do not edit it.
 
 An unknown value is never shown as 0: a dash is shown, or the metric has no sample. Counters are Triton's and HAProxy's
-own. Values that come from agents are at most 2 s old. Halcyon writes the status only if a number has changed
-noticeably, because each write puts load on the API server. Halcyon writes a change of the queue length to the status
-only if the change exceeds both 20 % and 2 requests. Halcyon writes a change of the GPU utilisation to the status only
-if the change exceeds both 20 % and 5 percentage points. Between two writes of the status, `status`, `get`, `top` and
-`explain` show the last written value.
+own. Values that come from agents are at most 2 s old. Halcyon updates the status only if a number has changed
+noticeably, because each update puts load on the API server. Halcyon updates the queue length in the status only if the
+change exceeds both 20 % and 2 requests. Halcyon updates the GPU utilisation in the status only if the change exceeds
+both 20 % and 5 percentage points. Between two updates of the status, `status`, `get`, `top` and `explain` show the last
+written value.
 
 The column *shown as* lists, for each place, the names under which a number appears. The dashboard shows a number as a
-column in the list of models, or as a value or chart on a model's page. In the object's `status`, a number is a field;
-in Grafana, a number is shown in a panel."""
+column in the list of models, or as a value or chart on a model's page. In an object's `status`, each number has its own
+field; in Grafana, each number is shown in a panel."""
 
 
 def page() -> str:

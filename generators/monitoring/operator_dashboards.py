@@ -20,7 +20,8 @@ from generators.monitoring.promql import (
 from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 
-_JOB: Final = Variable("job", "Job", f"label_values({operator_metrics.LEADER.name}, job)")
+# Every program that Prometheus scrapes has `up` and the metrics of its process, so All must not select every job.
+_JOB: Final = Variable("job", "Job", f"label_values({operator_metrics.LEADER.name}, job)", all_value=None)
 _CHANGES: Final = f"sum by ({BY}, direction) (increase({of(per_model_metrics.CHANGES)}[$__rate_interval]))"
 
 SCALING: Final = GrafanaDashboard(

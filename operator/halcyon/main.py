@@ -25,6 +25,7 @@ _DISTRIBUTIONS = {
 """Distribution that contains each package, and the distribution's folder in a clone. The distributions need not be
 installed."""
 _COMMANDS = "halcyon_cli.commands.app"
+_INTERRUPTED = 130
 _INSTALL = "the distribution halcyon-cli, which isn't installed: pip install ./cli, in a clone"
 _HELP = f"""\
 Usage: halcyon COMMAND ...
@@ -51,12 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return run(given[1:])
     try:
-        commands = import_module(_COMMANDS)
+        status: int = import_module(_COMMANDS).run(given)
     except ModuleNotFoundError as error:
         if error.name != _COMMANDS.partition(".")[0]:
             raise
         return _without_commands(given)
-    status: int = commands.run(given)
+    except KeyboardInterrupt:  # while modules are imported; the commands handle later ones
+        return _INTERRUPTED
     return status
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.figures import add_samples
 from tests.browser.fleet import Fleet, filled
+from tests.browser.patience import PATIENCE_MS
 from tests.integration.conftest import cluster, kubectl, namespace
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space
@@ -21,7 +22,9 @@ __all__ = ["cluster", "kubectl", "namespace"]
 if find_spec("playwright") is None:
     collect_ignore_glob = ["test_*.py"]
 else:
-    from playwright.sync_api import Browser, Page, sync_playwright
+    from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE_MS)
 
     @pytest.fixture(scope="session")
     def browser() -> Iterator[Browser]:

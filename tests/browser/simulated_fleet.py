@@ -564,6 +564,18 @@ class SimulatedFleet:
         )
 
 
+def crowd(size: int) -> SimulatedFleet:
+    """Return a fleet of this many ready models, whose rows are those of `MODELS` again and again."""
+    stories = [one for one in MODELS if one.story == "ready"]
+    return SimulatedFleet(
+        [
+            Model(f"team-{number % 20:02}", f"{one.name}-{number:04}", one.run, scale=one.scale)
+            for number in range(size)
+            for one in [stories[number % len(stories)]]
+        ]
+    )
+
+
 class SimulatedPrometheus:
     """The site's Prometheus as far as the fleet's page needs it: GPUs of the cluster, and no series of models."""
 

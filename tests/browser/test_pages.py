@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from halcyon.kube import kinds
 from tests.browser.figures import add_samples, record
 from tests.browser.fleet import MODELS, Fleet, cpu_s, resident_mib, url
+from tests.browser.patience import PATIENCE_MS
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Space, deployment, files
 
@@ -21,9 +22,6 @@ LOADS = 5
 IDLE_WINDOWS = 3
 ROWS = 40
 """Rows that exist at once in a window of this height."""
-PATIENCE_MS = 60_000
-"""Ends what never comes; how long things take are figures, not assertions."""
-expect.set_options(timeout=PATIENCE_MS)
 
 
 def axe(page: Page) -> list[str]:

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.figures import add_samples, record, task_cpu_ms
 from tests.browser.screenshots import CLUSTER, serve
-from tests.browser.simulated_fleet import MODELS, Model, SimulatedFleet
+from tests.browser.simulated_fleet import MODELS, crowd
 from tests.browser.test_pages import axe
 
 MANY = 5000
@@ -27,13 +27,7 @@ def url(simulated: str) -> str:
 @pytest.fixture(scope="module")
 def crowded() -> str:
     """5,000 models, whose rows are those of the fleet again and again."""
-    stories = [one for one in MODELS if one.story == "ready"]
-    models = [
-        Model(f"team-{number % 20:02}", f"{one.name}-{number:04}", one.run, scale=one.scale)
-        for number in range(MANY)
-        for one in [stories[number % len(stories)]]
-    ]
-    return serve(SimulatedFleet(models), points=2)
+    return serve(crowd(MANY), points=2)
 
 
 @pytest.fixture

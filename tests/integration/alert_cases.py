@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from generators.monitoring import queries
@@ -64,14 +64,24 @@ def other(series: Series) -> Series:
     return {name.replace('model_deployment="m"', 'model_deployment="n"'): values for name, values in series.items()}
 
 
+def of_cluster(cluster: str, series: Series) -> Series:
+    """Return the same series, with the label that the chart's monitors set if the cluster has a name."""
+    return {name.replace("{", f'{{cluster="{cluster}",', 1): values for name, values in series.items()}
+
+
+def unlabelled(series: Series) -> Series:
+    """Return the same series of a Triton server that isn't Halcyon's."""
+    return {name.replace(',model_deployment="m"', ""): values for name, values in series.items()}
+
+
 def failures(reason: str) -> str:
     """Return the series of failures of a model pod."""
     return f'nv_inference_request_failure{{{OF},pod="p",model="x",version="1",reason="{reason}"}}'
 
 
-def took(*, fast: int, slow: int) -> Series:
-    """Return the histogram of requests that take at most 0.25 s, or from 0.5 s to 1 s, by their numbers in a minute."""
-    every = {"0.25": fast, "0.5": fast, "1": fast + slow, "+Inf": fast + slow}
+def took(*, fast: int, slow: int, never: int = 0) -> Series:
+    """Return the histogram of requests that take at most 0.25 s, from 0.5 s to 1 s, or longer, by their numbers in a minute."""
+    every = {"0.25": fast, "0.5": fast, "1": fast + slow, "+Inf": fast + slow + never}
     return {
         f'halcyon_agent_request_duration_seconds_bucket{{{OF},pod="b",le="{bound}"}}': f"0+{count}x99"
         for bound, count in every.items()
@@ -142,7 +152,9 @@ CASES = (
         "HalcyonErrorRatioHigh",
         "15m",
         {SUCCESS: "0+90x20", failures("BACKEND"): "0+10x20", failures("CANCELED"): "0+50x20"},
-        {SUCCESS: "0+96x20", failures("BACKEND"): "0+4x20", failures("CANCELED"): "0+50x20"},
+        {SUCCESS: "0+96x20", failures("BACKEND"): "0+4x20", failures("CANCELED"): "0+50x20"}
+        # Another team's Triton, which Prometheus scrapes too.
+        | unlabelled({SUCCESS: "0+1x20", failures("BACKEND"): "0+9x20"}),
         value="10%",
     ),
     Case(
@@ -253,13 +265,40 @@ CASES = (
 )
 
 
+SLOW = Case(
+    "HalcyonLatencyObjectiveMissed",
+    "70m",
+    # One request in ten takes longer than the histogram's highest bound, which is also the objective.
+    {**took(fast=9, slow=0, never=1), LATENCY_TARGET: "1x99"},
+    {**took(fast=49, slow=0, never=1), LATENCY_TARGET: "1x99"},
+    value="1s",
+)
+
+
 def tests(rule_file: str) -> dict[str, Any]:
     """Return the input file for `promtool test rules`."""
-    return {
-        "rule_files": [rule_file],
-        "evaluation_interval": "1m",
-        "tests": [t for c in CASES for t in (_fires(c), _rests(c))],
-    }
+    return _file(rule_file, [t for c in (*CASES, SLOW) for t in (_fires(c), _rests(c))])
+
+
+def tests_of_clusters(rule_file: str) -> dict[str, Any]:
+    """Return the same cases for a Prometheus with the series of two clusters, in one of which all is well."""
+    return _file(
+        rule_file,
+        [
+            _fires(
+                replace(
+                    case,
+                    firing=of_cluster("east", case.firing) | of_cluster("west", case.silent),
+                    labels=case.labels | {"cluster": "east"},
+                )
+            )
+            for case in CASES
+        ],
+    )
+
+
+def _file(rule_file: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"rule_files": [rule_file], "evaluation_interval": "1m", "tests": cases}
 
 
 def _series(series: Series) -> list[dict[str, str]]:

@@ -180,7 +180,7 @@ def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
     live(scenario)
 
 
-def test_a_pod_that_comes_or_goes_changes_the_published_number_within_two_seconds() -> None:
+def test_a_pod_that_comes_or_goes_changes_the_number_within_two_seconds() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         sampling = asyncio.create_task(books.costs.run())
@@ -190,6 +190,18 @@ def test_a_pod_that_comes_or_goes_changes_the_published_number_within_two_second
         await asyncio.sleep(2)
         assert status(books)["gpus"] == 2
         sampling.cancel()
+
+    live(scenario)
+
+
+def test_pods_of_an_earlier_revision_hold_the_gpus_that_they_requested() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        books = Books(world)
+        earlier = world.caches.pods.get(Key("team", "digits-a-0"))
+        assert earlier is not None
+        earlier["spec"]["devices"] = {"nvidia.com/gpu": 1}
+        await books.run(20)
+        assert status(books)["gpus"] == 3
 
     live(scenario)
 

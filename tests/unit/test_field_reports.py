@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.right.canary import run
+from benchmarks.right.cases import CASES
 from benchmarks.right.simulated_canary import Rollout
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.signals.prometheus.source import PrometheusSource
@@ -23,6 +24,13 @@ from tests.yaml_text import loaded
 
 WEIGHT_BYTES = 80_000
 """Minutes of load are simulated."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.number)
+def test_the_tests_of_a_case_are_in_the_tree(case: Any) -> None:
+    for test in case.tests:
+        path, _, name = test.partition(" -k ")[0].partition("::")
+        assert name in (ROOT / path).read_text(), test
 
 
 def deployment(spec: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 {{- define "halcyon-crds.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: halcyon
 app.kubernetes.io/managed-by: {{ .Release.Service }}

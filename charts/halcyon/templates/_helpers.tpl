@@ -12,7 +12,7 @@
 
 {{- define "halcyon.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "halcyon.labels" -}}
@@ -107,7 +107,8 @@ any: true
 {{- end -}}
 {{- end -}}
 
-{{/* The limits of sitePolicy that are set, as JSON; empty if none is set. */}}
+{{/* The limits of sitePolicy that are set, as JSON; empty if none is set. Exempt namespaces count even without a limit: they are also exempt
+     from what the operator denies by default (ServiceAccounts, queries of canaries, downloads from private networks). */}}
 {{- define "halcyon.sitePolicy" -}}
 {{- $policy := dict -}}
 {{- range $name, $section := .Values.sitePolicy -}}
@@ -125,7 +126,7 @@ any: true
 {{- $_ := set $policy $name $section -}}
 {{- end -}}
 {{- end -}}
-{{- if omit $policy "exemptNamespaces" -}}
+{{- if $policy -}}
 {{- toJson $policy -}}
 {{- end -}}
 {{- end -}}
@@ -198,6 +199,10 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{/* Checks that the schema can't express. */}}
 {{- define "halcyon.check" -}}
 {{- $values := .Values -}}
+{{- $name := include "halcyon.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "the release is named %s, so its objects would be named %s, but the name of a Service begins with a letter and has only lower-case letters, digits and hyphens; set another name, for example fullnameOverride=halcyon" .Release.Name $name) -}}
+{{- end -}}
 {{- range $key := list "operator" "balancer" "triton" -}}
 {{- if not (or $values.global.imageRegistry $values.images.registry (get $values.images $key).registry) -}}
 {{- fail (printf "images.registry is empty, so the location of %s is unknown: Halcyon's images are not published yet. Push them, and pass the file that is written: make images push REGISTRY=registry.example.com/halcyon (with docker or podman and without root: make push WITH=docker REGISTRY=...; for kind: make kind); helm ... --values build/images-values.yaml. If they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from typing_extensions import override
 
 from halcyon.api.types import duration_s
 from halcyon_cli.arguments.model_names import model_names
+from halcyon_cli.errors import Failure
 from halcyon_cli.kube.client import TIMEOUT_S, Target
 from halcyon_cli.output.plain_yaml import PlainDumper
 
@@ -202,12 +204,32 @@ def object_name(value: Mapping[str, Any]) -> str:
 
 
 def emit(page: str) -> None:
-    """Print a page to stdout. A closed pipe isn't an error."""
+    """Print a page to stdout. A closed pipe isn't an error.
+
+    Raises:
+        Failure: stdout can't be written, for example because a disk is full.
+    """
     try:
         print(page, flush=True)
-    except BrokenPipeError:
-        # The reader has closed the pipe (`| head`). Flushing the buffered output at exit must not fail.
+    except OSError as error:
+        # Flushing the buffered output at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader has closed the pipe (`| head`)
+            return
+        raise Failure(f"stdout can't be written: {error.strerror or error}; the output is incomplete") from None
+
+
+def usable_streams() -> None:
+    """Make stdin, stdout and stderr usable if they are closed, or if their encoding lacks a character.
+
+    Services and cron jobs may have closed them. In a locale such as ISO-8859-1, other characters are escaped.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
+        elif isinstance(stream, TextIOWrapper) and mode == "w":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def warn(command: str, text: str) -> None:

@@ -11,11 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halcyon_cli.arguments.options import warn
 from halcyon_cli.errors import InputError
 from halcyon_measure.compare import difference, section
 from halcyon_measure.compare.bound import Condition
 from halcyon_measure.engine.pool import WarmUp
-from halcyon_measure.errors import ScenarioError
+from halcyon_measure.errors import ScenarioError, SettingError
 from halcyon_measure.results import document_file
 from halcyon_measure.schedule.scenario import KINDS, Scenario
 
@@ -95,16 +96,19 @@ def with_result(
 ) -> BenchDocument:
     """Return the document, extended by the comparison with an earlier result.
 
-    Raises:
-        MeasureError: the results can't be compared, or a condition is invalid.
+    If the results can't be compared, the new one is kept without a comparison, and stderr has the reason.
     """
-    comparison = section.build(
-        (stored[0], [stored[1]]),
-        (made[0], [made[1]]),
-        in_turns=False,
-        conditions=conditions(answer),
-        anyway=answer.anyway,
-    )
+    try:
+        comparison = section.build(
+            (stored[0], [stored[1]]),
+            (made[0], [made[1]]),
+            in_turns=False,
+            conditions=conditions(answer),
+            anyway=answer.anyway,
+        )
+    except SettingError as error:
+        warn("bench", str(error))
+        return made[1]
     return made[1].model_copy(update={"comparison": comparison})
 
 
@@ -140,6 +144,9 @@ def in_turns(
         results[side].append(document)
         if side == "B":
             last = run
+        if number == 1:
+            # Later rounds differ in nothing else, so they would be measured in vain.
+            section.differing((names["A"], results["A"][0]), (names["B"], results["B"][0]), anyway=answer.anyway)
         if run.partial:
             break
     shared = min(map(len, results.values()))

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from halcyon.kube import kinds
+from halcyon_cli.arguments.options import warn
 from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.bench.records import history
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_measure.errors import SettingError
 
 if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
@@ -63,11 +65,7 @@ def baseline(
 def compared(
     stored: tuple[str, BenchDocument], name: str, document: BenchDocument, answer: AnswerOptions
 ) -> BenchDocument:
-    """Return the document with its comparison to the baseline.
-
-    Raises:
-        MeasureError: the results can't be compared.
-    """
+    """Return the document with its comparison to the baseline, or without one if they can't be compared."""
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
 
     return comparison_runs.with_result(stored, (name, document), answer)
@@ -84,19 +82,27 @@ def leaderboard(
     A name is that of a ModelDeployment, a URL with the model after #, or a file. `measured` measures a ModelDeployment
     or a URL. Several ModelDeployments are measured by `in_turns`, unless it returns None.
 
+    If the objectives differ, the answer of each measured one is printed to stderr before the error.
+
     Raises:
         MeasureError: a file isn't a result, or the objectives differ.
     """
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
     from halcyon_measure.compare import section  # noqa: PLC0415
 
+    stored = {name: comparison_runs.earlier(name) for name in names if comparison_runs.is_file(name)}
+    if len(stored) > 1:
+        section.leaderboard(list(stored.items()), anyway=answer.anyway)
     models = [name for name in names if not comparison_runs.is_file(name) and not comparison_runs.is_url(name)]
     found = in_turns(models) if len(models) > 1 else None
     together = dict(zip(models, found or (), strict=False))
-    results = [
-        (name, comparison_runs.earlier(name) if comparison_runs.is_file(name) else together.get(name) or measured(name))
-        for name in names
-    ]
-    board = section.leaderboard(results, anyway=answer.anyway, in_turns=len(together) == len(names))
+    results = [(name, stored.get(name) or together.get(name) or measured(name)) for name in names]
+    try:
+        board = section.leaderboard(results, anyway=answer.anyway, in_turns=len(together) == len(names))
+    except SettingError:
+        for name, document in results:
+            if name not in stored and document.capacity is not None:
+                warn("bench", f"{name}: {document.capacity.sentence}")
+        raise
     best = next(document for name, document in results if name == board.leaderboard[0].name)
     return best.model_copy(update={"comparison": board})

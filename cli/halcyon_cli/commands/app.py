@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 from typing_extensions import override
 
-from halcyon_cli.arguments.options import program
+from halcyon_cli.arguments.options import program, usable_streams
 from halcyon_cli.errors import Failure
 from halcyon_measure.errors import MeasureError
 
@@ -165,6 +165,7 @@ def group(ctx: click.Context) -> None:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the arguments of this process), and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
+    usable_streams()
     try:
         status = group.main(list(argv), prog_name=program(), complete_var="_HALCYON_COMPLETE", standalone_mode=False)
     except click.ClickException as error:

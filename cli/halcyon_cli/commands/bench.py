@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
-from halcyon_cli.bench import again, from_here, several_results
+from halcyon_cli.bench import again, from_here, result_folder, several_results
 from halcyon_cli.bench.again import RepeatingCommand, again_option
 from halcyon_cli.bench.model_file import check_file, with_model
 from halcyon_cli.bench.options.answer import AnswerOptions, answer_options
@@ -90,8 +90,9 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 \b
 exit status:
   0  the run is valid
-  1  the run isn't valid, or was interrupted: the reasons are shown; or a
-     condition of --fail-if is met, or --teach had nothing to write
+  1  the run isn't valid, or was interrupted: the reasons are shown; or it
+     can't be compared, a condition of --fail-if is met, --teach had nothing
+     to write, or --save failed
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
@@ -141,6 +142,8 @@ def main(
     if place.teach and len(names) != 1:
         raise InputError("--teach is for one ModelDeployment; for example halcyon bench digits --teach")
     if len(names) > 1:
+        if model_file.is_given:
+            raise InputError("--onnx is the file of one model; for example halcyon bench digits --onnx model.onnx")
         return _measure_several(
             names,
             server=server,
@@ -149,6 +152,7 @@ def main(
             inputs=inputs,
             sampling=sampling,
             place=place,
+            save=save,
             target=target,
             output=output,
         )
@@ -204,6 +208,7 @@ def _measure_url(
             lambda: from_here.prepared_within(made, wait_s), from_here.line_of_progress(to_log=True)
         )
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
+    result_folder.check(save)
     if pod.guard:
         run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
     else:
@@ -226,16 +231,15 @@ def _measure_url(
         return 0 if document.run.valid else 1
     document = with_model(document, model_file)
     _show(document, output)
-    if save is not None:
-        written = " and ".join(map(str, save_run(save, document, run)))
-        print(f"halcyon bench: wrote {written}", file=sys.stderr)
-    return _status(document)
+    is_saved = result_folder.write(save, lambda folder: " and ".join(map(str, save_run(folder, document, run))))
+    return _status(document, answer) if is_saved else 1
 
 
-def _status(document: BenchDocument) -> int:
-    """Return the exit status: 1 if the run isn't valid, or if a condition of --fail-if is met."""
-    failed = document.comparison is not None and any(bound.failed for bound in document.comparison.bounds)
-    return 0 if document.run.valid and not failed else 1
+def _status(document: BenchDocument, answer: AnswerOptions) -> int:
+    """Return the exit status: 1 if the run isn't valid, wasn't compared, or if a condition of --fail-if is met."""
+    if document.comparison is None:
+        return 0 if document.run.valid and not answer.against else 1
+    return 0 if document.run.valid and not any(bound.failed for bound in document.comparison.bounds) else 1
 
 
 def _measure_model(
@@ -246,6 +250,7 @@ def _measure_model(
     output: Output,
 ) -> int:
     model = cluster.model(request.name)
+    result_folder.check(save)
     shown = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = click.get_current_context().command
@@ -269,17 +274,8 @@ def _measure_model(
     if stored is not None:
         document = several_results.compared(stored, request.name, document, request.answer)
     _show(document, output)
-    if save is not None:
-        save.mkdir(parents=True, exist_ok=True)
-        (save / "bench.json").write_text(document.model_dump_json(indent=2) + "\n", "utf-8")
-        if requests is not None:
-            (save / "requests.npz").write_bytes(requests)
-        lacking = (
-            ""
-            if requests is not None
-            else "; the client's log had no requests.npz: too large, counted, or of several rounds"
-        )
-        print(f"halcyon bench: wrote {save}{lacking}", file=sys.stderr)
+    measured = document
+    is_saved = result_folder.write(save, lambda folder: result_folder.write_document(folder, measured, requests))
     try:
         in_cluster.remember(cluster, model, document)
     except ClusterError as error:
@@ -292,7 +288,7 @@ def _measure_model(
             print(f"halcyon bench: {error}", file=sys.stderr)
             return 1
         print(f"halcyon bench: {teach.sentence(model, taught)}", file=sys.stderr)
-    return _status(document)
+    return _status(document, request.answer) if is_saved else 1
 
 
 def _measure_several(
@@ -304,6 +300,7 @@ def _measure_several(
     inputs: InputOptions,
     sampling: SamplingOptions,
     place: PlaceOptions,
+    save: Path | None,
     target: Target,
     output: Output,
 ) -> int:
@@ -322,12 +319,13 @@ def _measure_several(
             sampling=sampling,
             place=place,
         )
-        return _measure_model(request.check(), ObjectWriter(target), ModelFileOptions(), None, output)
+        return _measure_model(request.check(), ObjectWriter(target), ModelFileOptions(), save, output)
     if load.is_given or answer.against:
         raise InputError(
             f"{' '.join(names)}: several are compared by the largest rate of each, so a load or --against has no effect; leave it out, "
             "or compare two ModelDeployments"
         )
+    result_folder.check(save)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown, command = from_here.line_of_progress(), click.get_current_context().command
 
@@ -353,7 +351,8 @@ def _measure_several(
     )
     shown("")
     _show(document, output)
-    return _status(document)
+    is_saved = result_folder.write(save, lambda folder: result_folder.write_document(folder, document, None))
+    return _status(document, answer) if is_saved else 1
 
 
 def _show(document: BenchDocument, output: Output) -> None:

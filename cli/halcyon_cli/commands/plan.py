@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
@@ -42,6 +41,7 @@ from halcyon_cli.arguments.options import (
 )
 from halcyon_cli.errors import InputError
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.plan import manifest_documents
 from halcyon_cli.plan.observations_file import ObservationsError, RecordedReading, parse_observations
 
 MAX_BYTES = 256 * 2**20
@@ -152,7 +152,11 @@ def _preview(options: _Options, target: Target, output: Output, *, offline: bool
     documents = _documents(options.file)
     name, _ = _model(documents, options.file, options.name)
     document = next(d for d in documents if d.get("kind") == KIND and _document_name(d) == name)
-    own = (document.get("metadata") or {}).get("namespace")
+    own = document["metadata"].get("namespace")
+    if own is not None and not isinstance(own, str):
+        raise InputError(
+            f"{options.file}: {KIND} {name}: metadata.namespace is {own!r}; it must be a string, for example team-a"
+        )
     if own is not None and target.namespace not in {None, own}:
         raise InputError(f"{options.file}: {KIND} {name} has namespace {own}, and -n is {target.namespace}; omit -n")
     cluster = None if offline else Cluster(replace(target, namespace=target.namespace or own))
@@ -224,22 +228,23 @@ def _decisions(
 
 
 def _documents(file: Path) -> list[dict[str, Any]]:
-    try:
-        return [d for d in yaml.safe_load_all(_text(file)) if isinstance(d, dict)]
-    except yaml.YAMLError as error:
-        raise InputError(f"{file}: invalid YAML: {' '.join(str(error).split())}") from None
+    return manifest_documents.objects(_text(file), input_files.name(file))
 
 
 def _document_name(document: Mapping[str, Any]) -> str:
     meta = document.get("metadata")
-    return str(meta.get("name", "")) if isinstance(meta, dict) else ""
+    name = meta.get("name") if isinstance(meta, dict) else None
+    return "" if name is None else str(name)
 
 
 def _model(documents: Iterable[Mapping[str, Any]], file: Path, requested_name: str | None) -> tuple[str, Spec]:
-    by_name = {_document_name(document): document for document in documents if document.get("kind") == KIND}
+    models = [document for document in documents if document.get("kind") == KIND]
+    by_name = {_document_name(document): document for document in models}
     names = ", ".join(sorted(by_name))
     if not by_name:
         raise InputError(f"{file}: no {KIND}; it needs apiVersion: {API_VERSION} and kind: {KIND}")
+    if "" in by_name:
+        raise InputError(f"{file}: a {KIND} has no metadata.name; for example metadata: {{name: resnet50}}")
     if requested_name is None and len(by_name) > 1:
         raise InputError(
             f"{file}: {len(by_name)} objects of kind {KIND} ({names}); choose one, for example --name {min(by_name)}"
@@ -247,6 +252,8 @@ def _model(documents: Iterable[Mapping[str, Any]], file: Path, requested_name: s
     if requested_name is not None and requested_name not in by_name:
         raise InputError(f"{file}: no {KIND} {requested_name}; it contains {names}, for example --name {min(by_name)}")
     name = next(iter(by_name)) if requested_name is None else requested_name
+    if (count := sum(_document_name(document) == name for document in models)) > 1:
+        raise InputError(f"{file}: {count} objects of kind {KIND} have the name {name}; give a file with one of them")
     document = by_name[name]
     if document.get("apiVersion") != API_VERSION:
         raise InputError(

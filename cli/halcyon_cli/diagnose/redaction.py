@@ -66,8 +66,14 @@ _IN_TEXT = (
     # The word after `basic` or `bearer` in a sentence has neither capitals nor digits.
     (re.compile(r"\b((?i:bearer|basic))\s++(?=[a-z]{0,200}[A-Z0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
     # A name without a password may be a token, if it is long.
-    (re.compile(r"(?<!\w)(\w++://)(?:[^/\s:@]*+:[^/\s@]++|[^/\s:@]{16,}+)@"), rf"\1{REMOVED}@"),
+    # A password may contain an @ that is not escaped.
+    (
+        re.compile(r"(?<!\w)(\w++://)(?:[^/\s:@]*+:[^/\s@]++(?:@[^/\s@\"'<>,;]++)*|[^/\s:@]{16,}+)@"),
+        rf"\1{REMOVED}@",
+    ),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
+    # The header with which Triton's restricted APIs are called, in Triton's arguments.
+    (re.compile(r"(-restricted-(?:api|protocol)=[\w,-]++:[\w-]++=)[^\s\"']++"), rf"\1{REMOVED}"),
     (
         re.compile(
             r"(?i)(\b(?:hooks\.slack\.com/[a-z]{1,20}/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/))[^\s\"'<>]++"
@@ -92,17 +98,22 @@ _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"([^"]*+)\""""
 )
 """Pattern of a parameter in a config.pbtxt."""
-_NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
+_NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\]?+\s*+[:=]\s*+""")
+_OPTION = re.compile(r"(?<![\w-])(--?+([A-Za-z][\w-]*+) {1,4}+)([^\s\"'-][^\s\"']*+)")
+"""Pattern of an option of a command line whose value is the next word."""
 _QUOTE = re.compile(r"""\\*+["']""")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
-"""Pattern of a value. It ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
+"""Pattern of a value without quotes. It ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
+_MAX_QUOTED = 1000
+"""Maximum length of a value in quotes. A quote without an end within this length is part of the text."""
 
 
 def text(value: str) -> str:
     """Return the text without credentials."""
     for pattern, replacement in _IN_TEXT:
         value = pattern.sub(replacement, value)
-    return _without_named_secrets(_PARAMETER.sub(_parameter, _without_web_tokens(value)))
+    value = _PARAMETER.sub(_parameter, _without_web_tokens(value))
+    return _without_named_secrets(_OPTION.sub(_option, value))
 
 
 def _without_web_tokens(value: str) -> str:
@@ -123,6 +134,10 @@ def _parameter(match: re.Match[str]) -> str:
     return f'{match[1]}"{REMOVED}"' if _is_secret(match[2], match[3]) else match[0]
 
 
+def _option(match: re.Match[str]) -> str:
+    return f"{match[1]}{REMOVED}" if _is_secret(match[2], match[3]) else match[0]
+
+
 def _without_named_secrets(value: str) -> str:
     """Remove the values that follow the name of a secret, in any common notation."""
     parts: list[str] = []
@@ -135,6 +150,13 @@ def _without_named_secrets(value: str) -> str:
             continue  # a path with a colon precedes an error
         if quote := _QUOTE.match(value, at):
             at = quote.end()
+            close = _closing(value, quote[0], at)
+            if close >= 0:
+                if close > at and _is_secret(name[1], value[at:close]):
+                    parts += [value[done:at], REMOVED]
+                    done = close
+                at = close
+                continue
         secret = _VALUE.match(value, at)
         if secret is None or not _is_secret(name[1], secret[0]):
             continue
@@ -146,6 +168,20 @@ def _without_named_secrets(value: str) -> str:
             done = end
         at = secret.end()
     return "".join([*parts, value[done:]])
+
+
+def _closing(value: str, quote: str, at: int) -> int:
+    """Return the position of the quote that ends a value on the same line; -1 if there is none.
+
+    The value begins at `at`. A quote after a backslash is part of the value.
+    """
+    limit = at + _MAX_QUOTED
+    line = value.find("\n", at, limit)
+    limit = limit if line < 0 else line
+    close = value.find(quote, at, limit)
+    while close > at and value[close - 1] == "\\":
+        close = value.find(quote, close + 1, limit)
+    return close
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -172,8 +208,17 @@ def _redact(value: Any) -> Any:
             value = {**value, "value": REMOVED}  # an environment variable
         return {str(key): _redact_field(str(key), below) for key, below in value.items() if key not in _DROPPED}
     if isinstance(value, list | tuple):
-        return [_redact(item) for item in value]
+        # An argument may be the value of the option before it.
+        return [
+            REMOVED if isinstance(item, str) and _names_secret(before, item) else _redact(item)
+            for before, item in zip((None, *value), value, strict=False)
+        ]
     return _redact_string(value) if isinstance(value, str) else value
+
+
+def _names_secret(option: Any, value: str) -> bool:
+    is_option = isinstance(option, str) and option.startswith("-") and "=" not in option
+    return is_option and not value.startswith("-") and _is_secret(option.lstrip("-"), value)
 
 
 def _redact_string(value: str) -> str:

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from halcyon.kube import kinds
 from halcyon_cli.errors import ClusterError, Failure, InputError
 from halcyon_cli.kube.client import Cluster
+
+_PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
+"""Characters of a URL's path that stay as they are, besides letters, digits and `-._`."""
 
 
 class NoResponse(Failure):
@@ -86,17 +89,26 @@ class ModelConnection:
             InputError: the URL is invalid.
             ClusterError: the connection fails.
         """
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
+            host, port = parts.hostname or "", parts.port
+        except ValueError:  # of the brackets or the port
+            parts, host, port = SplitResult("", "", "", "", ""), "", None
+        if parts.scheme not in {"http", "https"} or not host:
             raise InputError(f"--url is {url}; it must be a URL, for example http://127.0.0.1:8000")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+        connection = kind(host, port, timeout=timeout_s)
         started = time.perf_counter()
         try:
             connection.connect()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of a host that isn't one
             raise ClusterError(f"{url} is unreachable ({error}); omit --url to go through the API server") from None
-        return cls(connection, time.perf_counter() - started, parts.netloc, parts.path.rstrip("/"))
+        return cls(
+            connection,
+            time.perf_counter() - started,
+            parts.netloc,
+            quote(parts.path, safe=_PATH_CHARACTERS).rstrip("/"),
+        )
 
     @classmethod
     def to_pod(cls, cluster: Cluster, pod: str, port: int, *, timeout_s: float) -> Self:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from urllib.parse import urlencode
 from halcyon.api.types import GROUP, PLURAL
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import client_messages
 from halcyon_cli.kube import kubeconfig as config
 from halcyon_cli.kube.kubeconfig import KubeconfigError, UnknownContextError
@@ -48,6 +49,11 @@ class Target:
     namespace: str | None = None
     timeout_s: float = TIMEOUT_S
     """Timeout of each request, in seconds."""
+
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SEGMENT = re.compile(r"[^\s/?#%]+")
+"""Name that is one segment of a URL's path as it is."""
 
 
 class NoSuchModelError(ClusterError):
@@ -86,7 +92,7 @@ class Cluster:
                 f"no cluster: kubeconfig {kubeconfig} is invalid: {error}; kubectl config view shows its contents"
             ) from None
         self.target = target
-        self.namespace = target.namespace or access.namespace
+        self.namespace = _namespace(target.namespace or access.namespace)
         self.host = access.server
         self.transport: Transport = Transport(access)
         """Connections and credentials."""
@@ -94,7 +100,7 @@ class Cluster:
     def in_namespace(self, namespace: str) -> Cluster:
         """Return a client for another namespace of the same cluster."""
         other = copy(self)
-        other.namespace = namespace
+        other.namespace = _namespace(namespace)
         return other
 
     # Objects.
@@ -127,7 +133,7 @@ class Cluster:
         Raises:
             ClusterError: as for `model`, or the user may not change the ModelDeployment.
         """
-        patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, name), body=body)
+        patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, _segment(name)), body=body)
         if patched is None:
             raise NoSuchModelError(self._not_found_message(name))
         return patched
@@ -185,7 +191,7 @@ class Cluster:
         Raises:
             ClusterError: the user may not read it, or the API server is unreachable.
         """
-        return self._json("GET", kind.path(self.namespace if kind.namespaced else "", name))
+        return self._json("GET", kind.path(self.namespace if kind.namespaced else "", _segment(name)))
 
     def items(
         self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
@@ -209,7 +215,8 @@ class Cluster:
             page = self._json("GET", path, {key: value for key, value in query.items() if value})
             if page is None:
                 return None
-            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            found = [item for item in page.get("items") or () if isinstance(item, Mapping)]
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in found]
             meta = page.get("metadata") or {}
             query["continue"] = meta.get("continue") or ""
             if not query["continue"]:
@@ -365,3 +372,27 @@ class Cluster:
         return client_messages.rejected(
             status, content, reason, host=self.host, namespace=self.namespace, permission=permission
         )
+
+
+def _namespace(name: str) -> str:
+    """Return the name of a namespace.
+
+    Raises:
+        InputError: no namespace can have this name.
+    """
+    if not _NAMESPACE.fullmatch(name):
+        raise InputError(
+            f"namespace is {name!r}; it must be up to 63 lower-case letters, digits and -, for example -n team-a"
+        )
+    return name
+
+
+def _segment(name: str) -> str:
+    """Return the name of an object.
+
+    Raises:
+        InputError: no object can have this name; in a URL it would name another object, or all of them.
+    """
+    if not _SEGMENT.fullmatch(name) or name in {".", ".."}:
+        raise InputError(f"name is {name!r}; it must be the name of an object, for example digits")
+    return name

@@ -17,6 +17,16 @@ writes.
 """
 MAX_NAMES = 10
 """Maximum number of existing names in the error message for an unknown name."""
+_TLS = {
+    "certificate has expired": "its certificate has expired; renew it, or set the clock of this machine",
+    "not yet valid": "its certificate isn't valid yet; set the clock of this machine",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate isn't trusted; give the cluster's authority in the kubeconfig (certificate-authority-data), and its name (server)",
+    "WRONG_VERSION_NUMBER": "it doesn't use TLS; for example server: http://127.0.0.1:8001 in the kubeconfig",
+    "CERTIFICATE_REQUIRED": "it demands a client certificate, and the kubeconfig's user has none (client-certificate-data); choose another context",
+    "CERTIFICATE_EXPIRED": "the kubeconfig's client certificate has expired; get a new one, for example with kubeadm certs renew, or log in again",
+    "ALERT_": "it rejects the kubeconfig's client certificate; log in again, or choose another context",
+}
+"""Problems by words in errors of TLS. The first match counts."""
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
 """Prefix of urllib3's error messages, which is removed for users."""
 
@@ -65,6 +75,9 @@ def rejected(status: int, content: bytes, reason: str, *, host: str, namespace: 
 
 
 def unreachable(host: str, error: object) -> str:
-    """Return the message for an API server that can't be reached."""
+    """Return the message for an API server that can't be reached, or whose TLS fails."""
     reason = _CONNECTION.sub("", " ".join(str(error).split()))
+    for words, problem in _TLS.items():
+        if words in reason:
+            return f"no access to the cluster at {host}: {problem} ({reason})"
     return f"no cluster: {host} is unreachable ({reason}); start it, or choose another cluster, for example --kubeconfig FILE"

@@ -50,6 +50,8 @@ class Transport:
             except OSError as error:
                 raise KubeconfigError(f"the token can't be read: {error}") from None
         found = urllib3.HTTPHeaderDict(access.impersonated)
+        if token and not (token.isascii() and token.isprintable()):
+            raise KubeconfigError("users[].user.token has characters that no token has, for example a line break")
         if token:
             found["Authorization"] = f"Bearer {token}"
         elif access.basic is not None:

@@ -6,6 +6,7 @@ server rejects exactly the same objects as the schema. Out of scope: files and o
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ _ANY_NAME = "model"
 """Valid name that is used to check an object without a name."""
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
 """Valid spec that is used to check single parts of an invalid spec."""
+_STRING, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
 """YAML types of unquoted values that JSON, the format of the API server, doesn't have."""
 
@@ -85,6 +87,10 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
         loader = yaml.SafeLoader(text)
         while loader.check_node():
             node = loader.get_node()
+            if node is not None and (inner := _enclosed_alias(node, set(), set())) is not None:
+                text = "invalid YAML: an alias refers to an object that contains it"
+                findings.append(Finding(file, inner.start_mark.line + 1, "invalid-yaml", "", text))
+                continue
             for resource in _resources(node):
                 models += _is_model_deployment(resource)
                 findings += _document(resource, loader, file, maps)
@@ -105,7 +111,7 @@ def _resources(node: Node | None) -> Iterator[MappingNode]:
     if not isinstance(node, MappingNode):
         return
     items = _child(node, "items")
-    if _scalar(node, "kind") == "List" and isinstance(items, SequenceNode):
+    if _scalar(node, "kind").endswith("List") and isinstance(items, SequenceNode):
         for item in items.value:
             yield from _resources(item)
     else:
@@ -127,7 +133,6 @@ def _document(
         return
     meta = _child(node, "metadata")
     name = _scalar(meta, "name") if isinstance(meta, MappingNode) else ""
-    namespace = _scalar(meta, "namespace") if isinstance(meta, MappingNode) else ""
 
     def finding(line: int, rule: str, message: str) -> Finding:
         return Finding(file, line, rule, name, message)
@@ -140,7 +145,7 @@ def _document(
     for scalar in unquoted:
         message = f"{scalar.value} is not a string in YAML; quote it, for example '{scalar.value}'"
         yield finding(scalar.start_mark.line + 1, "unquoted-value", message)
-        scalar.tag = "tag:yaml.org,2002:str"  # so that the other fields can be checked
+        scalar.tag = _STRING  # so that the other fields can be checked
     if _child(node, "status") is not None:
         text = "status is written by the operator; this one is ignored"
         yield finding(_line(node, "status"), "ignored-status", text)
@@ -152,12 +157,29 @@ def _document(
             "spec is missing or not an object; it needs at least a model, for example spec: {model: {source: ...}}",
         )
         return
-    constructed = loader.construct_document(spec)
-    is_batch = _scalar(node, "kind") == BATCH_KIND
-    for rule, message in _batch(constructed) if is_batch else _spec(namespace, name or _ANY_NAME, constructed, maps):
+    for rule, message in _of_spec(node, loader, name, maps):
         line = _line_of_field(node, message)
         if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
             yield finding(line, rule, message)
+
+
+def _of_spec(
+    node: MappingNode,
+    loader: Any,  # PyYAML's loader is untyped
+    name: str,
+    maps: Sequence[ConfigMapFile],
+) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) for errors and warnings in the `spec` of an object."""
+    meta = _child(node, "metadata")
+    namespace = _scalar(meta, "namespace") if isinstance(meta, MappingNode) else ""
+    try:
+        constructed = loader.construct_document(_child(node, "spec"))
+        json.dumps(constructed)
+    except (TypeError, ValueError) as error:  # YAML has types that JSON lacks, for example sets
+        yield "invalid-value", f"a value in spec is not valid JSON: {error}"
+        return
+    is_batch = _scalar(node, "kind") == BATCH_KIND
+    yield from _batch(constructed) if is_batch else _spec(namespace, name or _ANY_NAME, constructed, maps)
 
 
 def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
@@ -180,6 +202,38 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
     if not isinstance(meta, MappingNode) or not _scalar(meta, "name"):
         message = "metadata.name is missing; for example metadata: {name: resnet50}"
         yield _line(node, "metadata"), "missing-field", message
+    if isinstance(meta, MappingNode):
+        yield from _metadata_types(meta)
+
+
+def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, rule, message) for the fields of `metadata` that the API server accepts only as strings."""
+    namespace = _child(meta, "namespace")
+    if namespace is not None and namespace.tag not in {_STRING, _NULL}:
+        message = f"metadata.namespace is {_shown(namespace)}; it must be a string, for example namespace: team-a"
+        yield namespace.start_mark.line + 1, "invalid-value", message
+    for field in ("labels", "annotations"):
+        values = _child(meta, field)
+        if values is None or values.tag == _NULL:
+            continue
+        if not isinstance(values, MappingNode):
+            message = (
+                f"metadata.{field} is {_shown(values)}; it must be an object, for example {field}: {{team: vision}}"
+            )
+            yield values.start_mark.line + 1, "invalid-value", message
+            continue
+        for key, value in values.value:
+            # `_non_json_scalars` reports dates.
+            if value.tag not in {_STRING, _NULL, *_NON_JSON_TAGS}:
+                example = f"'{value.value}'" if isinstance(value, ScalarNode) else "'true'"
+                message = f"metadata.{field}: {key.value} is {_shown(value)}, and not a string; quote it, for example {example}"
+                yield value.start_mark.line + 1, "unquoted-value", message
+
+
+def _shown(node: Node) -> str:
+    return (
+        str(node.value) if isinstance(node, ScalarNode) else "a list" if isinstance(node, SequenceNode) else "an object"
+    )
 
 
 def _hint_of_root(name: str) -> str:
@@ -308,6 +362,18 @@ def _non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
         for current in _descendants(node, visited)
         if isinstance(current, ScalarNode) and current.tag in _NON_JSON_TAGS
     )
+
+
+def _enclosed_alias(node: Node, outer: set[int], visited: set[int]) -> Node | None:
+    """Return a node that contains itself by an alias; None if there is none."""
+    if id(node) in outer:
+        return node
+    if id(node) in visited or isinstance(node, ScalarNode):
+        return None
+    visited.add(id(node))
+    inner = [one for pair in node.value for one in pair] if isinstance(node, MappingNode) else node.value
+    found = (_enclosed_alias(one, outer | {id(node)}, visited) for one in inner)
+    return next((one for one in found if one is not None), None)
 
 
 def _descendants(node: Node, visited: set[int]) -> Iterator[Node]:

@@ -67,7 +67,11 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
 
 
 def _items(document: Any) -> Iterator[Any]:  # any YAML
-    if isinstance(document, dict) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+    if (
+        isinstance(document, dict)
+        and str(document.get("kind")).endswith("List")
+        and isinstance(document.get("items"), list)
+    ):
         yield from document["items"]
     else:
         yield document

@@ -329,6 +329,8 @@ def _hpa(hpa: Json) -> Node:
     spec, status = (fields.mapping(hpa.get(part)) for part in ("spec", "status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     wants = status.get("desiredReplicas")
+    if wants == 0 and status.get("currentReplicas"):
+        wants = None  # the HPA has computed nothing yet
     summary = f"{spec.get('minReplicas', 1)} to {spec.get('maxReplicas', '?')}" + (
         f", {wants} desired" if wants is not None else ""
     )

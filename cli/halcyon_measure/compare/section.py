@@ -38,12 +38,7 @@ def build(
         SettingError: the results differ in more than the server, and `anyway` is False.
     """
     first, second = baseline[1], candidate[1]
-    unlike = likeness.unlike(first[-1], second[-1])
-    if unlike and not anyway:
-        raise SettingError(
-            f"{baseline[0]} and {candidate[0]} can't be compared, because they differ in {'; '.join(unlike)}. Make them "
-            "alike, or add --anyway"
-        )
+    unlike = differing((baseline[0], first[-1]), (candidate[0], second[-1]), anyway=anyway)
     differences = difference.of_rounds(first, second) if in_turns else difference.of_results(first[-1], second[-1])
     return Comparison(
         sentence=_sentence(baseline[0], candidate[0], differences),
@@ -56,6 +51,23 @@ def build(
         bounds=tuple(one.judge(differences) for one in conditions),
         leaderboard=(),
     )
+
+
+def differing(
+    baseline: tuple[str, BenchDocument], candidate: tuple[str, BenchDocument], *, anyway: bool
+) -> tuple[str, ...]:
+    """Return, as phrases, in what two named results differ apart from the server; nothing if they are alike.
+
+    Raises:
+        SettingError: they differ, and `anyway` is False.
+    """
+    unlike = likeness.unlike(baseline[1], candidate[1])
+    if unlike and not anyway:
+        raise SettingError(
+            f"{baseline[0]} and {candidate[0]} can't be compared, because they differ in {'; '.join(unlike)}. Make them "
+            "alike, or add --anyway"
+        )
+    return unlike
 
 
 def leaderboard(

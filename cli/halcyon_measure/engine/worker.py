@@ -27,14 +27,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from halcyon_measure.engine.event_loop import new_event_loop
 from halcyon_measure.engine.hooks import Hooks
 from halcyon_measure.engine.job import Job
 from halcyon_measure.engine.recorder import Recorder
 from halcyon_measure.engine.sender import Check, Sender, expected
 from halcyon_measure.errors import MeasureError
+from halcyon_measure.inputs import array_file
 from halcyon_measure.protocols import connect
 from halcyon_measure.protocols.reply import Reply
 from halcyon_measure.protocols.shared_memory import SharedRegion
@@ -198,8 +197,7 @@ class Worker:
 def _check(job: Job, outputs: Callable[[Reply], dict[str, Any]]) -> Check | None:
     if not job.expect:
         return None
-    with np.load(job.expect, allow_pickle=False) as stored:
-        return expected({name: stored[name] for name in stored.files}, outputs)
+    return expected(array_file.arrays(Path(job.expect)), outputs)
 
 
 def emit(event: dict[str, Any]) -> None:

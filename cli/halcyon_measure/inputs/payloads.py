@@ -5,6 +5,7 @@ Out of scope: reading files into tensors (`tensors`) and the bytes of a protocol
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,9 @@ def random_payloads(
     sizes = _sizes(rows, rng)
     made: list[Payload] = []
     for count in sizes:
-        made.append(Payload({one.name: _random(one, _shape(one, count, inputs, shapes), rng) for one in inputs}, count))
+        sized = {one.name: _shape(one, count, inputs, shapes) for one in inputs}
+        _check_size(inputs, sized)
+        made.append(Payload({one.name: _random(one, sized[one.name], rng) for one in inputs}, count))
         if sum(payload.size for payload in made) > MAX_BYTES // 2:
             break
     return made
@@ -158,19 +161,38 @@ def _shape(
     dims = one.shape[1:] if open_rows else one.shape
     given = shapes.get(one.name)
     if given is not None:
-        if len(given) != len(dims) or any(want not in {-1, has} for want, has in zip(dims, given, strict=True)):
-            must = ",".join("N" if dim == -1 else str(dim) for dim in dims)
+        if len(given) != len(dims) or any(want >= 0 and want != has for want, has in zip(dims, given, strict=True)):
+            must = ",".join("N" if dim < 0 else str(dim) for dim in dims)
             raise TensorError(
                 f"shape of {one.name} is {','.join(map(str, given))}, but {one.describe()} needs {must} "
                 f"{'without the rows' if open_rows else ''}".rstrip()
             )
         dims = given
-    elif -1 in dims:
-        example = ",".join("64" if dim == -1 else str(dim) for dim in dims)
+    elif any(dim < 0 for dim in dims):
+        example = ",".join("64" if dim < 0 else str(dim) for dim in dims)
         raise TensorError(
             f"input {one.describe()} has a dimension of any size; give one, for example --shape {one.name}={example}"
         )
     return (rows, *dims) if open_rows else tuple(dims)
+
+
+def _check_size(inputs: Sequence[ModelInput], sized: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that the tensors of a request aren't larger than `MAX_BYTES`, before any memory is taken."""
+    sizes = {one.name: math.prod(sized[one.name]) * _element_bytes(one.datatype) for one in inputs}
+    if sum(sizes.values()) > MAX_BYTES:
+        largest = max(inputs, key=lambda one: sizes[one.name])
+        raise TensorError(
+            f"a request has {sum(sizes.values()) / 2**20:.0f} MiB, of which input {largest.describe()} with the shape "
+            f"{list(sized[largest.name])} has most; at most {MAX_BYTES // 2**20} MiB are possible, for example --rows 1, "
+            "or --shape with smaller sizes"
+        )
+
+
+def _element_bytes(datatype: str) -> int:
+    if datatype == "BYTES":
+        return _LETTERS
+    kind: Any = triton_to_np_dtype(datatype)
+    return 1 if kind is None else int(np.dtype(kind).itemsize)
 
 
 def _random(one: ModelInput, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

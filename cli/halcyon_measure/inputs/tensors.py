@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tritonclient.utils import serialize_byte_tensor, triton_to_np_dtype
 
 from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs import array_file
 
 Array = npt.NDArray[Any]
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
@@ -99,19 +100,17 @@ def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | No
         model_input = _single_input(file, inputs)
         return {model_input.name: _image(file, model_input, pixel_scale)}
     try:
-        loaded = np.load(io.BytesIO(file.content), allow_pickle=False)
-        # The arrays of an archive are read when they are accessed.
-        arrays = {name: loaded[name] for name in loaded.files} if suffix == ".npz" else {"": loaded}
-    except (ValueError, OSError, EOFError, AttributeError) as error:
+        arrays = array_file.arrays(io.BytesIO(file.content))
+    except ValueError as error:
         raise TensorError(f"{file.path}: not a NumPy array: {error}; numpy.save('x.npy', array) writes one") from None
-    return arrays if suffix == ".npz" else {_single_input(file, inputs).name: arrays[""]}
+    return {_single_input(file, inputs).name: arrays[""]} if [*arrays] == [""] else arrays
 
 
 def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
     """Parse a KServe v2 request, an object with values by input name, or the values of the only input."""
     try:
         document = json.loads(file.content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TensorError(f"{file.path}: invalid JSON: {error}") from None
     if isinstance(document, dict) and isinstance(document.get("inputs"), list):
         try:

@@ -24,6 +24,8 @@ from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, one_line
 from halcyon_measure.protocols.target import Target
 
+MAX_RETRY_AFTER_S = 600.0
+"""Longest wait that a server may demand. A batch would otherwise wait for as long as any proxy says."""
 _LENGTH = "Inference-Header-Content-Length"
 
 
@@ -55,8 +57,13 @@ class HttpClient:
             headers = {"Content-Type": self._content_type(request), **dict(request.headers)}
             if request.header_length is not None:
                 headers[_LENGTH] = str(request.header_length)
+            # A redirect isn't followed: what answers there, such as a login page, isn't the server to measure.
             async with self._session.post(
-                self._url, data=body_sent, headers=headers, server_hostname=self._target.tls.server_name
+                self._url,
+                data=body_sent,
+                headers=headers,
+                server_hostname=self._target.tls.server_name,
+                allow_redirects=False,
             ) as response:
                 first = self._clock()
                 body = await response.read()
@@ -64,6 +71,7 @@ class HttpClient:
                 pod = response.headers.get(self._pod_header, "") if self._pod_header else ""
                 length = response.headers.get(_LENGTH)
                 later = response.headers.get("Retry-After", "")
+                location = response.headers.get("Location", "")
         except TimeoutError:
             return Reply(
                 Outcome.TIMED_OUT, f"no answer within {self._target.timeout_s:g} s", first or self._clock(), b"", ""
@@ -71,10 +79,12 @@ class HttpClient:
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
             said = one_line(f"{type(error).__name__}: {error}")
             return Reply(Outcome.DISCONNECTED, said, first or self._clock(), b"", "")
-        message = "" if outcome is Outcome.ANSWERED else f"{response.status}: {_message(body)}"
-        header = int(length) if length and length.isdigit() else None
-        wait_s = float(later) if later.isdecimal() else 0.0
-        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, wait_s)
+        header = int(length) if length and length.isascii() and length.isdecimal() else None
+        if outcome is not Outcome.ANSWERED:
+            message = f"{response.status}: {_message(body)}"
+        elif message := problem(self._target, response.status, body, header=header, location=location):
+            outcome = Outcome.ERROR
+        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, retry_after_s(later))
 
     def _content_type(self, request: Prepared) -> str:
         if self._target.api == "post":
@@ -131,6 +141,35 @@ def encode(target: Target, payload: Payload) -> Prepared:
         document.pop("parameters", None)
         return Prepared(json.dumps(document).encode(), payload.rows)
     return Prepared(bytes(body), payload.rows, length)
+
+
+def retry_after_s(text: str) -> float:
+    """Return the seconds of a header `Retry-After`, at most `MAX_RETRY_AFTER_S`; 0 if it has none, as in a date."""
+    return min(float(text), MAX_RETRY_AFTER_S) if text.isdecimal() else 0.0
+
+
+def problem(target: Target, status: int, body: bytes, *, header: int | None = None, location: str = "") -> str:
+    """Return why a response isn't an answer of the protocol, although its status is no error; empty if it is one.
+
+    Proxies answer with redirects and pages, for example for a login, and some servers send an error with the status 200.
+
+    Args:
+        target: server and protocol.
+        status: HTTP status, below 400.
+        body: body of the response.
+        header: length of the JSON before the binary outputs; None if there are none.
+        location: header `Location` of a redirect.
+    """
+    if status >= 300:
+        return one_line(f"{status}: a redirect to {location or 'no location'}; give the URL of the server itself")
+    if target.api == "post":
+        return ""
+    if header is not None and header > len(body):
+        return f"{status}: cut off: {_LENGTH} is {header}, and the body has {len(body)} bytes"
+    found = body if header is None else body[:header]
+    if b'"outputs"' in found or (target.api == "tfserving" and b'"predictions"' in found):
+        return ""
+    return one_line(f"{status}: no outputs in the answer: {_message(found)}")
 
 
 def outputs(target: Target, reply: Reply) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Outcome(IntEnum):
     DISCONNECTED = 3
     """The connection couldn't be opened, or it broke."""
     ERROR = 4
-    """The server answered with any other error."""
+    """The server answered with any other error, with a redirect, or without outputs."""
     WRONG = 5
     """An answer whose outputs differ from the expected ones."""
     NOT_SENT = 6

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from halcyon_measure.errors import TargetError
 from halcyon_measure.inputs.tensors import ModelInput
@@ -16,6 +16,8 @@ Api = Literal["kserve", "tfserving", "post"]
 Transport = Literal["http", "grpc"]
 Encoding = Literal["binary", "json", "raw", "typed"]
 SharedMemory = Literal["none", "system"]
+_PATH_CHARACTERS = "/%:@!$&'()*+,;=~"
+"""Characters of a URL's path that stay as they are, besides letters, digits and `-._`."""
 APIS: tuple[Api, ...] = get_args(Api)
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
 _ENCODINGS: Mapping[tuple[Api, Transport], tuple[Encoding, ...]] = {
@@ -60,6 +62,8 @@ class Tls:
         """
         try:
             made = ssl.create_default_context(cafile=self.ca)
+            if self.ca is not None:  # a site's own CA may lack extensions that Python 3.13 requires
+                made.verify_flags &= ~ssl.VERIFY_X509_STRICT
             if self.certificate is not None:
                 made.load_cert_chain(self.certificate, self.key)
         except (OSError, ValueError) as error:
@@ -129,15 +133,7 @@ def parse(url: str, *, api: Api, transport: Transport | None, encoding: Encoding
         TargetError: the URL, or the combination of API, protocol and encoding, is invalid.
     """
     text = url if "://" in url else f"{transport or 'http'}://{url}"
-    parts = urlsplit(text)
-    try:
-        port = parts.port
-    except ValueError:
-        raise TargetError(f"url is {url}; its port must be 1 to 65535, for example http://127.0.0.1:8000") from None
-    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise TargetError(
-            f"url is {url}; it must be a URL of HTTP or gRPC, for example http://127.0.0.1:8000 or grpc://127.0.0.1:8001"
-        )
+    parts = _parts(text, url)
     by_scheme: Transport = "grpc" if parts.scheme.startswith("grpc") else "http"
     if transport is not None and transport != by_scheme:
         raise TargetError(f"protocol is {transport}, but the URL {url} is one of {by_scheme}; leave one of them out")
@@ -146,13 +142,48 @@ def parse(url: str, *, api: Api, transport: Transport | None, encoding: Encoding
         raise TargetError(f"api {api} has no form over {by_scheme}; use http")
     if encoding is not None and encoding not in known:
         raise TargetError(f"encoding is {encoding}; with api {api} over {by_scheme} it is {' or '.join(known)}")
+    path = quote(parts.path, safe=_PATH_CHARACTERS)
+    query = f"?{quote(parts.query, safe=_PATH_CHARACTERS + '?')}" if parts.query else ""
+    if query and api != "post":
+        raise TargetError(f"url is {url}; with api {api} it can't have a query, for example http://127.0.0.1:8000")
     return Target(
-        host=parts.hostname,
-        port=port or _DEFAULT_PORTS[parts.scheme],
-        path=parts.path.rstrip("/") if api != "post" else parts.path or "/",
+        host=str(parts.hostname),
+        port=parts.port or _DEFAULT_PORTS[parts.scheme],
+        path=path.rstrip("/") if api != "post" else (path or "/") + query,
         encrypted=parts.scheme.endswith("s"),
         api=api,
         transport=by_scheme,
         encoding=encoding or known[0],
         **others,
     )
+
+
+def _parts(text: str, given: str) -> SplitResult:
+    """Return the parts of a URL.
+
+    Raises:
+        TargetError: the URL isn't one of HTTP or gRPC, or its host, port or credentials can't be used.
+    """
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+        if not host.replace(":", "").isascii() or "." in host:
+            host.encode("idna")
+    except ValueError as error:  # also of the codec
+        raise TargetError(f"url is {given}: {error}; for example http://127.0.0.1:8000 or http://[::1]:8000") from None
+    try:
+        is_port = parts.port is None or parts.port > 0
+    except ValueError:
+        is_port = False
+    if not is_port:
+        raise TargetError(f"url is {given}; its port must be 1 to 65535, for example http://127.0.0.1:8000")
+    if parts.scheme not in _DEFAULT_PORTS or not host:
+        raise TargetError(
+            f"url is {given}; it must be a URL of HTTP or gRPC, for example http://127.0.0.1:8000 or grpc://127.0.0.1:8001"
+        )
+    if "@" in parts.netloc:
+        shown = text.replace(parts.netloc.rpartition("@")[0], "USER:PASSWORD")
+        raise TargetError(
+            f"url is {shown}; credentials in it aren't sent, for example --header 'Authorization: Basic ...', or --api-key-file FILE"
+        )
+    return parts

@@ -97,7 +97,9 @@ class Requests(Part):
     rejected: int = Field(description="Refused because the server or its balancer was full, or had no replica.")
     timed_out: int = Field(description="No answer within the time-out of the client or the server.")
     disconnected: int = Field(description="The connection could not be opened, or it broke.")
-    errors: int = Field(description="Any other error that the server answered.")
+    errors: int = Field(
+        description="Any other error that the server answered, a redirect, or an answer without outputs."
+    )
     wrong: int = Field(description="Answers that differ from the expected ones.")
     not_sent: int = Field(description="Requests that were due while too many were in flight.")
     good: int | None = Field(description="Answers within the objective; null without one.")

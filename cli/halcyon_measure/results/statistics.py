@@ -48,6 +48,9 @@ class Blocks:
     ) -> None:
         """Count the latencies. `counts` is the number of requests with each latency; by default one."""
         self._count = max(math.floor(length_s), 1)
+        lengths_s = np.ones(self._count)
+        # The last block also has the requests of the remaining part of a second.
+        lengths_s[-1] = max(length_s - self._count + 1, 1e-9)
         block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
         place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
         used, column = np.unique(
@@ -59,6 +62,7 @@ class Blocks:
         # Number of times that each block is in each draw.
         number = np.repeat(np.arange(_DRAWS), self._count)
         self._weights = _counts(number, draws.ravel(), _DRAWS, self._count).astype(np.float32)
+        self._lengths_s = self._weights @ lengths_s
         self._edges = _LEAST_S * 10 ** ((used + 0.5) / _BINS_PER_DECADE)
         self._drawn = np.cumsum(self._weights @ table.astype(np.float32), axis=1)
 
@@ -75,7 +79,7 @@ class Blocks:
         """Return the 95 % interval of answers per second, or of `good`, which has one count for each block."""
         if self._count < MIN_BLOCKS:
             return None
-        return _middle(self._weights @ (self._answered if good is None else good) / self._count)
+        return _middle(self._weights @ (self._answered if good is None else good) / self._lengths_s)
 
 
 def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

@@ -199,6 +199,9 @@ def _latencies(values: Durations, blocks: statistics.Blocks | None, source: str,
     source = f"{source}; {SOURCE}" if values.is_counted else source
 
     def figure(value: float | None, interval: statistics.Interval | None = None, why: str = "") -> Figure:
+        if interval is not None and value is not None:
+            # The interval is of bins half a percent wide, and the value is exact.
+            interval = min(interval[0], value), max(interval[1], value)
         return Figure(
             value=None if value is None else 1000 * value,
             unit="ms",

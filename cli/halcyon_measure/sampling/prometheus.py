@@ -19,6 +19,15 @@ _TIMEOUT_S = 10.0
 _STEP_S = 1.0
 
 
+def is_http(url: str) -> bool:
+    """Return whether a text is a URL of HTTP with a host and a valid port."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the brackets or the port
+        return False
+
+
 class Prometheus:
     """Client for the HTTP API of Prometheus."""
 
@@ -28,10 +37,9 @@ class Prometheus:
         Raises:
             SettingError: the URL isn't an HTTP URL.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if not is_http(url):
             raise SettingError(f"prometheus is {url}; it must be a URL of HTTP, for example http://prometheus:9090")
-        self._url, self._parts = url, parts
+        self._url, self._parts = url, urlsplit(url)
 
     def series(self, query: str, *, begin_s: float, end_s: float) -> tuple[Series, ...]:
         """Return the series of a query between two times, in seconds since the epoch.
@@ -61,7 +69,7 @@ class Prometheus:
             if status >= 400:  # an error of HTTP
                 raise TargetError(f"{self._url} responds with {status}: {body[:120].decode(errors='replace')}")
             return json.loads(body)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:
             raise TargetError(f"{self._url} doesn't answer: {str(error) or type(error).__name__}") from None
         except ValueError:
             raise TargetError(f"{self._url} isn't a Prometheus: it doesn't answer with JSON") from None

@@ -25,7 +25,7 @@ from halcyon_measure.results.observations import (
     Statistics,
 )
 from halcyon_measure.sampling import local_process, metrics_page, prometheus, server_statistics
-from halcyon_measure.sampling.prometheus import Prometheus
+from halcyon_measure.sampling.prometheus import Prometheus, is_http
 
 INTERVAL_S = 1.0
 IDLE_S = 10.0
@@ -63,8 +63,7 @@ class SamplingSettings:
             SettingError: a URL is invalid.
         """
         for source in (*self.servers, *self.balancers):
-            parts = urlsplit(source.url)
-            if parts.scheme not in {"http", "https"} or not parts.hostname:
+            if not is_http(source.url):
                 raise SettingError(f"{source.url} isn't a URL of metrics; for example http://10.0.0.7:8002/metrics")
         if self.prometheus:
             Prometheus(self.prometheus)

@@ -104,6 +104,8 @@ class Scenario:
         _within("callers", self.callers, 0, MAX_CALLERS, "32")
         _within("max-in-flight", self.max_in_flight, 0, MAX_CALLERS, "1024")
         _within("think", self.think_s, -1e-12, MAX_DURATION_S, "100ms", unit=" s")
+        if self.seed < 0:
+            raise ScenarioError(f"seed is {self.seed}; it must be 0 or more, for example 1")
         if self.requests is not None:
             _within("requests", self.requests, 0, MAX_REQUESTS, "10000")
         for name, rate in (("rate", self.rate_rps), ("to", self.to_rps)):
@@ -135,6 +137,8 @@ class Scenario:
             self._check_burst()
         if self.kind == "trace" and not self.trace:
             raise ScenarioError("scenario trace needs due times; for example --trace FILE.csv with a column t_s")
+        if self.kind == "trace" and self.trace[-1] <= 0:
+            raise ScenarioError("scenario trace needs a due time above 0; for example --scenario offline")
 
     def _check_burst(self) -> None:
         if (self.on_s is None) != (self.off_s is None):

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from pathlib import Path
 
 from halcyon_measure.errors import ScenarioError
@@ -27,9 +28,33 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
     try:
         content = path.read_bytes()
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ScenarioError(f"{path}: unreadable as CSV or .csv.gz: {error}") from None
     rows = csv.DictReader(io.StringIO(text))
+    try:
+        times = _times(path, rows)
+    except csv.Error as error:
+        raise ScenarioError(f"{path}, line {rows.line_num}: not CSV: {error}") from None
+    if not times:
+        raise ScenarioError(f"{path}: no arrival; each line after the first is a time in seconds, for example 0.25")
+    if len(times) > MAX_REQUESTS:
+        raise ScenarioError(f"{path}: {len(times)} arrivals; at most {MAX_REQUESTS} are possible")
+    first = times[0]
+    if times[-1] == first:
+        raise ScenarioError(
+            f"{path}: all {len(times)} arrivals are at {first:g} s, so there is no rate; for example --scenario offline "
+            f"--requests {len(times)}"
+        )
+    length = (times[-1] - first) / scale
+    if length > MAX_DURATION_S:
+        raise ScenarioError(
+            f"{path}: {length:g} s long at scale {scale:g}; at most {MAX_DURATION_S:g} s are possible, for example "
+            f"--scale {math.ceil(scale * length / MAX_DURATION_S)}"
+        )
+    return tuple((time - first) / scale for time in times)
+
+
+def _times(path: Path, rows: csv.DictReader[str]) -> list[float]:
     if _COLUMN not in (rows.fieldnames or ()):
         raise ScenarioError(
             f"{path}: no column {_COLUMN} in {rows.fieldnames}; its first line is for example {_COLUMN}"
@@ -42,18 +67,7 @@ def read(path: Path, *, scale: float = 1.0) -> tuple[float, ...]:
                 f"{path}, line {rows.line_num}: {time:g} comes after {times[-1]:g}; sort the file by {_COLUMN}"
             )
         times.append(time)
-    if not times:
-        raise ScenarioError(f"{path}: no arrival; each line after the first is a time in seconds, for example 0.25")
-    if len(times) > MAX_REQUESTS:
-        raise ScenarioError(f"{path}: {len(times)} arrivals; at most {MAX_REQUESTS} are possible")
-    first = times[0]
-    length = (times[-1] - first) / scale
-    if length > MAX_DURATION_S:
-        raise ScenarioError(
-            f"{path}: {length:g} s long at scale {scale:g}; at most {MAX_DURATION_S:g} s are possible, for example "
-            f"--scale {math.ceil(scale * length / MAX_DURATION_S)}"
-        )
-    return tuple((time - first) / scale for time in times)
+    return times
 
 
 def _time(text: str | None, where: str) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from halcyon_measure.errors import ModelError
+from halcyon_measure.inputs import array_file
 from halcyon_measure.results.sections.static import TensorShape
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -55,9 +56,8 @@ def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> Labe
         ModelError: the file isn't an .npz file, or an array doesn't fit the model.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+        arrays = array_file.arrays(path)
+    except ValueError as error:
         raise ModelError(
             f"{path}: not an .npz file: {error}; numpy.savez('val.npz', NAME=array, labels=array) writes one"
         ) from None

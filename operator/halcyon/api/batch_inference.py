@@ -231,12 +231,13 @@ class BatchReason(StrEnum):
     MODEL_STOPPED = "ModelStopped"
     """The model has 0 replicas, and nothing may start one."""
     POLICY_DENIED = "PolicyDenied"
-    """The site policy doesn't allow a bucket, its endpoint, its Secret or the ServiceAccount. The message names the
-    field and the limit."""
+    """The site policy doesn't allow a bucket, its endpoint, its Secret, the ServiceAccount or the Secret with the API
+    keys of the model. The message names the field and the limit."""
     RUNNER_UNKNOWN = "RunnerUnknown"
     """The operator is configured without an image for the runner."""
     NAME_CONFLICT = "NameConflict"
-    """A Job that belongs to another owner already has the name of the runner's Job."""
+    """A Job or a NetworkPolicy that belongs to another owner already has the name that the runner's needs. The message
+    names it."""
     RUNNER_FAILED = "RunnerFailed"
     """The runner's pod has failed too often. The message says how the pod ended the last time."""
     INVALID = "Invalid"

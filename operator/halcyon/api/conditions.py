@@ -140,6 +140,9 @@ class Reason(StrEnum):
     failure does not roll back a revision."""
     DEPLOYMENT_PAUSED = "DeploymentPaused"
     """The Deployment of the servers is paused, for example by `kubectl rollout pause`, so no pod gets the new revision."""
+    WRITES_FAILING = "WritesFailing"
+    """The API server repeatedly fails to write an object of the model, for example because an admission webhook does not
+    respond. Halcyon tries again. The message names the object and has the API server's reason."""
     POD_CREATION_FAILED = "PodCreationFailed"
     """No pod is ready, and pods cannot be created because of a quota, a policy or a missing object. The message is the
     API server's. If some pods are ready, the reason is `PartiallyReady`, with the same message."""
@@ -262,7 +265,10 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
     Type.REQUESTS_FAILING: (Reason.BACKEND_ERRORS,),
     Type.CAPACITY_CONTRADICTED: (Reason.ANSWERS_DISAGREE, Reason.SHARED_LIMIT),
-    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
+    Type.RECONCILING: (
+        *(Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
+        Reason.WRITES_FAILING,
+    ),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
 """Reasons that each condition type can have, without those that it takes over from other conditions (`INHERITED`)."""

@@ -1,4 +1,4 @@
-"""Access of a batch runner to buckets, and the limits that the site policy sets on that access. Pure.
+"""Access of a batch runner to buckets and Secrets, and the limits that the site policy sets on that access. Pure.
 
 The access consists of an entry in the recipe, volumes with credentials, and ports of servers. It is rendered in the
 same way as that of a model's download.
@@ -17,8 +17,10 @@ from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.rules import RULES
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.spec import Spec
+from halcyon.api.spec.exposure import ApiKeys
 from halcyon.api.spec.model import ModelSpec, Source
 from halcyon.api.spec.runtime import Runtime
+from halcyon.api.spec.traffic import Traffic
 from halcyon.kube.kinds import Object
 from halcyon.render import download, network_policies
 
@@ -26,6 +28,8 @@ _LIMITS: Final = frozenset(
     {"models.sources", "models.urls", "models.endpoints", "models.secrets", "pods.serviceAccounts"}
 )
 """Limits of the site policy that also apply to runners: on sources of models, and on ServiceAccounts of their pods."""
+_ANY_CLAIM: Final[Any] = {"persistentVolumeClaim": {"claimName": "unused"}}
+"""Source of a spec that is made only to check its other fields."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,7 @@ def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_se
         named = given.credentials.secret_name if given.credentials is not None else None
         if named is not None and f"{namespace}/{named}" == own_secret:
             return f"{place}.credentials.secretName is {named}, the Secret with the operator's private key; name another Secret"
-        claim: Any = {"persistentVolumeClaim": {"claimName": "unused"}}
-        source = _source(given) if given.uri is not None else Source.model_validate(claim)
+        source = _source(given) if given.uri is not None else Source.model_validate(_ANY_CLAIM)
         subject = PolicySubject(Spec(model=ModelSpec(source=source), runtime=runtime), namespace, policy)
         for rule in RULES:
             if rule.value not in _LIMITS or (given.uri is None and rule.value != "pods.serviceAccounts"):
@@ -112,6 +115,22 @@ def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_se
                     "the model there", "the data there"
                 )
     return ""
+
+
+def api_keys_refusal(secret: str, model: str, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
+    """Return a sentence if a runner may not mount the Secret with the API keys of its model; empty if it may.
+
+    The spec of the model may not have been accepted, so the Secret is checked here again.
+    """
+    named = f"spec.traffic.apiKeys.secretName of {model} is {secret}"
+    if f"{namespace}/{secret}" == own_secret:
+        return f"{named}, the Secret with the operator's private key; name another Secret"
+    spec = Spec(
+        model=ModelSpec(source=Source.model_validate(_ANY_CLAIM)),
+        traffic=Traffic(api_keys=ApiKeys(secret_name=secret)),
+    )
+    (rule,) = (one for one in RULES if one.value == "models.secrets")
+    return rule.say(PolicySubject(spec, namespace, policy)).replace(f"spec refers to the Secrets {secret}", named)
 
 
 def _source(given: BatchInput | BatchOutput) -> Source:

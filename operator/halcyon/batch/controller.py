@@ -22,13 +22,14 @@ from halcyon.api.documents.batch_documents import BatchProgress
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
-from halcyon.batch.bucket_access import refusal
+from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
+from halcyon.batch.running_batch import RunningBatch, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
-from halcyon.kube.encoding import creating
+from halcyon.kube.encoding import changing, creating
 from halcyon.kube.event_recorder import NewEvent
 from halcyon.kube.informers.informer import Informer
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, Key
@@ -41,23 +42,14 @@ DISCOVERY_INTERVAL_S = 10.0
 installed after the operator has started."""
 POLL_INTERVAL_S = 5.0
 """Interval at which the controller polls a runner for its progress, in seconds."""
+CONFLICT_INTERVAL_S = 30.0
+"""Interval at which the controller checks whether a conflicting object is gone, in seconds. It watches only Jobs with
+Halcyon's label, and no NetworkPolicies."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
+POD_TIMEOUT_S = 30.0
+"""Time after which a Job without a pod is reported, in seconds."""
 WORKERS = 4
-
-
-@dataclass(frozen=True)
-class RunningBatch:
-    """Remaining work and requirements of a BatchInference that isn't paused, complete or failed."""
-
-    name: str
-    rows_left: int | None
-    """Number of rows without an outcome; None until the runner has read the input."""
-    deadline: float | None
-    """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
-    max_replicas: int | None
-    may_wake: bool
-    gentle: bool
 
 
 @dataclass
@@ -91,16 +83,21 @@ class BatchController:
     def _informer(self, kind: kinds.Kind, selector: str, **others: Any) -> Informer:
         return Informer(self.client, kind, selector=selector, namespaces=self.namespaces, **others)
 
-    def model_changed(self, key: Key, _before: Object | None, _after: Object | None) -> None:
-        """Queue the BatchInferences of a changed ModelDeployment, except those that already have a Job."""
+    def model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        """Queue the BatchInferences of a changed ModelDeployment.
+
+        If neither its spec nor the release that manages it has changed, those that already have a Job aren't queued.
+        """
+        is_new = before is None or after is None or _generation(before) != _generation(after)
+        is_moved = _manager(before) != _manager(after)
         for batch in self.batches.find(key.namespace, key.name):
             own = Key(key.namespace, batch["metadata"]["name"])
-            if self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
+            if is_new or is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
                 self.queue.add(own)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        found = (_running(batch) for batch in self.batches.find(model.namespace, model.name))
+        found = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
         return tuple(one for one in found if one is not None)
 
     async def run(self) -> None:
@@ -128,8 +125,12 @@ class BatchController:
         return True
 
     def _batch_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        if after is None or before is None or _generation(before) != _generation(after):
+        if after is None or before is None or _version(before) != _version(after):
             self.queue.add(key)
+        if before is not None and (after is None or _version(before)[0] != _version(after)[0]):
+            # A new BatchInference of the same name has other rows.
+            self._progress.pop(key, None)
+            self._written_at.pop(key, None)
         for one in (before, after):
             if name := one and next(iter(_model_name(one)), ""):
                 self.changed(Key(key.namespace, name))
@@ -179,21 +180,32 @@ class BatchController:
         spec: BatchInferenceSpec | None = None
         try:
             spec = batch_inference.parse(batch.get("spec"))
-            seen = await self._observe(key, batch, spec, self._served(key, spec), session)
+            model = self.model(Key(key.namespace, spec.model_deployment))
+            if self.site.release and _manager(model) not in {"", self.site.release}:
+                return None  # another release manages the model, and runs its batches
+            seen = await self._observe(key, batch, spec, self._served(key, spec, model), session)
         except ValueError as error:
             seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
         wait_s = await self._write(key, batch, spec, seen)
         if seen.is_done or seen.is_failed or spec is None:
             return wait_s
+        if seen.obstacle is not None and seen.obstacle.reason == BatchReason.NAME_CONFLICT:
+            return CONFLICT_INTERVAL_S
         host = runner_pod.address(self._pod(key))
+        if host is None and self._pod(key) is None and seen.obstacle is None and not spec.suspend:
+            return POD_TIMEOUT_S if wait_s is None else min(wait_s, POD_TIMEOUT_S)
         return POLL_INTERVAL_S if host is not None else wait_s
 
-    def _served(self, key: Key, spec: BatchInferenceSpec) -> ServedModel | Obstacle:
+    def _served(self, key: Key, spec: BatchInferenceSpec, stored: Object | None) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
         if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
             return Obstacle(BatchReason.POLICY_DENIED, said)
         name = spec.model_deployment
-        return status.served_model(self.model(Key(key.namespace, name)), name, key.namespace)
+        model = status.served_model(stored, name, key.namespace)
+        if isinstance(model, Obstacle) or not model.api_keys:
+            return model
+        said = api_keys_refusal(model.api_keys, name, key.namespace, self.site.policy, self.site.own_secret)
+        return Obstacle(BatchReason.POLICY_DENIED, said) if said else model
 
     async def _observe(
         self,
@@ -206,24 +218,23 @@ class BatchController:
         """Create, change or replace the Job if needed, and return the state of the Job and its runner."""
         present = self.jobs.get(Key(key.namespace, job_name(key.name)))
         if present is not None and not _is_owned(present, batch):
-            text = f"Job {job_name(key.name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
-            return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
+            return _conflict(JOB, key.name)
         ends = _ends(present)
-        if "Complete" in ends:
+        is_held = runner_pod.is_held(self._pod(key))
+        if "Complete" in ends or _is_complete(batch) or is_held:
+            if is_held:  # this deletes the pod, which never ends by itself
+                await self._suspend(present, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
         if isinstance(model, Obstacle):
-            return Observed(model, is_failed="Failed" in ends, progress=self._progress.get(key))
+            return await self._without_model(key, spec, present, model)
         if not self.site.image:
             text = "the operator has no image for runners (--bench-image); set the chart's images.registry or images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
         wanted = objects.job(batch, spec, model, self.site)
         if present is None:
-            if self.site.network is not None:
-                await self.client.apply(
-                    kinds.NETWORK_POLICY, objects.network_policy(batch, spec, self.site, self.site.network)
-                )
-            with contextlib.suppress(errors.Conflicted):  # it exists, and the cache will show it
-                await self.client.apply(JOB, creating(wanted))
+            foreign = await self._create(batch, spec, wanted)
+            if foreign is not None:
+                return _conflict(foreign, key.name)
             return Observed(pending="the runner's pod is being made", progress=self._progress.get(key))
         digests = [one["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for one in (present, wanted)]
         if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
@@ -231,12 +242,31 @@ class BatchController:
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
             return Observed(pending="the runner is replaced", progress=self._progress.get(key))
         if "Failed" in ends:
-            pod = self._pod(key)
-            return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
-        if bool(present["spec"].get("suspend")) != spec.suspend:
-            body = {"metadata": {"uid": present["metadata"]["uid"]}, "spec": {"suspend": spec.suspend}}
-            await self.client.patch(JOB, key.namespace, job_name(key.name), body)
+            return self._failed(key)
+        await self._suspend(present, is_suspended=spec.suspend)
         return await self._observe_pod(key, session)
+
+    async def _create(self, batch: Object, spec: BatchInferenceSpec, job: Object) -> kinds.Kind | None:
+        """Create the NetworkPolicy of the runner's pod, if the site has any, and then the Job.
+
+        If an object of another owner has one of their names, it stays unchanged, and its kind is returned.
+        """
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        if self.site.network is not None:
+            policy = objects.network_policy(batch, spec, self.site, self.site.network)
+            there = await self.client.get(kinds.NETWORK_POLICY, namespace, name)
+            if there is not None and not _is_owned(there, batch):
+                return kinds.NETWORK_POLICY
+            made = creating(policy) if there is None else changing(policy, there, versioned=False)
+            await self.client.apply(kinds.NETWORK_POLICY, made)
+        try:
+            await self.client.apply(JOB, creating(job))
+        except errors.Conflicted:
+            # The cache has only Jobs with Halcyon's label, and may not have this BatchInference's own Job yet.
+            jobs, _ = await self.client.list(JOB, namespace=namespace, metadata_only=True)
+            if any(one["metadata"]["name"] == name and not _is_owned(one, batch) for one in jobs):
+                return JOB
+        return None
 
     async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
         pod = self._pod(key)
@@ -244,10 +274,37 @@ class BatchController:
         found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
         if found is not None:
             self._progress[key] = found
-        return Observed(pending=runner_pod.pending(pod), progress=self._progress.get(key))
+        job = self.jobs.get(Key(key.namespace, job_name(key.name))) or {}
+        since = epoch_seconds((job.get("status") or {}).get("startTime"))
+        if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
+            pending = runner_pod.missing(job_name(key.name), since)
+        else:
+            pending = runner_pod.pending(pod)
+        return Observed(pending=pending, progress=self._progress.get(key))
 
     def _pod(self, key: Key) -> Object | None:
         return runner_pod.current(self.pods.find(key.namespace, key.name))
+
+    async def _without_model(
+        self, key: Key, spec: BatchInferenceSpec, present: Object | None, obstacle: Obstacle
+    ) -> Observed:
+        """Return the state of a batch whose model can't be used now. Its Job, if it has one, can be paused meanwhile."""
+        if "Failed" in _ends(present):
+            return self._failed(key)
+        await self._suspend(present, is_suspended=spec.suspend)
+        return Observed(obstacle, progress=self._progress.get(key))
+
+    def _failed(self, key: Key) -> Observed:
+        pod = self._pod(key)
+        return Observed(is_failed=True, pending=runner_pod.pending(pod), progress=runner_pod.last_progress(pod))
+
+    async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
+        """Suspend or resume a Job, unless it has ended or is in this state already."""
+        if job is None or _ends(job) or bool(job["spec"].get("suspend")) == is_suspended:
+            return
+        meta = job["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
+        await self.client.patch(JOB, meta["namespace"], meta["name"], body)
 
     async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, seen: Observed) -> float | None:
         """Write the status if it has changed.
@@ -281,9 +338,19 @@ def _model_name(batch: Object) -> Iterable[str]:
     return (name,) if isinstance(name, str) and name else ()
 
 
+def _manager(model: Object | None) -> str:
+    """Return NAMESPACE/NAME of the Lease of the Halcyon release that manages a model; empty if it is unknown."""
+    return str(((model or {}).get("status") or {}).get("operator") or "")
+
+
 def _batch_name(pod: Object) -> Iterable[str]:
     name = (pod["metadata"].get("labels") or {}).get(LABEL)
     return (name,) if name else ()
+
+
+def _version(obj: Object | None) -> tuple[str, int]:
+    """Return the uid and the generation of a BatchInference; an empty text and 0 if there is none."""
+    return ("", 0) if obj is None else (str(obj["metadata"]["uid"]), _generation(obj))
 
 
 def _generation(obj: Object) -> int:
@@ -294,32 +361,24 @@ def _is_owned(obj: Object, batch: Object) -> bool:
     return any(one.get("uid") == batch["metadata"]["uid"] for one in obj["metadata"].get("ownerReferences") or ())
 
 
+def _conflict(kind: kinds.Kind, name: str) -> Observed:
+    text = f"{kind.kind} {job_name(name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
+    return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
+
+
 def _ends(job: Object | None) -> set[str]:
     """Return the types of a Job's final conditions that are true: Complete, Failed or none."""
     conditions = ((job or {}).get("status") or {}).get("conditions") or ()
     return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
 
 
+def _is_complete(batch: Object) -> bool:
+    """Return whether the status says that the batch is complete. It stays complete if its Job or its pod is deleted."""
+    conditions = (batch.get("status") or {}).get("conditions") or ()
+    return any((one.get("type"), one.get("status")) == ("Complete", "True") for one in conditions)
+
+
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
     """Return the parts of a status whose changes are written at once."""
     conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions
-
-
-def _running(batch: Object) -> RunningBatch | None:
-    spec, written = batch.get("spec") or {}, batch.get("status") or {}
-    ended = any(
-        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
-        for one in written.get("conditions") or ()
-    )
-    if spec.get("suspend") or ended or batch["metadata"].get("deletionTimestamp"):
-        return None
-    rows = written.get("rows")
-    return RunningBatch(
-        name=batch["metadata"]["name"],
-        rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
-        deadline=epoch_seconds(spec.get("deadline")),
-        max_replicas=spec.get("maxReplicas"),
-        may_wake=spec.get("atZero") == "Wake",
-        gentle=bool(spec.get("gentle")),
-    )

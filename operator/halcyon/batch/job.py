@@ -25,7 +25,7 @@ from halcyon.render.metadata import RESTRICTED
 
 LABEL: Final = names.BATCH_LABEL
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
-"""Annotation of the Job with the digest of everything that determines its pods, except the image."""
+"""Annotation of the Job with the digest of everything in the BatchInference and its model that determines the pods."""
 CONTAINER: Final = "runner"
 COMPONENT: Final = "bench"
 """Component label of the pods of runners. It is `bench`, because a site's NetworkPolicies let pods with this label send
@@ -51,6 +51,9 @@ class BatchSite:
     policy: SitePolicy = ANYTHING
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount."""
+    release: str = ""
+    """NAMESPACE/NAME of the Lease of this Halcyon release. The batches of models that another release manages are left
+    to it."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,9 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
     buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
     made = recipe(batch, spec, model, buckets)
     pod = _pod(made, spec, model, site, buckets)
-    # Without the image, so that an upgrade of the operator leaves running pods alone.
-    digest = names.digest([made.to_json(), pod["volumes"], spec.cpu, spec.memory])
+    # Without the image and the site's settings, so that an upgrade of the operator leaves running pods alone.
+    account = [] if spec.service_account_name is None else [spec.service_account_name]
+    digest = names.digest([made.to_json(), pod["volumes"], spec.cpu, spec.memory, *account])
     return _owned(JOB, batch, {SPEC_ANNOTATION: digest}) | {
         "spec": {
             "parallelism": 1,

@@ -12,6 +12,8 @@ from typing import Any
 import aiohttp
 
 from halcyon.api.documents.batch_documents import MAX_BYTES, PATH, PORT, BatchDocumentError, BatchProgress
+from halcyon.api.timestamps import rfc3339
+from halcyon.batch.job import CONTAINER
 from halcyon.kube.kinds import Object
 
 POLL_TIMEOUT_S = 3.0
@@ -57,12 +59,30 @@ def pending(pod: Object | None) -> str:
     return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod starts"
 
 
+def missing(job: str, since: float) -> str:
+    """Return a sentence about a Job that has had no pod since the time `since`, in seconds since the epoch.
+
+    The reason is only in an Event, which the operator may not read.
+    """
+    return (
+        f"Job {job} has had no pod since {rfc3339(since)}; the Events of the Job have the reason, for example a ResourceQuota, "
+        f"or a ServiceAccount that does not exist: kubectl describe job {job}"
+    )
+
+
+def is_held(pod: Object | None) -> bool:
+    """Return whether the runner has succeeded, but containers that others have added keep its pod from ending."""
+    if pod is None or pod["status"]["phase"] != "Running":
+        return False
+    return any((one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod))
+
+
 def last_progress(pod: Object | None) -> BatchProgress | None:
     """Return the final progress from the termination message of the runner's container.
 
     Return None if the container has not terminated, or if its message isn't valid.
     """
-    for state in _states(pod) if pod else ():
+    for state in _own_states(pod) if pod else ():
         ended = state.get("terminated") or {}
         try:
             return BatchProgress.from_json(str(ended.get("message") or ""))
@@ -75,6 +95,12 @@ def _states(pod: Object) -> list[Mapping[str, Any]]:
     return [one.get("state") or {} for one in pod["status"].get("containerStatuses") or ()]
 
 
+def _own_states(pod: Object) -> list[Mapping[str, Any]]:
+    """Return the state of the runner's container, without those that others have added to the pod."""
+    found = pod["status"].get("containerStatuses") or ()
+    return [one.get("state") or {} for one in found if one.get("name", CONTAINER) == CONTAINER]
+
+
 async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | None:
     """Return the progress of the runner at the address `host`; None if the poll fails."""
     place = f"[{host}]" if ":" in host else host
@@ -83,6 +109,10 @@ async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | Non
             asyncio.timeout(POLL_TIMEOUT_S),
             session.get(f"http://{place}:{PORT}{PATH}", allow_redirects=False) as response,
         ):
-            return BatchProgress.from_json((await response.content.read(MAX_BYTES)).decode())
+            body = b""
+            # A read returns what has arrived so far, which may be a part of the document.
+            while part := await response.content.read(MAX_BYTES + 1 - len(body)):
+                body += part
+            return BatchProgress.from_json(body.decode()) if len(body) <= MAX_BYTES else None
     except (aiohttp.ClientError, OSError, UnicodeDecodeError, BatchDocumentError, TimeoutError):
         return None

@@ -102,14 +102,14 @@ def make(
     """
     stamp, progress = rfc3339(now), seen.progress
     is_complete = seen.is_done and not seen.is_failed
-    found = [_complete(spec, seen, is_complete=is_complete)]
+    rows = _rows(before, progress)
+    found = [_complete(spec, seen, rows, is_complete=is_complete)]
     old: Mapping[str, Any] = {one.get("type"): one for one in before.get("conditions") or ()}
     if seen.is_failed or (seen.obstacle is not None and seen.obstacle.is_final):
         found.insert(0, _failed(seen, old.get(Type.FAILED)))
     elif spec is not None and spec.suspend and not is_complete:
         found.append((Type.SUSPENDED, "True", BatchReason.SUSPENDED, "spec.suspend is true"))
     status: Object = {"observedGeneration": generation}
-    rows = _rows(before, progress)
     if rows is not None:
         status["rows"] = rows
         status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
@@ -124,6 +124,8 @@ def make(
         found += _on_time(spec.deadline, end, progress, now)
     if progress is not None and progress.rows_per_request:
         status["rowsPerRequest"] = progress.rows_per_request
+    elif is_complete and before.get("rowsPerRequest"):
+        status["rowsPerRequest"] = before["rowsPerRequest"]
     if is_complete:
         status["completionTime"] = before.get("completionTime") or stamp
     status["conditions"] = [
@@ -160,16 +162,12 @@ def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent
 _Found = tuple[Type, str, str, str]
 
 
-def _complete(spec: BatchInferenceSpec | None, seen: Observed, *, is_complete: bool) -> _Found:
+def _complete(
+    spec: BatchInferenceSpec | None, seen: Observed, rows: Mapping[str, int] | None, *, is_complete: bool
+) -> _Found:
     progress = seen.progress
     if is_complete:
-        failed = progress.failed if progress else 0
-        text = (
-            "all rows have a result"
-            if not failed
-            else f"all rows have an outcome, {failed} without a result: see failures.jsonl"
-        )
-        return Type.COMPLETE, "True", BatchReason.COMPLETED, text
+        return Type.COMPLETE, "True", BatchReason.COMPLETED, _outcome(rows)
     reason, text = str(BatchReason.RUNNING), "rows are being computed"
     if seen.is_failed:
         reason, text = BatchReason.FAILED, "it has failed"
@@ -184,6 +182,18 @@ def _complete(spec: BatchInferenceSpec | None, seen: Observed, *, is_complete: b
     elif progress.waiting:
         reason, text = BatchReason.WAITING, progress.waiting
     return Type.COMPLETE, "False", reason, text
+
+
+def _outcome(rows: Mapping[str, int] | None) -> str:
+    """Return a sentence about the rows of a complete batch.
+
+    The last numbers are unknown if the runner's pod was deleted before they were read.
+    """
+    if rows is None or rows["done"] + rows["failed"] < rows["total"]:
+        return "all rows have an outcome; failures.jsonl lists the rows without a result"
+    if not rows["failed"]:
+        return "all rows have a result"
+    return f"all rows have an outcome, {rows['failed']} without a result: see failures.jsonl"
 
 
 def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:

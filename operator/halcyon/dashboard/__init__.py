@@ -23,7 +23,7 @@ provides.
 # | `server_sent_events` | streams of documents to browsers, at a rate that each browser can receive            |
 # | `site`               | links to the site's other tools, and values from its Prometheus                      |
 # | `pod_logs`           | last log lines of a pod, read with the user's own token                              |
-# | `page_files`         | files of the pages                                                                   |
+# | `page_files`         | files of the pages, and security headers                                             |
 # | `server`             | HTTP routes, headers and documents                                                   |
 # | `static/`            | pages: JavaScript modules without a build step, and uPlot (`scripts/charts`)         |
 # | `documents.d.ts`     | TypeScript types of the responses, for `make typecheck`                              |

@@ -41,7 +41,8 @@ from halcyon.kube.auth.callers import (
     bearer_token,
     token_digest,
 )
-from halcyon.metricsapi.auth import CALLER
+from halcyon.kube.auth.rate_limit import Limiter
+from halcyon.metricsapi.auth import CALLER, TooOften
 
 COOKIE = "halcyon-token"
 ALLOWED_TTL_S = 30.0
@@ -157,6 +158,8 @@ class Authorizer:
         self._users: ReviewCache[User | None] = ReviewCache(clock)
         self._allowed: ReviewCache[bool] = ReviewCache(clock, 65536)
         self._clock = clock
+        self._failures = Limiter(clock)
+        """Rate limit for invalid tokens, by address of the client."""
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
     @property
@@ -185,7 +188,7 @@ class Authorizer:
             user = self._proxy.user(request)
             if user is not None:
                 return user
-        return await self.owner(self.token(request))
+        return await self.owner(self.token(request), request.remote or "")
 
     def token(self, request: web.Request) -> str:
         """Return the token that a request has; empty if there is none, or if it isn't needed because sign-in is off."""
@@ -193,19 +196,24 @@ class Authorizer:
             return ""
         return bearer_token(request.headers) or request.cookies.get(COOKIE, "").strip()
 
-    async def owner(self, token: str) -> User:
-        """Return the user of a token.
+    async def owner(self, token: str, address: str) -> User:
+        """Return the user of a token that was sent from this address.
 
         Raises:
             Unauthenticated: the token is empty, invalid or expired.
+            TooOften: the address has sent too many invalid tokens, so this one was not reviewed.
         """
         if self._reviews is None or not token:
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
         key = token_digest(token)
         if (held := self._users.get(key)) is None:
             async with self._review_slots:
+                if wait_s := self._failures.wait_s(address):
+                    raise TooOften(wait_s)
                 reviewed = await self._reviews.user(token)
             known = reviewed if reviewed is not None and reviewed.name else None
+            if known is None:
+                self._failures.take(address)
             held = (self._users.put(key, known, expires_at=self._clock() + (ALLOWED_TTL_S if known else DENIED_TTL_S)),)
         if (user := held[0]) is None:
             raise Unauthenticated(

@@ -6,6 +6,7 @@ import copy
 import difflib
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -22,6 +23,8 @@ from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, P
 log = logging.getLogger(__name__)
 
 HIDDEN = "(not shown here)"
+_RESTRICTED = re.compile(r"^(--(?:http-restricted-api|grpc-restricted-protocol)=[^=]*=).*$")
+"""Pattern of Triton's arguments with the header for its restricted APIs. Users of the page may not be allowed to read pods."""
 _LOUD = {**LOUD, "Ready": "False"}
 """Condition types that need a user's attention, each with the status that requires it."""
 
@@ -141,6 +144,8 @@ def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]
                 if (value := str(variable["value"])) not in values:
                     values.append(value)
                 variable["value"] = f"{HIDDEN}, value {values.index(value) + 1}"
+        if container.get("args"):
+            container["args"] = [_RESTRICTED.sub(rf"\1{HIDDEN}", str(one)) for one in container["args"]]
     shown = {"pod": template, "config.pbtxt": json.loads(one.overlay) if one.overlay else {}}
     return yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=100).splitlines()
 

@@ -166,9 +166,11 @@ class Fleet:
         elif step != self._step:
             self._orders.clear()
             self._static_parts.clear()
-        if changes != self._read_at[0] or step != self._read_at[1]:
+        if (changes, step) != self._read_at:
+            # Loads change with the step only, and reading all of them takes most of the time of a step.
+            held = self._loads if step == self._read_at[1] else {}
+            self._loads = {name: held.get(name) or self._history.load(name) for name in self._rows}
             self._read_at = (changes, step)
-            self._loads = {name: self._history.load(name) for name in self._rows}
             self._visible.clear()
         self._step = step
         scope = (sees, query.namespace)

@@ -1,4 +1,4 @@
-"""HTTP handlers of the dashboard: pages, documents, streams of documents, and security headers.
+"""HTTP handlers of the dashboard: pages, documents, and streams of documents.
 
 The API has the session, the models, and one model's spec, revisions, history, logs and what-if. Errors are JSON:
 {"error": MESSAGE}. No request changes the cluster.
@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -35,29 +36,17 @@ from halcyon.dashboard import batches, measured, model_page, pod_start_phases, s
 from halcyon.dashboard.authorization import COOKIE, MAX_TOKEN_LENGTH, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, int_parameter
-from halcyon.dashboard.page_files import LIBRARY, page_files
+from halcyon.dashboard.page_files import HEADERS, INDEX, LIBRARY, page_files
 from halcyon.dashboard.pod_logs import LogsUnavailable
 from halcyon.dashboard.ports import BatchReader, DashboardSource, LogReader, Name, Object, ResultReader
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
 from halcyon.dashboard.site import MAX_HOURS, NO_LINKS, Links, SiteMetrics
 from halcyon.dashboard.whatif import WhatIfQuery
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated
+from halcyon.metricsapi.auth import TooOften, caller_of
 
 log = logging.getLogger(__name__)
 
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-"""Headers of every response."""
 NO_PAGES = (
     "the dashboard has no pages, because its chart library static/uplot is not installed: run the operator from its image, or run "
     "`make bootstrap` in a clone and install that"
@@ -150,7 +139,7 @@ class Dashboard:
     # Files
 
     async def _index(self, request: web.Request) -> web.Response:
-        return self._file(request, "index.html") if self.has_pages else _fail(503, NO_PAGES)
+        return self._file(request, INDEX) if self.has_pages else _fail(503, NO_PAGES)
 
     async def _static(self, request: web.Request) -> web.Response:
         return self._file(request, request.match_info["path"])
@@ -183,7 +172,7 @@ class Dashboard:
                 400,
                 f"the token has {len(token)} characters; a cookie holds {MAX_TOKEN_LENGTH}. Use an authenticating proxy",
             )
-        user = await self._access.owner(token)
+        user = await self._access.owner(token, request.remote or "")
         response = _json(200, {"user": user.name})
         response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="Strict", secure=request.secure)
         return response
@@ -320,7 +309,7 @@ class Dashboard:
         if request.method == "HEAD":
             # A HEAD request gets only headers; aiohttp would send events to a client that expects no body.
             return response
-        with self.streams.connection():
+        with self.streams.connection("" if self._access.is_open else caller_of(request)):
             try:
                 await response.prepare(request)
                 try:
@@ -355,6 +344,7 @@ _CODES: Mapping[type[Exception], int] = {
     _NoSuchModel: 404,
     InvalidQuery: 400,
     ConnectionLimitReached: 503,
+    TooOften: 429,
 }
 _ERRORS = tuple(_CODES)
 
@@ -368,15 +358,16 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
         response = _fail(_CODES[type(error)], str(error))
         if isinstance(error, Unauthenticated):
             response.headers["WWW-Authenticate"] = "Bearer"
-        if isinstance(error, ConnectionLimitReached):
-            response.headers["Retry-After"] = "10"
+        if isinstance(error, ConnectionLimitReached | TooOften):
+            response.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     except web.HTTPException as error:
         response = _fail(error.status, f"{request.method} {request.path[:200]}: {error.reason}")
     except Exception:  # return no data after an unexpected error, for example in an access review
         log.exception("request failed", extra={"path": request.path})
         response = _fail(503, "the request could not be answered now; try again")
     if not response.prepared:
-        response.headers.update(HEADERS)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
     return response
 
 

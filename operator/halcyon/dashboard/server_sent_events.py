@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 POLL_INTERVAL_S = 1.0
@@ -18,7 +19,7 @@ connections.
 """
 WRITE_TIMEOUT_S = 20.0
 MAX_STREAMS = 64
-"""Maximum number of readers per operator replica."""
+"""Maximum number of readers per operator replica. A single user may have a quarter of them."""
 RETRY_S = 5
 """Time after which a browser reconnects a broken stream, in seconds."""
 
@@ -28,6 +29,8 @@ Render = Callable[[], Awaitable[bytes]]
 
 class ConnectionLimitReached(Exception):  # noqa: N818  # an answer (503), not a fault
     """The maximum number of readers is reached."""
+
+    retry_after_s = 10.0
 
 
 async def events(
@@ -61,24 +64,36 @@ class ConnectionLimit:
 
     def __init__(self, limit: int = MAX_STREAMS) -> None:
         self.limit, self.in_use = limit, 0
+        self._by_user: Counter[str] = Counter()
         self._closing = asyncio.Event()
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator[None]:
+    def connection(self, user: str = "") -> Iterator[None]:
         """Return a context manager that counts one more reader while its block runs.
 
+        `user` is the name of the signed-in user; empty if there is no sign-in, so that users can't be distinguished.
+
         Raises:
-            ConnectionLimitReached: the maximum number of readers is reached, or all streams are ending.
+            ConnectionLimitReached: the maximum number of readers, or of this user's, is reached, or all streams are ending.
         """
         if self.in_use >= self.limit or self._closing.is_set():
             raise ConnectionLimitReached(
                 f"{self.in_use} pages are open at this replica; the limit is {self.limit}. Close some, or wait"
             )
+        each = max(self.limit // 4, 1)
+        if user and self._by_user[user] >= each:
+            raise ConnectionLimitReached(
+                f"{user} has {self._by_user[user]} pages open at this replica; the limit is {each}. Close some"
+            )
         self.in_use += 1
+        self._by_user[user] += 1
         try:
             yield
         finally:
             self.in_use -= 1
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
 
     async def wait_closing(self, within_s: float) -> bool:
         """Wait for up to `within_s` seconds until `close` is called; return True if it has been called."""

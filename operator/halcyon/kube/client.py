@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
@@ -17,6 +18,7 @@ import orjson
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from typing_extensions import override
 
 from halcyon.kube import encoding, errors, kinds
@@ -24,7 +26,7 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
 from halcyon.kube.http_transport import APPLY, PLAIN, HttpTransport, tcp_socket
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
-from halcyon.kube.token_file import FILE, TokenFile
+from halcyon.kube.token_file import CA, FOLDER, TOKEN, CaFile, TokenFile
 from halcyon.kube.tracing import OFF, Tracer
 
 FIELD_MANAGER = "halcyon"
@@ -103,24 +105,38 @@ async def connect(
     fence: LeaseFence | None = None,
     tracer: Tracer = OFF,
     clock: ClusterClock | None = None,
+    account: Path = FOLDER,
 ) -> KubeClient:
     """Return a client for the cluster in the kubeconfig.
 
-    If there is no kubeconfig, return a client for the cluster in which this pod runs.
+    If there is no kubeconfig, return a client for the cluster in which this pod runs, with the service account in the
+    folder `account`.
 
     Each response of the API server sets `clock`.
     """
     configuration, clock = Configuration(), clock or ClusterClock()
     if kubeconfig is None:
-        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
-        configuration.refresh_api_key_hook = TokenFile(FILE, clock)
+        files = {"token_filename": str(account / TOKEN), "cert_filename": str(account / CA)}
+        InClusterConfigLoader(**files, try_refresh_token=False).load_and_set(configuration)
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+    # As kubectl: Python 3.13 requires extensions that the CAs of many clusters lack, for example those of EKS.
+    configuration.disable_strict_ssl_verification = True
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
     configuration.connection_pool_maxsize = 0
     api = ApiClient(configuration)
-    connector = aiohttp.TCPConnector(limit=0, ssl=api.rest_client.ssl_context, socket_factory=tcp_socket)
-    configuration.client_session_kwargs = {"connector": connector}
+    tls = api.rest_client.ssl_context
+    if kubeconfig is None:
+        token, authorities = TokenFile(account / TOKEN, clock), CaFile(account / CA, tls)
+
+        def refresh(used: Configuration) -> None:
+            token(used)
+            authorities.refresh()
+
+        configuration.refresh_api_key_hook = refresh
+    connector = aiohttp.TCPConnector(limit=0, ssl=tls, socket_factory=tcp_socket)
+    # A pod reaches its own cluster's API server directly. A proxy in the environment is for servers outside the cluster.
+    configuration.client_session_kwargs = {"connector": connector, "trust_env": kubeconfig is not None}
     return KubeClient(api, fence=fence, tracer=tracer, clock=clock, connector=connector)
 
 

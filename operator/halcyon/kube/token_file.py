@@ -1,8 +1,9 @@
-"""Token of this pod's service account, in a file that the kubelet renews."""
+"""Files of this pod's service account that the kubelet renews: its token, and the CA of the API server."""
 
 from __future__ import annotations
 
 import logging
+import ssl
 from pathlib import Path
 
 from kubernetes.aio.client.configuration import Configuration
@@ -11,7 +12,8 @@ from halcyon.kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
-FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN, CA = "token", "ca.crt"
 READ_INTERVAL_S = 60.0
 """Time, in seconds, after which the file with the token is read again. The kubelet renews a token at least ten minutes
 before it expires."""
@@ -43,3 +45,37 @@ class TokenFile:
             except (OSError, ValueError) as error:
                 log.warning("cannot read the token of the service account", extra={"error": str(error)})
         configuration.api_key["BearerToken"] = f"Bearer {self._token}"
+
+
+class CaFile:
+    """File with the CA of the API server, which is followed while the TLS context is in use.
+
+    The CA of a cluster is replaced in steps: the file first has the old and the new one. A CA that is no longer in the
+    file stays trusted until this process ends, because a TLS context can't drop one.
+    """
+
+    def __init__(self, path: Path, context: ssl.SSLContext) -> None:
+        """Create the follower. The context has loaded the file already."""
+        self._path, self._context = path, context
+        self._loaded = self._mark()
+
+    def refresh(self) -> None:
+        """Load the file into the TLS context if it has changed. If that fails, the context keeps the CAs that it has."""
+        mark = self._mark()
+        if mark in {self._loaded, None}:
+            return
+        self._loaded = mark
+        try:
+            self._context.load_verify_locations(cafile=self._path)
+        except (OSError, ValueError) as error:  # OSError includes ssl.SSLError
+            log.warning("cannot read the CA of the API server", extra={"error": str(error)})
+        else:
+            log.info("the CA of the API server has changed")
+
+    def _mark(self) -> tuple[int, int] | None:
+        """Return what differs after a change of the file; None if there is no file."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
@@ -37,6 +38,8 @@ class TracesSite:
     """URL of the collector's OTLP receiver with its path, for example `http://collector.observability.svc:4318/v1/traces`."""
     ratio: float = 1.0
     """Share of the traces that are sent, from 0 to 1."""
+    ca_file: Path | None = None
+    """File with the CA certificates that are trusted for https, as PEM; None for those of the HTTP library."""
 
 
 class Span(Protocol):
@@ -156,6 +159,7 @@ def connect(site: TracesSite, *, instance: str, version: str) -> Tracer:
 
     known = {"service.name": "halcyon", "service.instance.id": instance, "service.version": version}
     provider = TracerProvider(resource=Resource.create(dict(known)), sampler=ParentBased(TraceIdRatioBased(site.ratio)))
-    exporter = OTLPSpanExporter(endpoint=site.endpoint, timeout=EXPORT_WITHIN_S)
+    ca_file = None if site.ca_file is None else str(site.ca_file)
+    exporter = OTLPSpanExporter(endpoint=site.endpoint, certificate_file=ca_file, timeout=EXPORT_WITHIN_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Sent(provider, provider.get_tracer("halcyon", version))

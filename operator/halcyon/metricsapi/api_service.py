@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from halcyon.kube import errors
 from halcyon.kube.kinds import API_SERVICE, HPA
 
 if TYPE_CHECKING:  # the command line has this module without the client
@@ -38,11 +37,12 @@ NAMESPACED = ExternalMetricsApi(
 
 
 async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Return the server that is registered for the API, with a description as text."""
-    try:
-        registered = await client.get(API_SERVICE, "", NAME)
-    except (errors.ApiError, errors.Unreachable) as error:
-        return ExternalMetricsApi(ours=False, why=f"it is unknown who serves external.metrics.k8s.io: {error}")
+    """Return the server that is registered for the API, with a description as text.
+
+    Raises:
+        ApiError, Unreachable: the APIService can't be read.
+    """
+    registered = await client.get(API_SERVICE, "", NAME)
     if registered is None:
         return ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is not served (no APIService is registered)")
     target = (registered.get("spec") or {}).get("service") or {}
@@ -52,10 +52,13 @@ async def find_server(client: Kube, *, namespace: str, service: str) -> External
     return ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io")
 
 
-async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
-    """Return True if HPAs of this cluster can have a tolerance of 0; None if this is unknown.
+async def keeps_tolerance(client: Kube, *, namespace: str) -> bool:
+    """Return True if HPAs of this cluster can have a tolerance of 0.
 
     A dry run tests it, so nothing is written.
+
+    Raises:
+        ApiError, Unreachable: it is unknown, because the dry run failed.
     """
     rules = {"tolerance": "0"}
     probe = {
@@ -74,11 +77,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
             "behavior": {"scaleUp": rules, "scaleDown": rules},
         },
     }
-    try:
-        created = await client.create(HPA, probe, namespace=namespace, dry_run=True)
-    except (errors.ApiError, errors.Unreachable) as error:
-        log.warning("it is unknown whether HPAs support a tolerance", extra={"error": str(error)})
-        return None
+    created = await client.create(HPA, probe, namespace=namespace, dry_run=True)
     behavior = created["spec"].get("behavior") or {}
     return all("tolerance" in (behavior.get(direction) or {}) for direction in ("scaleUp", "scaleDown"))
 

@@ -145,13 +145,14 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     """
     # | stored                                            | result                                                  |
     # | ------------------------------------------------- | ------------------------------------------------------- |
-    # | nothing, or only expired CAs                      | new CA and new serving certificate                      |
+    # | nothing, or no CA that is valid now               | new CA and new serving certificate                      |
     # | CA with less than a third left, no new CA         | new CA, only published                                  |
     # | new CA that has been published for `SPREAD`       | it signs; the old CA stays trusted until it expires     |
     # | serving certificate with less than a third left   | new serving certificate                                 |
+    # | serving certificate that is not valid yet         | new serving certificate                                 |
     # | serving certificate with other names or other CA  | new serving certificate                                 |
     unique_names = list(dict.fromkeys(names))
-    if stored is None or all(load(ca.cert_pem).not_valid_after_utc <= now for ca in (stored.ca, stored.next_ca) if ca):
+    if stored is None or not any(_is_valid(ca.cert_pem, now) for ca in (stored.ca, stored.next_ca) if ca):
         ca = make_ca(now)
         return Certificates(issue(ca, unique_names, now), ca)
     former = tuple(pem for pem in stored.former_cas if load(pem).not_valid_after_utc > now)
@@ -165,11 +166,18 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     serving = result.serving.cert_pem
     if (
         needs_rotation(serving, now)
+        or not _is_valid(serving, now)
         or _names(serving) != set(unique_names)
         or not issued_by(serving, result.ca.cert_pem)
     ):
         result = replace(result, serving=issue(result.ca, unique_names, now))
     return result
+
+
+def _is_valid(cert_pem: str, now: datetime) -> bool:
+    """Return whether clients accept the time of a certificate. It isn't valid yet if its maker's clock was ahead."""
+    cert = load(cert_pem)
+    return cert.not_valid_before_utc <= now < cert.not_valid_after_utc
 
 
 def load(cert_pem: str) -> x509.Certificate:

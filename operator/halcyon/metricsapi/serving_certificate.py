@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from halcyon.kube import errors
 from halcyon.kube.client import Kube
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.kinds import CONFIG_MAP, SECRET
 from halcyon.metricsapi.auth import RequestHeaderConfig
 from halcyon.metricsapi.certificates import Certificates, renewed
@@ -34,6 +35,7 @@ class ServingCertificate:
         names: tuple[str, ...],
         on_change: Callable[[], None],
         has_front_proxy: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Create the instance. Nothing is read before `refresh` is called.
 
@@ -44,13 +46,15 @@ class ServingCertificate:
             names: DNS names for the serving certificate.
             on_change: called when the CA bundle has changed.
             has_front_proxy: whether the API server can forward requests to this server.
+            clock: clock for the validity of certificates.
         """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names
-        self._on_change, self._has_front_proxy = on_change, has_front_proxy
+        self._on_change, self._has_front_proxy, self._clock = on_change, has_front_proxy, clock
         self.certificates: Certificates | None = None
         self.tls: ServingTLS | None = None
         self.front_proxy: RequestHeaderConfig | None = None
+        self._is_denied = False
 
     async def refresh(self, *, leading: bool) -> None:
         """Read the certificates from the Secret and serve them. The leader first renews them if needed.
@@ -65,7 +69,7 @@ class ServingCertificate:
             )
         stored = self._parse(secret.get("data") or {})
         if leading:
-            current = renewed(stored, self._names, datetime.now(UTC))
+            current = renewed(stored, self._names, datetime.fromtimestamp(self._clock.wall(), UTC))
             if current != stored:
                 body = {
                     "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
@@ -89,7 +93,15 @@ class ServingCertificate:
             return None
 
     async def _read_front_proxy(self) -> None:
-        config_map = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
+        try:
+            config_map = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
+        except errors.Refused as error:
+            # Without the permission, only the API server's own requests to the metrics API are rejected.
+            if not self._is_denied:
+                log.warning("the CA of the front proxy can't be read", extra={"error": str(error)})
+            self._is_denied = True
+            return
+        self._is_denied = False
         try:
             config = RequestHeaderConfig.from_config_map((config_map or {}).get("data") or {})
         except ValueError as error:

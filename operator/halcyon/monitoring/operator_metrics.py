@@ -99,9 +99,13 @@ CONNECTIONS_CLOSED: Final = Metric(
 PROMETHEUS_REQUESTS: Final = Metric(
     "halcyon_prometheus_requests_total",
     "counter",
-    "Queries to the site's Prometheus, by kind (gpu, history, canary, dashboard) and result (answered, failed). Present only if one is configured.",
+    "Queries to the site's Prometheus, by kind (gpu, history, metric, canary, dashboard) and result (answered, failed). Present only if one is configured.",
     ("kind", "result"),
-    tuple((kind, result) for kind in ("gpu", "history", "canary", "dashboard") for result in ("answered", "failed")),
+    tuple(
+        (kind, result)
+        for kind in ("gpu", "history", "metric", "canary", "dashboard")
+        for result in ("answered", "failed")
+    ),
 )
 PROMETHEUS_PODS: Final = Metric(
     "halcyon_prometheus_pods",

@@ -7,7 +7,7 @@ existing record, and applies its template unchanged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from halcyon.api.policy.downloads import NO_DOWNLOADS
@@ -63,6 +63,8 @@ class Revision:
     """Parts `model`, `runtime` and `batching` of the spec, without defaults; None if an older version stored the revision."""
     seal: str = ""
     """Digest of the accepted spec, from the annotation `SEAL`; empty if there is no such annotation."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Data that a later operator version has stored, and that this version doesn't know."""
 
     @property
     def asks(self) -> str:
@@ -159,6 +161,8 @@ def record(subject: Subject, revision: Revision) -> Object:
         result["metadata"]["annotations"] = noted
     result["revision"] = revision.number
     result["data"] = {
+        # The data can't be changed. An operator that is rolled back to an earlier version also writes the annotations.
+        **revision.others,
         "format": _FORMAT,
         "key": revision.key,
         "template": revision.template,
@@ -193,9 +197,11 @@ def read(stored: Mapping[str, Any]) -> Revision | None:
         version=str(data.get("version", "")),
         site=str(data.get("site", "")),
         spec=data["spec"] if isinstance(data.get("spec"), Mapping) else None,
+        others={name: value for name, value in data.items() if name not in _KNOWN | _HELD.keys()},
     )
 
 
+_KNOWN = frozenset({"format", "snapshot", "base", "version", "site", "spec"})
 _HELD: dict[str, type] = {"key": str, "template": dict, "model": str, "overlay": str, "startupTimeoutSeconds": int}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from halcyon.api.documents.balancer_plan import READINESS_TIMEOUT_S
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
@@ -177,7 +178,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         ],
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
-        "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
+        "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": READINESS_TIMEOUT_S, "failureThreshold": 2},
         # If a restart is ordered, Triton closes its port, so the probe fails at once, and the container is killed
         # without time to finish requests. If Triton is only slow to respond, it has 30 s.
         "livenessProbe": {

@@ -106,6 +106,8 @@ class ReadingResult:
     """Memory to pass to the next call of `reading`."""
     unknown: tuple[str, ...] = ()
     """Reasons why values of the reading are unknown, one sentence each; empty if all values are known."""
+    held: float = 0.0
+    """Number of requests that the reporting balancers hold, queued or in progress, even if other balancers are silent."""
 
 
 def reading(
@@ -176,7 +178,7 @@ def reading(
         queued=None if silence else sums.queued,
         engine_used=min([share for share in used if share is not None]) if used and None not in used else None,
     )
-    return ReadingResult(result, memory, tuple(unknown))
+    return ReadingResult(result, memory, tuple(unknown), sums.queued + sums.inflight)
 
 
 def _mean_held(ring: Ring, now: float) -> float:

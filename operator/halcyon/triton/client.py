@@ -120,7 +120,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
     """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Skip invalid lines."""
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
-    engine: dict[tuple[str, str], float] = {}
+    of_engines: dict[tuple[str, str], list[float]] = {}
     for line in text.splitlines():
         if not line.startswith(("nv_", "vllm:")):
             continue
@@ -131,8 +131,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
         if name == _GPU:
             gpus[labels.get("gpu_uuid", "")] = value
         elif name in engine_metrics.LABELS:
-            gauge = name, labels.get(engine_metrics.LABELS[name], "")
-            engine[gauge] = engine.get(gauge, 0.0) + value
+            of_engines.setdefault((name, labels.get(engine_metrics.LABELS[name], "")), []).append(value)
         elif labels.get("model") == model:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
@@ -142,6 +141,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
     whole = {name: int(value) for name, value in sums.items()}
+    engine = engine_metrics.of_pod(of_engines)
     waits = engine_metrics.waiting(engine)
     return Metrics(
         pending=whole.get(_PENDING) if waits is None else int(waits) + whole.get(_PENDING, 0),

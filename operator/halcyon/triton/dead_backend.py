@@ -46,7 +46,8 @@ MIN_HANG_S = 30.0
 HANG_FACTOR = 10
 """Ratio of the time without any answer to the longest execution of the revision, from which a pod counts as hanging."""
 REPORTED_AFTER_S = 15.0
-"""Time, in seconds, for which all requests to a pod must fail before this is reported."""
+"""Time, in seconds, for which all requests to a pod must fail before this is reported. It lies between two failures, because
+the requests of an idle pod that fail can be the agents' own probes."""
 PROBED_SHARE = 0.25
 """Maximum ratio of successes to failures at which all requests of clients count as failing. The successes may be those
 of the agents' probes."""
@@ -89,6 +90,9 @@ class _WatchedPod:
     answered_at: float
     """Time of the last sample in which the pod had answered a request or had no requests."""
     failing_since: float | None = None
+    """Time of the first failure after the last success; None if there is none."""
+    failed_at: float = 0.0
+    """Time of the last failure."""
     load: PodRequests = _NO_LOAD
 
 
@@ -114,15 +118,16 @@ class DeadBackends:
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 
-    def failures(self, now: float) -> dict[str, str]:
-        """Return why the backends of pods fail, as text by name of the pod.
+    @property
+    def failures(self) -> dict[str, str]:
+        """Reasons why the backends of pods fail, as text by name of the pod.
 
-        A pod is included if its backend is dead or fails every request. `now` is the monotonic time, in seconds.
+        A pod is included if its backend is dead or fails every request.
         """
         failing = {
             name: EVERY_REQUEST_FAILS
             for name, pod in self._pods.items()
-            if pod.failing_since is not None and now - pod.failing_since >= REPORTED_AFTER_S
+            if pod.failing_since is not None and pod.failed_at - pod.failing_since >= REPORTED_AFTER_S
         }
         return failing | self._restarting | self.dead
 
@@ -201,8 +206,9 @@ class DeadBackends:
             pod.answered_at = now
         if succeeded > failed * PROBED_SHARE:
             pod.failing_since = None
-        elif failed and pod.failing_since is None:
-            pod.failing_since = now
+        elif failed:
+            pod.failing_since = now if pod.failing_since is None else pod.failing_since
+            pod.failed_at = now
         pod.metrics, pod.load = after, load
         if failed:
             return "partly" if succeeded else "failing"

@@ -8,7 +8,7 @@ a running engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _REQUESTS, _BLOCKS = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
@@ -25,6 +25,18 @@ LABELS: Final[Mapping[str, str]] = {
 such label."""
 Gauges = Mapping[tuple[str, str], float]
 """Values of gauges, by (name of the gauge, value of the label in `LABELS`)."""
+
+
+def of_pod(samples: Mapping[tuple[str, str], Sequence[float]]) -> Gauges:
+    """Return the value of each gauge for the whole pod, from the samples of all engines, models and versions in it.
+
+    It is the mean if the gauge is a share, and the sum otherwise.
+    """
+    return {
+        gauge: sum(values) / (len(values) if gauge[0] in _VLLM_BLOCKS else 1)
+        for gauge, values in samples.items()
+        if values
+    }
 
 
 def waiting(gauges: Gauges) -> float | None:

@@ -178,11 +178,11 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not parts:
         return []
     text = (
-        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight: the best setting for each "
-        "combination of a scenario, a service time model (L1 or L2) and a start time of the pods. In practice, the settings of an autoscaler are "
-        "chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario and a start time "
-        "of the pods, with one random seed. The scenarios S5 and S11 are left out of this comparison, because only a few settings of the other "
-        "autoscalers were simulated in these scenarios."
+        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight. The table contains the best "
+        "setting for each combination of a scenario, a service time model (L1 or L2) and a start time of the pods. In practice, the settings of an "
+        "autoscaler are chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario "
+        "and a start time of the pods, with one random seed. The scenarios S5 and S11 are left out of this comparison, because only a few settings "
+        "of the other autoscalers were simulated in these scenarios."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -232,8 +232,8 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     text = (
         "The first targets for Halcyon were set before this simulator existed, with the help of a fluid model that ignores batches. For a pod at "
         "full load, the simulator predicts worse results than a fluid model, which ignores batches. The reactive floor is the share of requests "
-        "that no autoscaler can serve in time without foresight: they exceed the capacity of the existing pods while the first additional pod "
-        "starts."
+        "that no autoscaler can serve in time without foresight: the requests that exceed the capacity of the existing pods while the first "
+        "additional pod starts."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -342,9 +342,9 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "The last table on this page lists the planner's constants and the reason for each value, taken from the code. None of the planner's constants was "
-        "fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to choose the "
-        "planner's constants, and the decision in docs/decisions that describes each choice."
+        "The last table on this page is generated from the code, and lists the planner's constants and the reason for each value. None of the planner's "
+        "constants was fitted to a single scenario, but some were chosen by experiment. The next table lists all simulation runs that were used to "
+        "choose the planner's constants, and the decision in docs/decisions that describes each choice."
     )
     head = " constants for | chosen on | law | seeds | decision "
     return [

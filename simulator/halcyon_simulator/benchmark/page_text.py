@@ -8,10 +8,12 @@ HEAD = """# Scaling: Halcyon and its peers
 simulator](../simulator.md). The file build/bench/scaling.json contains the figures on this page in machine-readable
 form. Every figure is the mean of several runs of the same scenario with different random seeds. This page compares
 Halcyon with other autoscalers (its peers). Each of the other autoscalers runs with its default settings and with many
-combinations of its own settings, and all autoscalers receive the same signals. Before a simulation starts, Halcyon is
-also given the start time of a pod and the time that a batch takes. In a cluster, Halcyon measures the start time of a
-pod and the batch time on pods that started before the load. To simulate Halcyon with a different initial estimate of a
-pod's start time, use `halcyon simulate` with a policy such as `halcyon:start_s=60`.
+combinations of its own settings. One setting differs from the defaults: the target of requests in flight for each
+replica is a full batch, because the peers' own defaults ignore batches. All autoscalers receive the same signals.
+Before a simulation starts, Halcyon is also given the start time of a pod and the time that a batch takes. In a cluster,
+Halcyon measures the start time of a pod and the batch time on pods that started before the load. To simulate Halcyon
+with a different initial estimate of a pod's start time, use `halcyon simulate` with a policy such as
+`halcyon:start_s=60`.
 
 | term | meaning |
 |---|---|

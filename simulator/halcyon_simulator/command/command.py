@@ -30,6 +30,7 @@ from halcyon_simulator.policies.registry import HALCYON, Named, PolicyTextError,
 
 _KEYS = ("t0_ms", "a_ms", "max_batch", "instances", "delay_ms")
 _EXAMPLE = "t0_ms=80,a_ms=6,max_batch=8,instances=1"
+_MAX_REQUESTS = 50_000_000
 _COPY_SPREAD_S = 60.0
 _COLUMNS = (
     ("violations", "violations_pct", "{:.2f} %"),
@@ -165,7 +166,13 @@ def _case(options: argparse.Namespace, law: Law, name: str, seed: int) -> Case:
         return scenarios.scenario(name, law=law, start_s=options.start_delay, seed=seed, cv=options.cv)
     path = Path(name)
     rng = np.random.Generator(np.random.PCG64(seed))
-    times = superposed(traces.read(path), copies=options.superpose, spread_s=_COPY_SPREAD_S, rng=rng)
+    recorded = traces.read(path)
+    if len(recorded) * options.superpose > _MAX_REQUESTS:
+        raise ValueError(
+            f"--superpose {options.superpose} of {path} is {len(recorded) * options.superpose:,} requests; at most "
+            f"{_MAX_REQUESTS:,} are possible, for example --superpose {max(_MAX_REQUESTS // len(recorded), 1)}"
+        )
+    times = superposed(recorded, copies=options.superpose, spread_s=_COPY_SPREAD_S, rng=rng)
     return Case(
         name=path.name,
         arrivals=times,

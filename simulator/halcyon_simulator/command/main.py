@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -39,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--cv is for the loads of scenarios; a --trace has its own bursts")
     if options.plot is not None and options.plot.suffix not in {".svg", ".png"}:
         parser.error(f"--plot {options.plot}: the name has to end in .svg or .png, for example out.svg")
+    if options.plot is not None and (problem := _unwritable(options.plot)):
+        parser.error(f"--plot {options.plot}: can't be written: {problem}; for example --plot /tmp/out.svg")
     try:
         run: Callable[[argparse.Namespace], int] = import_module("halcyon_simulator.command.command").run
         return run(options)
@@ -52,6 +55,16 @@ def main(argv: Sequence[str]) -> int:
         return 2
     except ValueError as error:
         parser.error(str(error))
+
+
+def _unwritable(path: Path) -> str:
+    """Return why a file can't be written, before minutes of simulation; empty if it can. Its folder is created."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            return "it is a folder" if path.is_dir() else ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _parser() -> argparse.ArgumentParser:

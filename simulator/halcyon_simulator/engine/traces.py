@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -21,6 +22,8 @@ from halcyon_simulator.engine.case import Times
 from halcyon_simulator.engine.load import merged
 
 COLUMN = "t_s"
+MAX_DAYS = 90
+"""Maximum length of a trace. Longer ones are usually in milliseconds, and would be simulated for hours."""
 WINDOW_S = 600.0
 """Duration of one window in a production trace by clients, in seconds."""
 CLIENT_DAYS = 14
@@ -52,7 +55,7 @@ def read(path: Path) -> Times:
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TraceError(
             f"trace {path} can't be read: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
         ) from error
@@ -68,10 +71,18 @@ def read(path: Path) -> Times:
             f"trace {path} has no column {COLUMN} (arrival times in seconds); its columns: {there}; {_EXAMPLE}"
         )
     column = head.index(COLUMN)
-    times = np.array([_time(path, rows.line_num, row, column) for row in rows if row], dtype=np.float64)
+    try:
+        times = np.array([_time(path, rows.line_num, row, column) for row in rows if row], dtype=np.float64)
+    except csv.Error as error:
+        raise TraceError(f"trace {path}, line {rows.line_num} is no CSV: {error}; {_EXAMPLE}") from error
     if len(times) == 0:
         raise TraceError(f"trace {path} has a header and no rows; it has to have one row per request, {_EXAMPLE}")
     times.sort()
+    if (days := float(times[-1] - times[0]) / 86400) > MAX_DAYS:
+        raise TraceError(
+            f"trace {path} is {days:,.0f} days long, and a simulation at most {MAX_DAYS}; {COLUMN} is in seconds, for "
+            "example 12.5 and not 12500"
+        )
     return np.asarray(times - times[0], dtype=np.float64)
 
 

@@ -12,7 +12,7 @@ import aiohttp
 
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.controller import HaproxyController
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, infer, is_, until
+from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, infer, is_, one, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer import real_haproxy
 
@@ -143,6 +143,39 @@ async def test_a_new_pod_is_filled_before_its_first_answer() -> None:
         await both.place([*both.pods, new])
         await until(lambda: is_(lambda: new.running >= 36), 1.5)
         assert {status for burst in bursts for status in await burst} == {200}
+
+
+async def test_requests_of_a_sticky_header_fill_a_grown_share() -> None:
+    plan = replace(SHARED, max_concurrency=64, sticky_header="session")
+    headers = {"session": "one"}
+    async with (
+        two(plan, 1, delay_s=4.0, at_once=64) as both,
+        aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session,
+    ):
+        [pod] = both.pods
+        bursts = [asyncio.create_task(http_burst(session, one.url, 28)) for one in both.balanced]
+        await until(lambda: is_(lambda: pod.running == 2 * 28), 1.5)
+        assert {status for burst in bursts for status in await burst} == {200}
+
+
+async def test_new_pods_are_filled_alike_by_the_pass_that_adds_them() -> None:
+    """The model's balancers exchange no loads, so that nothing but a pass sets limits."""
+    plan = replace(PLAN, max_connections=32, queue_limit=100, queue_timeout_ms=60000, response_timeout_ms=60000)
+    async with one() as balanced, aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        [first] = await balanced.start(1, delay_s=8.0)
+        await balanced.begin(plan)
+        burst = asyncio.create_task(http_burst(session, balanced.url, 32 + 40))
+        await until(lambda: is_(lambda: first.running == 32), 3)
+        await until(lambda: queued(balanced, 40), 3)
+        new = await balanced.start(2, delay_s=8.0)
+        await balanced.turn()
+        await until(lambda: is_(lambda: sum(pod.running for pod in new) == 40), 1)
+        assert min(pod.running for pod in new) >= 16
+        assert set(await burst) == {200}
+
+
+async def queued(balanced: Balanced, count: int) -> bool:
+    return (await balanced.haproxy.runtime.read()).queued == count
 
 
 async def test_a_restarted_haproxy_starts_with_limits() -> None:

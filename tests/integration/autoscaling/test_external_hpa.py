@@ -95,6 +95,28 @@ def test_an_external_hpa_is_named_and_keeps_the_replicas(
     always(lambda: count(space), lambda found: found == after, what="no hand-over moves it", for_s=3)
 
 
+def test_an_hpa_on_the_balancers_keeps_its_replicas_and_is_named(operator: Operator, space: Space) -> None:
+    def balancers() -> tuple[int, int]:
+        """(replicas, how often the Deployment was written)."""
+        found = space.must(kinds.DEPLOYMENT, "m-balancer")
+        return found["spec"]["replicas"], found["metadata"]["generation"]
+
+    operator.wait_ready()
+    space.serve()
+    theirs = autoscaler(4)
+    theirs["spec"]["scaleTargetRef"]["name"] = "m-balancer"
+    space.apply(theirs)
+    said = "spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment m-balancer to 4"
+    until(lambda: space.condition("FieldIgnored")[2], lambda found: said in found, what="it is named", limit_s=40)
+    written = balancers()
+    assert written[0] == 4
+    always(balancers, lambda found: found == written, what="nobody fights", for_s=PAST_A_SYNC_S)
+    assert conflict(space) is None, "Halcyon still scales the servers"
+
+    space.delete(kinds.HPA, "theirs")
+    until(lambda: balancers()[0], lambda found: found == 2, what="the spec's number is in force again", limit_s=15)
+
+
 @pytest.mark.parametrize(
     ("target", "scales"),
     [

@@ -93,6 +93,30 @@ async def test_a_body_without_a_length_may_fill_the_first_buffer(balanced: Balan
     assert balanced.pods[0].http_count == 0
 
 
+@pytest.mark.parametrize("head", [5_000, 7_500, 12_000, 20_000, 29_000])
+async def test_long_headers_hide_no_body_that_is_too_large(balanced: Balanced, head: int) -> None:
+    """They leave less of the buffer for the body than HAProxy waits for."""
+    await balanced.begin(BOUNDED)
+    long = "X-Token: " + "t" * head
+    status, _ = await post(balanced, f"{long}\r\nTransfer-Encoding: chunked", chunked(*[2000] * (MOST // 1000)))
+    assert status == 411
+    assert await post(balanced, f"{long}\r\nContent-Length: {MOST + 1}", b"") == (413, TOO_LARGE)
+    assert await post(balanced, f"{long}\r\nContent-Length: {MOST}", b"x" * MOST) == (200, "")
+    assert await post(balanced, long, b"", method="GET", path="/v2") == (200, "")
+    assert balanced.pods[0].http_count == 2
+
+
+@pytest.mark.parametrize("head", [5_000, 7_500, 12_000, 20_000])
+async def test_long_metadata_hides_no_message_that_is_too_large(balanced: Balanced, head: int) -> None:
+    await balanced.begin(BOUNDED)
+    metadata = (("token", "t" * head),)
+    async with balanced.channel as channel:
+        infer = channel.unary_unary(SERVICE + "ModelInfer")
+        with pytest.raises(grpc.aio.AioRpcError, match=TOO_LARGE):
+            await infer(b"x" * (MOST + 1), metadata=metadata, timeout=10 * PATIENCE)
+    assert balanced.pods[0].grpc_count == 0
+
+
 async def test_a_limit_below_what_is_seen_at_once_holds_for_every_body(balanced: Balanced) -> None:
     await balanced.begin(replace(BOUNDED, max_request_bytes=1024))
     why = "the request is larger than 1024 bytes, the limit for model m"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -410,6 +411,19 @@ async def test_no_request_fails_when_a_pod_is_killed_while_others_serve(balanced
         assert (refused, errors) == (0, 0)
     finally:
         await process.kill()
+
+
+async def test_a_pod_whose_readiness_takes_as_long_as_kubelets_wait_serves(balanced: Balanced) -> None:
+    """Its threads may all be parsing requests, or its CPU may be throttled."""
+    await balanced.start(1, ready_after_s=1.5)
+    await balanced.begin()
+    ends_at = time.monotonic() + 8
+    async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        while time.monotonic() < ends_at:
+            async with session.post(balanced.url + "/v2/models/m/infer", data=b"{}") as response:
+                assert response.status == 200
+            assert (await balanced.haproxy.runtime.read()).held_total == 0
+            await asyncio.sleep(0.2)
 
 
 async def test_a_pod_drains_without_an_error_under_load_and_frees_its_server(balanced: Balanced) -> None:

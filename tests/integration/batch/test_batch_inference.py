@@ -192,11 +192,12 @@ def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
     assert space.get(kinds.JOB, JOB) is None
 
 
-def test_a_job_of_another_owner_is_left_alone(space: Space) -> None:
+@pytest.mark.parametrize("labels", [{"serving.halcyon.dev/batch-inference": "night"}, {}], ids=["labelled", "plain"])
+def test_a_job_of_another_owner_is_left_alone(space: Space, labels: dict[str, str]) -> None:
     foreign = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": JOB, "labels": {"serving.halcyon.dev/batch-inference": "night"}},
+        "metadata": {"name": JOB, "labels": labels},
         "spec": {
             "suspend": True,
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},

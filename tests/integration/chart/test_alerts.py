@@ -87,14 +87,24 @@ def test_every_alert_fires_when_it_should_and_rests_when_it_should(
     tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     assert [case.name for case in alert_cases.CASES] == [alert.name for alert in ALERTS]
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules()}]}))
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(alert_cases.tests("rules.yaml"), sort_keys=False))
+    _play(tmp_path, rules(), alert_cases.tests("rules.yaml"))
+    record_testsuite_property("alerts that fire and rest as they should", f"{len(alert_cases.CASES)} of {len(ALERTS)}")
+
+
+def test_an_alert_of_one_cluster_fires_beside_the_series_of_another(tmp_path: Path) -> None:
+    # Both clusters' rules in one Prometheus: each names the cluster of the series, not its own.
+    _play(tmp_path, rules({"clusterName": "west"}), alert_cases.tests_of_clusters("rules.yaml"))
+
+
+def _play(folder: Path, made: list[dict[str, Any]], cases: dict[str, Any]) -> None:
+    """Check rules with Prometheus' promtool, and test them with these cases."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": made}]}))
+    (folder / "tests.yaml").write_text(yaml.safe_dump(cases, sort_keys=False))
     for arguments in (("check", "rules", "rules.yaml"), ("test", "rules", "tests.yaml")):
         done = subprocess.run(
-            [programs() / "promtool", *arguments], cwd=tmp_path, check=False, capture_output=True, text=True
+            [programs() / "promtool", *arguments], cwd=folder, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    record_testsuite_property("alerts that fire and rest as they should", f"{len(alert_cases.CASES)} of {len(ALERTS)}")
 
 
 def test_dashboards_are_rendered_on_request_for_grafanas_sidecar() -> None:

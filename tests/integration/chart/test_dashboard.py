@@ -77,7 +77,7 @@ def test_the_clusters_name_is_a_label_of_series_and_alerts() -> None:
     assert len(endpoints) == 4
     assert [endpoint["relabelings"][-1] for endpoint in endpoints] == [label] * 4
     rules = [rule for group in find(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
-    assert {rule["labels"]["cluster"] for rule in rules} == {"prod-eu-1"}
+    assert {rule["labels"]["cluster"] for rule in rules} == {'{{ or $labels.cluster "prod-eu-1" }}'}
     unnamed = yaml.safe_dump_all(render({"monitoring": monitoring}))
     assert "targetLabel: cluster" not in unnamed
 

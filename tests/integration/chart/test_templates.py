@@ -11,6 +11,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from generators.monitoring.alerts import THRESHOLDS
 from halcyon.api.types import quantity
@@ -124,6 +125,31 @@ def test_names_follow_the_release(release: str, override: str, name: str) -> Non
     assert {f"{name}", f"{name}-agents"} == names(objects, "Service")
     secret_rules = [r for _, r in rules(objects) if "secrets" in r["resources"]]
     assert [r["resourceNames"] for r in secret_rules] == [[f"{name}-tls"]]
+
+
+@pytest.mark.parametrize("word", ["123", "12e4", "0x1f", "true"])
+def test_names_that_yaml_takes_for_numbers_stay_texts(word: str) -> None:
+    """Such as namespaces and releases that are named after a commit."""
+    values = laid_over(EVERYTHING, {"fullnameOverride": "halcyon", "metricsAPI": {"register": False}})
+    for one in ({}, {"watchNamespaces": [word]}):
+        for obj in render(laid_over(values, one), release=word, namespace=word, flags=()):
+            meta = obj["metadata"]
+            assert meta.get("namespace", word) in {word, "kube-system"}, obj["kind"]
+            assert meta.get("labels", {}).get("app.kubernetes.io/instance", word) == word, obj["kind"]
+            assert [one.get("namespace", word) for one in obj.get("subjects", ())] in ([], [word]), obj["kind"]
+    done = helm("template", word, str(CRDS_CHART))
+    labels = [d["metadata"]["labels"] for d in yaml.safe_load_all(done.stdout) if d]
+    assert {one["app.kubernetes.io/instance"] for one in labels} == {word}
+
+
+@pytest.mark.parametrize(
+    ("release", "name"), [("2026", "2026-halcyon"), ("my.halcyon", "my.halcyon"), ("a.b", "a.b-halcyon")]
+)
+def test_a_release_whose_name_no_service_can_have_is_refused(release: str, name: str) -> None:
+    done = helm("template", release, str(CHART), values=LOCAL)
+    assert f"the release is named {release}, so its objects would be named {name}, but" in done.stderr
+    assert done.returncode != 0
+    assert helm("template", release, str(CHART), values=laid_over(LOCAL, {"fullnameOverride": "ml"})).returncode == 0
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])

@@ -213,6 +213,44 @@ def test_a_restarted_deployment_serves_again_with_the_same_revision(space: Space
     always(space.settled, bool, what="nothing is undone", for_s=2)
 
 
+@pytest.mark.parametrize("strategy", ["Auto", "Canary"])
+@pytest.mark.parametrize("part", ["env", "source"])
+def test_a_deployment_whose_rollout_was_undone_gets_its_template_back(
+    space: Space, kubectl: Kubectl, part: str, strategy: str
+) -> None:
+    def env(name: str) -> Object:
+        return {"gpu": {"count": 0}, "env": [{"name": name, "value": "1"}]}
+
+    earlier, present = {"runtime": env("EARLIER")}, {"runtime": env("PRESENT")}
+    if part == "source":  # a volume with both sources is invalid
+        _disk(space)
+        earlier, present = {"model": {"source": {"persistentVolumeClaim": {"claimName": "disk"}}}}, {}
+    for asked in (earlier, present):
+        space.apply(_files(), deployment(**asked))
+        space.wait_settled()
+    space.apply(deployment(**present, rollout={"strategy": strategy}))
+    revision = space.status()["revision"]
+    template = _template(space)
+
+    kubectl("rollout", "undo", "deployment/m-a")
+    until(lambda: _template(space), lambda found: found == template, what="the template is put back")
+    space.wait_settled()
+    assert space.status()["revision"] == revision
+    assert space.get(kinds.DEPLOYMENT, "m-b") is None, "no canary of the revision that serves"
+    assert [e["type"] for e in space.events() if e["reason"] == "TemplateReplaced"] == ["Warning"]
+
+    space.apply(deployment(runtime=env("NEXT"), rollout={"strategy": "Auto"}))
+    space.wait_settled()
+    (container,) = _template(space)["spec"]["containers"]
+    assert [one["name"] for one in container["env"]][-1] == "NEXT"
+    assert not {"EARLIER", "PRESENT"} & {one["name"] for one in container["env"]}
+
+
+def _template(space: Space) -> Object:
+    found: Object = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
+    return found
+
+
 def test_a_pod_that_was_preempted_or_drained_is_replaced_and_no_failure(space: Space) -> None:
     space.serve()
     (pod,) = model_pods(space)

@@ -1,11 +1,12 @@
 """Logs are read with the reader's token and nothing else. The API server is a stand-in: its paths and answers are Kubernetes' own."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 
-from halcyon.dashboard.pod_logs import LogsUnavailable, PodLogs
+from halcyon.dashboard.pod_logs import MAX_BYTES, MAX_LINES, LogsUnavailable, PodLogs
 from tests.ports import free_ports
 
 
@@ -49,3 +50,34 @@ async def test_other_answers_and_a_silent_api_server_have_a_reason(url: str) -> 
         await tail(url, "good", namespace="other")
     with pytest.raises(LogsUnavailable, match="can't be reached: ClientConnectorError"):
         await tail(f"http://127.0.0.1:{free_ports(1)[0]}", "good")
+
+
+@pytest.mark.parametrize("length", [20, 2000])
+async def test_the_newest_lines_are_kept_whatever_the_length_and_the_parts(length: int) -> None:
+    """The API server passes a log on in parts, and its limit of bytes would keep the oldest of the last lines."""
+    lines = [f"{number:05} {'x' * length}" for number in range(1000)]
+
+    async def log(request: web.Request) -> web.StreamResponse:
+        asked = ("\n".join(lines[-int(request.query["tailLines"]) :]) + "\n").encode()
+        asked = asked[: int(request.query.get("limitBytes", len(asked)))]
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for start in range(0, len(asked), 4000):
+            await response.write(asked[start : start + 4000])
+            await asyncio.sleep(0.001)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/team/pods/{pod}/log", log)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_ports(1)[0]
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        shown = await tail(f"http://127.0.0.1:{port}", "good")
+    finally:
+        await runner.cleanup()
+    assert len(shown) <= MAX_BYTES
+    found = shown.splitlines()
+    assert found == lines[-len(found) :], "the newest lines, without a part of a line"
+    assert len(found) == (MAX_LINES if length < 100 else MAX_BYTES // (length + 7))

@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ from halcyon.fetch.download import Remote, download
 from halcyon.fetch.errors import FetchError, SourceError, StoreError
 from halcyon.fetch.main import Request, fetch
 from halcyon.fetch.registry import client as client_module
+from halcyon.fetch.registry import files as files_module
 from halcyon.fetch.registry import hugging_face
+from halcyon.fetch.registry.errors import TransientError
 
 CONFIG = b'backend: "python"\n'
 WEIGHTS = bytes(range(256)) * 4096 * 3
@@ -101,6 +105,44 @@ def test_an_interrupted_file_continues_with_the_first_missing_byte(hub: Hub, to:
     assert download(Remote(uri), to, print) == len(WEIGHTS)
     assert below(to) == {"1/weights.bin": WEIGHTS}
     assert len([path for host, path, _ in hub.asked if host == stand_in.CONTENT_HOST]) > 1
+
+
+def test_the_hubs_rate_limit_is_waited_for(hub: Hub, to: Path) -> None:
+    uri = hub.put("acme/digits", {"1/weights.bin": WEIGHTS, "1/model.py": b"code"})
+    hub.busy_until = time.monotonic() + 1.5
+    download(Remote(uri), to, print)
+    assert below(to) == {"1/weights.bin": WEIGHTS, "1/model.py": b"code"}
+    # One request was denied, and not one after the other until the time was over.
+    assert len([path for _, path, _ in hub.asked if path.startswith("/api/")]) == 2
+
+
+def test_a_file_that_fails_ends_the_waits_of_the_others(hub: Hub, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread waits for the hub's rate limit by itself."""
+    uri = hub.put("acme/digits", {"1/weights.bin": WEIGHTS, "1/model.py": b"code"})
+    hub.fault = "damaged"
+    received = files_module._Transfer.receive
+
+    def receive(transfer: Any, client: Any) -> bool:
+        if transfer._file.path == "1/model.py":
+            raise TransientError("status 429: too many requests", wait_s=300.0)
+        return received(transfer, client)
+
+    monkeypatch.setattr(files_module._Transfer, "receive", receive)
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="damaged"):
+        download(Remote(uri), to, print)
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join(10)
+            assert not thread.is_alive()
+    assert time.monotonic() - began < 10
+
+
+def test_a_listing_that_ends_early_is_requested_again(hub: Hub, to: Path) -> None:
+    uri = hub.put("acme/digits", {"1/model.py": b"code"})
+    hub.cut_listings = 1
+    download(Remote(uri), to, print)
+    assert below(to) == {"1/model.py": b"code"}
 
 
 FAULTS: dict[str, tuple[type[FetchError], str]] = {

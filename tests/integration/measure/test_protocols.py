@@ -128,6 +128,28 @@ def test_a_file_is_posted_as_it_is_with_its_type(tmp_path: Path) -> None:
     assert made.failures[0].message == "500: a cat"
 
 
+def test_a_redirect_to_a_login_page_counts_as_an_error() -> None:
+    pages: list[str] = []
+
+    async def predict(_: web.Request) -> web.Response:
+        raise web.HTTPFound("/login")
+
+    async def login(request: web.Request) -> web.Response:
+        pages.append(request.method)
+        return web.Response(text="<html>please log in</html>", content_type="text/html")
+
+    routes = {
+        ("GET", "/v1/models/m/metadata"): _tf_metadata,
+        ("POST", "/v1/models/m:predict"): predict,
+        ("GET", "/login"): login,
+    }
+    with serving(routes) as address:
+        made = measured(parsed(f"http://{address}", api="tfserving"))
+    assert (made.requests.answered, made.requests.errors, pages) == (0, 20, [])
+    assert made.failures[0].message == "302: a redirect to /login; give the URL of the server itself"
+    assert not made.run.valid
+
+
 def test_headers_are_sent_with_every_request_over_both_ways() -> None:
     keys: list[str] = []
 

@@ -47,7 +47,7 @@ def query() -> str:
     async def scenario(world: OperatorReplica) -> None:
         world.model(targets={"metric": {"query": NAME, "value": 80}})
         queries = yaml.safe_load(VALUES.read_text())["prometheus"]["queries"]
-        await SiteQueries(world.caches, world.specs, queries, ask, world.clock).poll()
+        await SiteQueries(world.caches, world.specs, queries, (ask,), world.clock).poll()
 
     live(scenario)
     (text,) = sent

@@ -251,6 +251,10 @@ def test_a_picture_may_be_a_bitmap(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--scenario", "S1", "--trace", "x.csv"], "not allowed with"),
         (["--trace", "none.csv"], r"none\.csv can't be read"),
         (["--scenario", "S1", "--plot", "out.pdf"], r"has to end in \.svg or \.png"),
+        (
+            ["--scenario", "S1", "--plot", "/proc/x/out.svg"],
+            r"--plot .*: can't be written: .*; for example --plot /tmp/out.svg",
+        ),
     ],
 )
 def test_a_wrong_option_is_answered_with_what_would_be_right(
@@ -260,6 +264,14 @@ def test_a_wrong_option_is_answered_with_what_would_be_right(
         main(arguments)
     assert ended.value.code == 2
     assert re.search(message, " ".join(capsys.readouterr().err.split()))
+
+
+def test_copies_of_a_trace_without_end_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "load.csv").write_text("t_s\n0\n1\n")
+    with pytest.raises(SystemExit):
+        main(["--trace", str(tmp_path / "load.csv"), "--superpose", "100000000"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is 200,000,000 requests; at most 50,000,000 are possible, for example --superpose 25000000" in said
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:

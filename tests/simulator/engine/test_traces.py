@@ -39,6 +39,8 @@ def test_times_are_read_sorted_and_begin_at_zero(tmp_path: Path) -> None:
         ("a,t_s\n1\n", "line 2: t_s is ''"),
         ("t_s\nnan\n", "line 2: t_s is 'nan'"),
         ("t_s\n", "no rows"),
+        ("t_s\n" + 200_000 * "1", "is no CSV: field larger than field limit"),
+        ("t_s\n0\n1e12\n", "11,574,074 days long, and a simulation at most 90; t_s is in seconds"),
         ("", "its columns: none"),
     ],
 )
@@ -52,9 +54,10 @@ def test_a_file_that_is_no_trace_is_named_with_line_and_example(tmp_path: Path, 
 def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"none\.csv can't be read: No such file"):
         traces.read(tmp_path / "none.csv")
-    (tmp_path / "bad.csv.gz").write_bytes(b"t_s\n1\n")
-    with pytest.raises(TraceError, match=r"bad\.csv\.gz can't be read"):
-        traces.read(tmp_path / "bad.csv.gz")
+    for content in (b"t_s\n1\n", gzip.compress(b"t_s\n1\n")[:10] + b"\xff" * 20):
+        (tmp_path / "bad.csv.gz").write_bytes(content)
+        with pytest.raises(TraceError, match=r"bad\.csv\.gz can't be read"):
+            traces.read(tmp_path / "bad.csv.gz")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match="no text in UTF-8"):
         traces.read(tmp_path / "binary.csv")

@@ -200,6 +200,17 @@ def test_implausible_signals_change_nothing_and_are_reported_at_once(kind: str, 
     assert set(after) <= {good, good - 1}, "recovery is no jump"
 
 
+def test_a_flood_during_a_silence_of_minutes_is_no_fault() -> None:
+    # A request takes 10 s. Clients repeat those that are rejected, 150 in a second.
+    driven = Driven(replace(OBJECTIVES, max_batch=1, high=4, latency_s=None, batch_prior={1: 10.0}), replicas=4)
+    rejecting: Told = lambda r: replace(r, waiting=5.0, inflight=9.0, rejected=max((r.arrived or 0) - 9, 0))  # noqa: E731
+    driven.run([150.0] * 100, rejecting)
+    driven.run([150.0] * 600, lambda r: replace(r, arrived=None, waiting=None, inflight=None, rejected=None))
+    driven.run([150.0] * 10, rejecting)
+
+    assert "unknown" not in [limit.name for limit in driven.plans[-1].limits], driven.plans[-1].describe()
+
+
 @pytest.mark.parametrize("rate", [15.0, 60.0, 300.0])
 def test_frozen_signals_are_distinguished_from_a_load_that_ended(rate: float) -> None:
     driven = Driven(replicas=round(rate / 7))
@@ -288,6 +299,16 @@ def test_a_users_gpu_target_and_queue_target_are_objectives() -> None:
     loose = Driven(replace(OBJECTIVES, queue_depth=100.0, latency_s=None, utilization=0.99))
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(100, 240).astype(float).tolist()
     assert tight.run(drawn)[-1] > loose.run(drawn)[-1]
+
+
+def test_a_gpu_target_lowers_no_replicas_while_the_utilisation_is_missing() -> None:
+    driven = Driven(replace(OBJECTIVES, gpu_utilization=50.0))
+    assert driven.run([20.0] * 30, lambda r: replace(r, gpu=300.0))[-1] == 6
+    assert driven.run([20.0] * 600)[-1] == 6
+    assert "the GPU utilisation is missing" in driven.plans[-1].describe()
+    # Other targets still add replicas, and a utilisation that is known again removes them.
+    assert driven.run([500.0] * 60)[-1] > 6
+    assert driven.run([20.0] * 900, lambda r: replace(r, gpu=60.0))[-1] < 6
 
 
 def test_gpus_that_are_full_against_expectation_veto_the_way_down() -> None:

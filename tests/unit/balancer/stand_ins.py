@@ -63,6 +63,8 @@ class Pod:
     code: grpc.StatusCode | None = None
     """gRPC status of its answers to unary requests; None: OK."""
     ready: bool = True
+    ready_after_s: float = 0.0
+    """Time that it takes to answer a readiness probe."""
     page: str = ""
     """Body of the /metrics response."""
     index: list[dict[str, Any]] = field(default_factory=list)
@@ -136,6 +138,7 @@ class Pod:
         if target == "/metrics":
             return 200, self.page
         if method == "GET" and target == f"/v2/models/{self.model}/ready" and "user-agent" not in fields:
+            await asyncio.sleep(self.ready_after_s)
             return (200 if self.ready else 400), ""
         if target == "/v2/repository/index":
             return 200, json.dumps(self.index)

@@ -9,7 +9,7 @@ import pytest
 
 from halcyon_batch.errors import RowError
 from halcyon_batch.input_data import Sample
-from halcyon_batch.row_tensors import BatchModel, payload, row_tensors, shape_of, split
+from halcyon_batch.row_tensors import BatchModel, payload, row_tensors, shape_of, split, value_of
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.tensors import ModelInput
 
@@ -70,3 +70,8 @@ def test_rows_of_different_shapes_need_requests_of_their_own() -> None:
     model = BatchModel((ModelInput("x", "FP32", (-1, -1)),), is_batched=True)
     short, long = (row_tensors(Sample(0, {"x": np.zeros(n)}), model) for n in (3, 4))
     assert shape_of(short) != shape_of(long)
+
+
+def test_a_line_that_is_nested_too_deeply_is_one_failed_row() -> None:
+    with pytest.raises(RowError, match="not JSON"):
+        value_of(Sample(0, b"[" * 200_000))

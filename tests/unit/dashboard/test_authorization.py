@@ -8,6 +8,8 @@ from aiohttp.test_utils import make_mocked_request
 from halcyon.dashboard.authorization import ALLOWED_TTL_S, DENIED_TTL_S, Authorizer, Proxy
 from halcyon.dashboard.ports import Name
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated, User
+from halcyon.kube.auth.rate_limit import MAX_BURST, MAX_RATE_PER_S
+from halcyon.metricsapi.auth import TooOften
 
 PROXY = Proxy((ip_network("10.0.0.0/24"), ip_network("fd00::/8")), "X-User", "X-Groups")
 
@@ -53,19 +55,49 @@ async def test_other_credentials_are_anonymous(headers: dict[str, str]) -> None:
 async def test_answers_count_for_a_while_good_ones_longer() -> None:
     cluster = Cluster({"ada": {"a"}})
     access = cluster.access()
-    await access.owner("ada")
+    await access.owner("ada", "192.0.2.1")
     cluster.now = ALLOWED_TTL_S - 0.1
-    await access.owner("ada")
+    await access.owner("ada", "192.0.2.1")
     assert cluster.asked == [("token", "ada")]
     cluster.now = ALLOWED_TTL_S
     del cluster.rights["ada"]
     with pytest.raises(Unauthenticated):
-        await access.owner("ada")
+        await access.owner("ada", "192.0.2.1")
     cluster.rights["ada"] = set()
     with pytest.raises(Unauthenticated):
-        await access.owner("ada")
+        await access.owner("ada", "192.0.2.1")
     cluster.now += DENIED_TTL_S
-    assert (await access.owner("ada")).name == "ada"
+    assert (await access.owner("ada", "192.0.2.1")).name == "ada"
+
+
+async def test_invalid_tokens_of_one_address_cause_a_limited_number_of_reviews() -> None:
+    cluster = Cluster({"ada": {"a"}, "bob": {"a"}})
+    access = cluster.access()
+    await access.user(request(Authorization="Bearer ada"))
+    for number in range(int(MAX_BURST)):
+        with pytest.raises(Unauthenticated):
+            await access.user(request(Authorization=f"Bearer guess-{number}"))
+    reviewed = len(cluster.asked)
+    with pytest.raises(TooOften) as refused:
+        await access.user(request(Authorization="Bearer another-guess"))
+    assert 0 < refused.value.retry_after_s <= 1 / MAX_RATE_PER_S
+    with pytest.raises(TooOften):
+        await access.owner("another-guess", "192.0.2.1")
+    assert len(cluster.asked) == reviewed
+    # Somebody who has signed in there stays, and other addresses are not concerned.
+    assert (await access.user(request(Authorization="Bearer ada"))).name == "ada"
+    assert (await access.user(request("192.0.2.2", Authorization="Bearer bob"))).name == "bob"
+    cluster.now += 1 / MAX_RATE_PER_S
+    with pytest.raises(Unauthenticated):
+        await access.user(request(Authorization="Bearer another-guess"))
+
+
+async def test_a_request_without_a_token_is_no_invalid_token() -> None:
+    access = Cluster({"ada": {"a"}}).access()
+    for _ in range(2 * int(MAX_BURST)):
+        with pytest.raises(Unauthenticated):
+            await access.user(request())
+    assert (await access.user(request(Authorization="Bearer ada"))).name == "ada"
 
 
 async def test_users_that_may_list_all_cause_one_review() -> None:

@@ -112,6 +112,20 @@ def stored(number: int, image: str, password: str) -> StoredRevision:
     return StoredRevision(f"m-{number}", number, template, '{"model_name": "m"}')
 
 
+def test_the_key_of_tritons_restricted_apis_is_no_line_of_a_revision() -> None:
+    """Users of the page may read ModelDeployments, but not necessarily the pods in which the key is an argument."""
+    kept = [stored(1, "i:1", "same"), stored(2, "i:2", "same")]
+    for one, limit in zip(kept, ("1", "2"), strict=True):
+        one.template["spec"]["containers"][0]["args"] = [
+            "--http-restricted-api=shared-memory,trace,logging:halcyon=0123456789abcdef",
+            f"--http-max-input-size={limit}",
+            "--grpc-restricted-protocol=shared-memory,trace,logging:halcyon=0123456789abcdef",
+        ]
+    newest = model_page.revisions(kept, "m-2", "m-2")["revisions"][0]
+    assert "0123456789abcdef" not in str(newest)
+    assert f"--http-restricted-api=shared-memory,trace,logging:halcyon={HIDDEN}" in str(newest)
+
+
 def test_revisions_differ_by_lines_and_hidden_values_by_their_numbers() -> None:
     kept = [stored(3, "i:2", "other"), stored(1, "i:1", "secret"), stored(2, "i:2", "secret")]
     third, second, first = model_page.revisions(kept, "m-2", "m-3")["revisions"]

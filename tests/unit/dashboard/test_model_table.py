@@ -263,3 +263,31 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
 def test_an_invalid_query_is_named(query: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidQuery, match=said.replace("(", r"\(")):
         TableQuery.of(query)
+
+
+def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
+    read: list[Name] = []
+
+    class Recorded(ChartHistory):
+        """A history that keeps which loads were read."""
+
+        def load(self, name: Name) -> CurrentLoad:
+            read.append(name)
+            return super().load(name)
+
+    history, objects = Recorded(), {Name("a", "one"): model(1, "a")}
+    fleet = Fleet(history)
+
+    def reads(changes: int, step: int) -> int:
+        read.clear()
+        fleet.page(
+            TableQuery(), names=list(objects), model=objects.get, numbers=lambda _: UNKNOWN, sees=None,
+            changes=changes, step=step,
+        )  # fmt: skip
+        return len(read)
+
+    assert reads(1, 1) == 1
+    assert reads(2, 1) == 0
+    objects[Name("a", "two")] = model(2, "a")
+    assert reads(3, 1) == 1
+    assert reads(3, 2) == 2

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -56,6 +57,23 @@ def test_a_connection_limit_counts_seats_and_frees_those_left() -> None:
     with streams.connection():
         assert streams.in_use == 1
     assert streams.in_use == 0
+
+
+def test_one_user_cannot_take_all_seats() -> None:
+    streams = ConnectionLimit(limit=8)
+    with contextlib.ExitStack() as opened:
+        for _ in range(2):
+            opened.enter_context(streams.connection("eve"))
+        with pytest.raises(ConnectionLimitReached, match="eve has 2 pages open at this replica; the limit is 2"):
+            opened.enter_context(streams.connection("eve"))
+        assert streams.in_use == 2
+        opened.enter_context(streams.connection("ada"))
+        # Without a sign-in, the users can't be told apart.
+        for _ in range(5):
+            opened.enter_context(streams.connection())
+    assert streams.in_use == 0
+    with streams.connection("eve"), streams.connection("eve"):
+        pass
 
 
 async def test_a_closing_limit_ends_all_streams_and_admits_none() -> None:

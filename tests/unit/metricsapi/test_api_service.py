@@ -82,5 +82,6 @@ async def test_the_tolerance_is_supported_if_kept_both_ways_and_nothing_is_writt
     ids=["refused", "not asked", "answer lost"],
 )
 async def test_the_tolerance_is_unknown_without_an_answer(kube: MemoryKube) -> None:
-    assert await keeps_tolerance(kube, namespace="halcyon") is None
+    with pytest.raises((errors.ApiError, errors.Unreachable)):
+        await keeps_tolerance(kube, namespace="halcyon")
     assert kube.objects == {}

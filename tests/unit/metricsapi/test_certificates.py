@@ -74,6 +74,23 @@ def test_certificates_stay_while_no_renewal_is_due() -> None:
     assert renewed(first, NAMES, NOW + timedelta(days=30)) == first
 
 
+def test_certificates_of_a_clock_that_was_ahead_are_replaced() -> None:
+    ahead = renewed(None, NAMES, NOW + 3 * DAY)
+    assert load(ahead.serving.cert_pem).not_valid_before_utc > NOW, "no client accepts it yet"
+    found = renewed(ahead, NAMES, NOW)
+    for pem in (found.serving.cert_pem, found.ca.cert_pem):
+        assert load(pem).not_valid_before_utc <= NOW
+    assert issued_by(found.serving.cert_pem, found.ca.cert_pem)
+
+    # Only the serving certificate was renewed by the wrong clock.
+    stored = renewed(None, NAMES, NOW - 61 * DAY)
+    later = renewed(stored, NAMES, NOW + 3 * DAY)
+    assert later.serving != stored.serving
+    found = renewed(later, NAMES, NOW)
+    assert found.ca == stored.ca
+    assert load(found.serving.cert_pem).not_valid_before_utc <= NOW
+
+
 def test_changed_names_make_a_new_certificate_of_the_same_ca() -> None:
     first = renewed(None, NAMES, NOW)
     second = renewed(first, [*NAMES, "new.example"], NOW)

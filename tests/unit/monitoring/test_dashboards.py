@@ -100,6 +100,17 @@ def test_every_query_selects_clusters_and_keeps_those_of_a_model_apart(name: str
     assert (variable["includeAll"], variable["allValue"]) == (True, ".*"), "series without the label are selected too"
 
 
+@pytest.mark.parametrize("name", MADE)
+def test_all_selects_no_program_but_halcyon(name: str) -> None:
+    variables = {one["name"]: one for one in MADE[name]["templating"]["list"]}
+    anything = {f'{one}=~"${one}"' for one, made in variables.items() if made.get("allValue")}
+    for panel in of(MADE[name]):
+        for target in panel["targets"]:
+            for metric, selector in re.findall(r"(\w+)\{([^{}]*)\}", target["expr"]):
+                if not metric.startswith("halcyon_"):
+                    assert set(selector.split(",")) - anything, target["expr"]
+
+
 def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
     def panel(width: int, height: int) -> Panel:
         return Panel("t", "d.", (Query("up", "l"),), width=width, height=height)

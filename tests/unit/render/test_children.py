@@ -211,6 +211,16 @@ def test_rendering_twice_gives_the_same_text(document: dict[str, Any]) -> None:
     assert json.dumps(children(one)) == json.dumps(children(other))
 
 
+def test_data_of_a_later_version_stays_in_a_record() -> None:
+    # The API server rejects a change of the data, and the operator rewrites the annotations.
+    spec = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claimName": "models"}}}})
+    stored = revision.record(SUBJECT, revision.render(SUBJECT, spec, SITE, None, number=7))
+    stored["data"] |= {"volumes": [{"later": True}]}
+    found = revision.read(stored)
+    assert found is not None
+    assert revision.record(SUBJECT, replace(found, note="{}"))["data"] == stored["data"]
+
+
 def test_a_record_of_another_format_is_left_alone() -> None:
     assert revision.read({"data": {"format": 2}}) is None
     assert revision.read({}) is None

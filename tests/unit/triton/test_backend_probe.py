@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, stub_exit
-from halcyon.triton.client import Answer, Endpoint, TritonClient
+from halcyon.triton.client import Answer, Endpoint, Index, Metrics, TritonClient
 from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.pod_sampler import ScrapedPod
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
 
@@ -140,3 +142,47 @@ def test_a_probe_that_a_full_queue_rejects_is_sent_again(status: int, *, tried: 
 
     known = asyncio.run(examined()).revisions["r"]
     assert (known.tried, known.succeeded) == (tried, succeeded)
+
+
+class PodWithoutZeros:
+    """A pod whose model fails on zeros, as one that decodes images does."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics(pending=0, succeeded=0, failed=0, backend_failed=0)
+
+    async def config(self, _: str) -> dict[str, Any]:
+        return {"max_batch_size": 0, "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}]}
+
+    async def index(self, *_: object, **__: object) -> Index:
+        return Index(("1",))
+
+    async def post(self, *_: object, **__: object) -> Answer:
+        failed = (self.metrics.backend_failed or 0) + 1
+        self.metrics = replace(self.metrics, failed=failed, backend_failed=failed)
+        return Answer(500, "cannot identify image file")
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_probes_that_fail_are_not_reported_as_failing_requests(agents: int) -> None:
+    """A client's request succeeds, and the pod is idle from then on."""
+
+    async def watched() -> list[dict[str, str]]:
+        pod, second = PodWithoutZeros(), 0.0
+        listed = [Endpoint("a", "r-a", "10.0.0.1", serving=True, terminating=False)]
+        states = [DeadBackends() for _ in range(agents)]
+        probes = [BackendProbes(cast("TritonClient", pod), dead, lambda: second) for dead in states]
+        for step in range(4 * 120):
+            second = step / 4
+            if second == 3:
+                pod.metrics = replace(pod.metrics, succeeded=1)
+            # Each agent samples once a second, at a time of its own.
+            number = step % 4
+            if number < agents:
+                sample = {"r-a": ScrapedPod(second, pod.metrics)}
+                probes[number].examine(listed, states[number].look(listed, sample, second))
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert (pod.metrics.backend_failed or 0) >= agents
+        return [dead.failures for dead in states]
+
+    assert asyncio.run(watched()) == [{}] * agents

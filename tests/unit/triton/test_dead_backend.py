@@ -138,11 +138,11 @@ def test_a_dead_pod_is_out_until_its_container_has_restarted() -> None:
     dead.look(endpoints("a", "b"), sampled(a=(5, 1), b=(5, 0)), 0.0)
     dead.proved("a", "the stub ended", partial=False)
     assert dead.look(endpoints("a", "b"), sampled(a=(5, 9), b=(6, 0)), 1.0) == {"b": "idle"}
-    assert (dead.out, dead.failures(1.0)) == ({"a"}, {"a": "the stub ended"})
+    assert (dead.out, dead.failures) == ({"a"}, {"a": "the stub ended"})
     dead.look([*endpoints("a", serving=False), *endpoints("b")], sampled(b=(6, 0)), 2.0)
-    assert (dead.out, dead.failures(2.0)) == (frozenset(), {"a": "the stub ended"}), "reported until it is ready again"
+    assert (dead.out, dead.failures) == (frozenset(), {"a": "the stub ended"}), "reported until it is ready again"
     dead.look(endpoints("a", "b"), sampled(a=(0, 0), b=(6, 0)), 3.0)
-    assert (dead.out, dead.failures(3.0)) == (frozenset(), {})
+    assert (dead.out, dead.failures) == (frozenset(), {})
 
 
 def test_counters_that_restarted_show_a_restarted_container() -> None:
@@ -150,7 +150,7 @@ def test_counters_that_restarted_show_a_restarted_container() -> None:
     dead.look(endpoints("a"), sampled(a=(5, 1)), 0.0)
     dead.proved("a", "the stub ended", partial=False)
     dead.look(endpoints("a"), sampled(a=(0, 0)), 1.0)
-    assert (dead.out, dead.failures(1.0)) == (frozenset(), {})
+    assert (dead.out, dead.failures) == (frozenset(), {})
 
 
 def test_pods_that_still_answer_go_out_one_at_a_time() -> None:
@@ -167,14 +167,22 @@ def test_pods_that_still_answer_go_out_one_at_a_time() -> None:
 
 def test_a_pod_that_fails_every_request_is_only_reported() -> None:
     dead = DeadBackends()
-    for second in range(int(REPORTED_AFTER_S) + 2):
+    for second in range(int(REPORTED_AFTER_S) + 1):
         # A probe of another agent succeeds now and then.
         dead.look(endpoints("a"), sampled(a=(5 + second // 3, 5 * second)), float(second))
-    assert dead.out == frozenset()
-    assert dead.failures(REPORTED_AFTER_S) == {}
-    assert dead.failures(REPORTED_AFTER_S + 1) == {"a": EVERY_REQUEST_FAILS}
+    assert dead.failures == {}
+    dead.look(endpoints("a"), sampled(a=(10, 90)), REPORTED_AFTER_S + 1)
+    assert (dead.out, dead.failures) == (frozenset(), {"a": EVERY_REQUEST_FAILS})
     dead.look(endpoints("a"), sampled(a=(60, 99)), REPORTED_AFTER_S + 2)
-    assert dead.failures(REPORTED_AFTER_S + 2) == {}
+    assert dead.failures == {}
+
+
+def test_one_failure_before_a_pause_is_not_reported() -> None:
+    dead = DeadBackends()
+    dead.look(endpoints("a"), sampled(a=(5, 0)), 0.0)
+    for second in range(1, 100):
+        dead.look(endpoints("a"), sampled(a=(5, 1)), float(second))
+    assert dead.failures == {}
 
 
 def test_pods_of_a_revision_share_the_name_of_its_replica_set() -> None:

@@ -23,13 +23,18 @@ class ModelFileOptions:
     has_roofline: bool = False
     gpu: str | None = None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether any of the options is given."""
+        return bool(self.onnx or self.dims or self.is_alone or self.has_roofline or self.gpu)
+
     def check(self) -> None:
         """Check that the options fit together, before any request is sent.
 
         Raises:
             InputError: two options contradict each other.
         """
-        if self.onnx is None and (self.dims or self.is_alone or self.has_roofline or self.gpu):
+        if self.onnx is None and self.is_given:
             raise InputError("--dim, --alone, --roofline and --gpu need the file of the model: --onnx model.onnx")
         if self.gpu and self.has_roofline:
             raise InputError("--gpu has published peaks and --roofline measures this machine's; leave one of them out")

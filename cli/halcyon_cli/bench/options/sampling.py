@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
@@ -112,4 +111,4 @@ sampling_options = option_group(
 def _sources(urls: Sequence[str]) -> tuple[Source, ...]:
     from halcyon_measure.sampling.sampler import Source  # noqa: PLC0415
 
-    return tuple(Source(pod=urlsplit(url).netloc or url, url=url) for url in urls)
+    return tuple(Source(pod=url.partition("://")[2].partition("/")[0] or url, url=url) for url in urls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from halcyon_cli.errors import InputError
 if TYPE_CHECKING:
     from halcyon_measure.protocols.target import Api, Encoding, SharedMemory, Target
 
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""Name of a header, as in RFC 9110."""
 _ENCODINGS = ("binary", "json", "raw", "typed")
 
 
@@ -148,6 +151,11 @@ def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tu
         name, sign, value = argument.partition(":")
         if not sign or not name.strip() or not name.isascii():
             raise InputError(f"--header {argument}: it must be NAME:VALUE, for example --header x-team:vision")
+        if not _TOKEN.fullmatch(name.strip()) or not value.strip().isascii() or not value.strip().isprintable():
+            raise InputError(
+                f"--header {argument!r}: the name must have no spaces, and the value only printable ASCII characters, for "
+                "example --header x-team:vision"
+            )
         headers.append((name.strip(), value.strip()))
     if key_file is not None:
         try:

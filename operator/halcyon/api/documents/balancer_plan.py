@@ -20,6 +20,8 @@ PLAN_VERSION = 2
 
 HAPROXY_MEMORY_MIB = 640
 """Memory limit of the HAProxy container, in MiB. It determines the limits on connections and requests of clients."""
+READINESS_TIMEOUT_S = 2
+"""Time within which a server pod must respond to a readiness probe of the kubelet or of HAProxy, in seconds."""
 
 CERTIFICATE_FOLDER = "certificate"
 """Folder with the Secret of `traffic.tls.secretName`, below /var/run/secrets in a balancer pod."""

@@ -5,10 +5,12 @@ Defaults that depend on nothing are declared with their field in `spec`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.scaling import Scaling
 from halcyon.api.types import duration_s, duration_us
 
 FALLBACK_BATCH = 8
@@ -170,12 +172,30 @@ def ignored(spec: Spec) -> tuple[str, ...]:
             found.append(
                 "spec.scaling.behavior: ignored with policy Planner, which paces itself; set policy: Rules to use it"
             )
-        return tuple(found)
+        return (*found, *_ignored_limits(scaling))
     if scaling.targets.latency is not None:
         found.append("spec.scaling.targets.latency: ignored with policy Rules; set policy: Planner to use it")
     if scaling.schedules:
         found.append("spec.scaling.schedules: ignored with policy Rules; set policy: Planner to use it")
     return tuple(found)
+
+
+def _ignored_limits(scaling: Scaling) -> Iterator[str]:
+    """Yield a sentence for each limit of a schedule that the limits of `scaling` make ineffective, as a whole or in part."""
+    least, most = scaling.min_replicas, scaling.max_replicas
+    for schedule in scaling.schedules or ():
+        name, low, high = schedule.name, schedule.min_replicas, schedule.max_replicas
+        if low is not None and low < least:
+            yield (
+                f"spec.scaling.schedules: minReplicas {low} of schedule {name} is ignored, because spec.scaling.minReplicas is {least}; "
+                f"set spec.scaling.minReplicas: {low} to allow fewer replicas"
+            )
+        for field, limit in (("minReplicas", low), ("maxReplicas", high)):
+            if limit is not None and limit > most:
+                yield (
+                    f"spec.scaling.schedules: {field} {limit} of schedule {name} is ignored above spec.scaling.maxReplicas, which is "
+                    f"{most}; set spec.scaling.maxReplicas: {limit} to allow more replicas"
+                )
 
 
 def _ignored_overload(spec: Spec) -> tuple[str, ...]:

@@ -144,8 +144,9 @@ class Scaling(Documented):
     targets: Targets = Targets()
     """Targets per replica. The target that requires the most replicas applies."""
     idle_timeout: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
-    """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. If repeated
-    starts cost more GPU time than scaling to zero saves, Halcyon waits longer, up to 30m. Default: 5m."""
+    """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. After a start,
+    it begins when a pod is ready. If repeated starts cost more GPU time than scaling to zero saves, Halcyon waits
+    longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
     """Time windows with their own replica limits. Only for the policy Planner. Default: none."""
     behavior: Behavior | None = None

@@ -326,7 +326,7 @@ class Agent:
                 statistics,
                 servers=self._controller.in_use,
                 now=clock(),
-                share=self._shares.concurrency.share(plan.balancers),
+                share=self._shares.concurrency.share((self._plan or plan).balancers),
             )
             self._shares.concurrency.rejected_load = self._feedback.limits.rejected_load
             await self._limit_queue()
@@ -380,7 +380,7 @@ class Agent:
             endpoints=self._endpoints,
             samples=self._samples,
             maintenance=self._dead.out,
-            backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
+            backend_failures=self._dead.failures,
         )
         part = self._shares.concurrency.users_part if self._plan.has_lower_class else None
         self._stream.publish(users_report(report, part), urgent=urgent)

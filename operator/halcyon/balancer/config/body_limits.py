@@ -5,20 +5,25 @@ the size is known from: Content-Length, the length in front of a gRPC message, o
 
 Without Content-Length, HAProxy waits for the first `MAX_BYTES` of the body, or for all of a shorter one, before it
 chooses a server. It does not wait for streams, because their size is unlimited.
+
+The wait also ends when the buffer is full. Long headers leave less than `MAX_BYTES` of it for the body. Therefore the
+rules for HTTP add the headers to the body. The length of a gRPC message is always in the buffer, because Triton accepts
+at most 16 KiB of metadata.
 """
 
 # the size is known from                         | response above the limit
 # Content-Length                                 | 413, gRPC 8; before it counts as a request
 # gRPC: the length in front of a message         | gRPC 8
-# HTTP without Content-Length: bytes received    | 413; 411 from `retries.MAX_BYTES` on, because a longer body could only be measured
-#                                                | while it is sent to a server
+# HTTP without Content-Length: bytes received    | 413; 411 from `retries.MAX_BYTES` on, or if headers and body fill the buffer, because
+#                                                | a longer body could only be measured while it is sent to a server
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.grpc_streams import IS_STREAM
+from halcyon.balancer.config.memory_budget import BUFFER_BYTES
 from halcyon.balancer.config.retries import BODY_TIMEOUT_MS, MAX_BYTES
 
 if TYPE_CHECKING:
@@ -30,6 +35,10 @@ _PREFIX = 5
 """Length of the prefix of a gRPC message, in bytes: 1 for the compression flag and 4 for the message length."""
 _TOO_LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
 _NO_LENGTH = (411, 8, "a body of $bytes bytes or more requires Content-Length")
+_FULL = (411, 8, "a request with $bytes bytes of headers and body, or more, requires Content-Length")
+_FULL_BYTES: Final = BUFFER_BYTES - 2768
+"""Number of bytes of headers and body from which a buffer may be full. HAProxy keeps 1 KiB of it free, and needs 8
+bytes for each header."""
 
 
 def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
@@ -58,16 +67,32 @@ def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(
         f"http-request wait-for-body time $ms at-least $bytes {condition}".rstrip(), ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES
     )
-    counted = min(most, MAX_BYTES - 1)
     if protocol == "http":
-        without_length = "{ req.body_size gt $counted } !{ req.fhdr(content-length) -m found }"
-        reason = _TOO_LARGE if most < MAX_BYTES else _NO_LENGTH
-        error_responses.reject(
-            out, protocol, reason, without_length, most=most, model=plan.model, counted=counted, bytes=MAX_BYTES
-        )
+        _reject_without_length(out, plan)
         return
-    # The last four bytes of the prefix are the message length. For most requests, only the first condition is evaluated.
-    announced = "{ req.body_size gt $counted } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
+    # The last four bytes of the prefix are the message length. It is compared for each request, because a message that is not complete
+    # can be short if the metadata is long.
+    announced = f"{{ req.body_size ge {_PREFIX} }} {{ req.body,bytes(1,4),be2dec(,4),add(0) gt $most }} !{IS_STREAM}"
     # With this variable set, the request is not counted as rejected. Rejected requests would make the operator add a replica.
-    out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, counted=counted)
+    out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most)
     error_responses.reject(out, protocol, _TOO_LARGE, "{ var(txn.answered) -m found }", most=most, model=plan.model)
+
+
+def _reject_without_length(out: Writer, plan: BalancerPlan) -> None:
+    most = plan.max_request_bytes
+    no_length = "!{ req.fhdr(content-length) -m found }"
+    error_responses.reject(
+        out,
+        "http",
+        _TOO_LARGE if most < MAX_BYTES else _NO_LENGTH,
+        f"{{ req.body_size gt $counted }} {no_length}",
+        most=most,
+        model=plan.model,
+        counted=min(most, MAX_BYTES - 1),
+        bytes=MAX_BYTES,
+    )
+    # GET requests have no length, and no body.
+    for body in ("{ req.body_size gt 0 }", "{ req.fhdr(transfer-encoding) -m found }"):
+        out.add(f"http-request set-var(txn.head_bytes) req.hdrs,length if {no_length} {body}")
+    full = "{ var(txn.head_bytes) -m found } { req.body_size,add(txn.head_bytes) ge $bytes }"
+    error_responses.reject(out, "http", _FULL, full, bytes=_FULL_BYTES)

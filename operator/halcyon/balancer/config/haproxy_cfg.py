@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from halcyon.api import open_endpoints
+from halcyon.api.documents.balancer_plan import READINESS_TIMEOUT_S
 from halcyon.balancer.config import (
     access_log,
     api_keys,
@@ -255,6 +256,9 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, place
     out.add("option httpchk")
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
     out.add("http-check expect status 200")
+    # As long as the kubelet's readiness probe waits. Without this line, a pod that responds after more than 1 s would be taken out, and
+    # with the last pod all queued requests would be rejected, although the pod is ready.
+    out.add("timeout check $ms", ms=READINESS_TIMEOUT_S * 1000)
     # Two refused connections in a row take a server out until its next successful health check; otherwise leastconn would send all
     # requests to it. Two and not one, so that a single failure does not take out the only server.
     out.add(

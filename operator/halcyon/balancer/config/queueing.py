@@ -8,7 +8,8 @@ requests. The latency objective does not reject them. After the queue timeout, o
 repeat them.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects
-the reset of an HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop. Back end `wait_http`
+the reset of an HTTP/2 stream at any time. In both cases it must have read all that the client sent before, so it
+detects neither while the buffer of a waiting request is full. Therefore an HTTP/1.1 request is held behind a hop. Back end `wait_http`
 sends the request as HTTP/2 through a unix socket to front end `wait_http` of the same process. If the client
 disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
 

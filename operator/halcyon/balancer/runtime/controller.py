@@ -7,14 +7,12 @@ from earlier passes. After an HAProxy restart, a failed reload or an agent resta
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import haproxy_cfg
-from halcyon.balancer.config.memory_budget import MAX_POLLED
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.concurrency import Concurrency
@@ -22,6 +20,7 @@ from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.process_variables import Variables
 from halcyon.balancer.runtime.runtime_api import RejectedError
 from halcyon.balancer.runtime.server_assignment import Command
+from halcyon.balancer.runtime.server_room import fill_order
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
@@ -190,21 +189,24 @@ class HaproxyController:
             if self._serving is not None and self._servers:
                 loads = await self._runtime.loads(classes=self._serving.plan.has_lower_class)
                 self.classes = loads.classes
-                if commands := self._limit_commands(self._serving.plan, self._servers, loads):
-                    await self._runtime.apply(commands)
+                changed, filling = self._limit_commands(self._serving.plan, self._servers, loads)
+                if changed or filling:
+                    await self._runtime.apply([*changed, *filling])
 
     def _limit_commands(
         self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
-    ) -> list[Command]:
+    ) -> tuple[list[Command], list[Command]]:
+        """Return the commands that set changed limits, and those with which waiting requests fill the servers' room.
+
+        The latter must come after all other commands, because a server without its pod takes no requests.
+        """
         limits = self._concurrency.limits(plan, servers, loads, self._clock())
-        commands: list[Command] = []
-        for key, desired in limits.items():
-            if (load := loads.servers.get(key)) is not None:
-                # Requests with a sticky header wait for their own server, and not for any that has room.
-                waiting = (0, 0) if plan.sticky_header else loads.waiting.get(key.slot, (0, 0))
-                times = max(int(load.limits != desired), _times_to_fill(waiting, load.inflight, desired))
-                commands += [Command(key, "limit", limits=desired)] * times
-        return commands
+        changed = [
+            Command(key, "limit", limits=desired)
+            for key, desired in limits.items()
+            if key in loads.servers and loads.servers[key].limits != desired
+        ]
+        return changed, [Command(key, "limit", limits=limits[key]) for key in fill_order(loads, limits)]
 
     def _refresh_files(self) -> None:
         if self._files is None:
@@ -287,9 +289,11 @@ class HaproxyController:
             self._write(owner, placement.servers)
         self._concurrency.place(endpoints)
         # A server has its limit before it takes requests.
-        limits = self._limit_commands((owner or desired).plan, placement.servers, reading.loads) if reading else []
-        if limits or placement.commands:
-            await self._runtime.apply([*limits, *placement.commands])
+        changed, filling = (
+            self._limit_commands((owner or desired).plan, placement.servers, reading.loads) if reading else ([], [])
+        )
+        if changed or filling or placement.commands:
+            await self._runtime.apply([*changed, *placement.commands, *filling])
 
     def _write(self, owner: _DesiredConfig, servers: tuple[AssignedServer, ...]) -> None:
         placed = {server.key: server.address for server in servers if server.state == "ready"}
@@ -305,16 +309,6 @@ class HaproxyController:
 
     def _read_config(self) -> str:
         return self._config_path.read_text() if self._config_path.exists() else ""
-
-
-def _times_to_fill(waiting: tuple[int, int], inflight: tuple[int, int], limits: tuple[int, int]) -> int:
-    """Return how often HAProxy must get the limits of a server so that waiting requests fill its room.
-
-    At each change of a server, HAProxy sends at most `MAX_POLLED` waiting requests to it. The others would wait until the
-    server responds. Each pair of numbers has one for HTTP and one for gRPC.
-    """
-    sent = (min(queued, most - used) for queued, used, most in zip(waiting, inflight, limits, strict=True))
-    return math.ceil(max(*sent, 0) / MAX_POLLED)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -30,7 +30,7 @@ _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
-_QCUR, _SCUR, _SLIM, _STOT, _RESPONSES = 2, 4, 6, 7, slice(39, 45)
+_QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, 17, slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
@@ -81,9 +81,13 @@ class BackendLoads:
 
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Number of queued requests in each slot."""
+    queued: Mapping[ServerKey, tuple[int, int]] = field(default_factory=dict)
+    """Number of the requests in `waiting` that wait for one server, by server. Servers without any are left out."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
     """Number of responses of each server whose headers have arrived, for HTTP and gRPC together."""
+    down: frozenset[ServerKey] = frozenset()
+    """Servers that HAProxy takes out, because their pods fail its health checks or refuse connections."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
 
@@ -239,7 +243,9 @@ def parse_loads(text: str) -> BackendLoads:
     """
     waiting: dict[str, list[int]] = {}
     servers: dict[ServerKey, list[tuple[int, int, int]]] = {}
+    queued: dict[ServerKey, list[int]] = {}
     responses: dict[ServerKey, int] = {}
+    down: set[ServerKey] = set()
     try:
         for row in text.splitlines():
             columns = row.split(",", _RESPONSES.stop)
@@ -249,6 +255,10 @@ def parse_loads(text: str) -> BackendLoads:
             waiting.setdefault(slot, [0, 0])[index] += int(columns[_QCUR])
             if server := _SERVER.fullmatch(columns[1]):
                 key = ServerKey(slot, int(server[1]))
+                if waits := int(columns[_QCUR]):
+                    queued.setdefault(key, [0, 0])[index] = waits
+                if columns[_STATUS].startswith("DOWN"):
+                    down.add(key)
                 responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
                 pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
                 pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
@@ -258,7 +268,13 @@ def parse_loads(text: str) -> BackendLoads:
         key: PodLoad((http[0], grpc[0]), (http[1], grpc[1]), http[2] + grpc[2] - http[0] - grpc[0])
         for key, (http, grpc) in servers.items()
     }
-    return BackendLoads({slot: (pair[0], pair[1]) for slot, pair in waiting.items()}, loads, responses)
+    return BackendLoads(
+        {slot: (pair[0], pair[1]) for slot, pair in waiting.items()},
+        {key: (pair[0], pair[1]) for key, pair in queued.items()},
+        loads,
+        responses,
+        frozenset(down),
+    )
 
 
 def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, ServerState]:

@@ -16,20 +16,20 @@ response. Out of scope: when decisions are made and carried out (`loop`), and th
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec, defaults, routing_mode
+from halcyon.api.spec.scaling import Behavior
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
-from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_signals import ModelSignals, PlannerInput
 from halcyon.control.autoscaling.planner_memory.entries import Saved
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.scope import Measured
 from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
-from halcyon.scaling.hpa.behavior import HpaMemory
+from halcyon.scaling.hpa.behavior import HpaMemory, carried_out
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.clock_shift import shifted
@@ -45,7 +45,6 @@ from halcyon.scaling.policy.decision import Decision, Signal
 from halcyon.scaling.policy.limits import bounded
 from halcyon.scaling.schedules import InForce, in_force
 from halcyon.signals.clock import WallClock
-from halcyon.signals.planner_reading import ReadingResult
 
 log = logging.getLogger(__name__)
 
@@ -65,17 +64,25 @@ class _Ruled:
     at: float
     """Monotonic time of the decision, in seconds."""
     decision: Decision
-    written: HpaMemory
-    unwritten: HpaMemory
+    memory: HpaMemory
+    """Memory without the change of the replicas, which may not have been written."""
+    is_lost: bool = False
+    """Whether the replicas could not be written."""
 
     def is_good(self, now: float, current: int) -> bool:
         """Return whether the decision is still valid.
 
         It is valid if it is recent, was made with all signals, and no other writer has changed the replicas since.
         """
-        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
+        if self.is_lost or now - self.at >= algorithm.SYNC_INTERVAL_S or self.decision.unknown:
             return False
         return current in {self.decision.current, self.decision.desired}
+
+    def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
+        """Return the memory for the next decision, at which there are `current` replicas."""
+        before, wanted = self.decision.current, self.decision.desired
+        at, wanted = self.at, before if wanted is None else wanted
+        return carried_out(self.memory, at=at, before=before, wanted=wanted, current=current, behavior=behavior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,7 @@ class Decider:
         """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
         model = self._models.get(key)
         if model is not None and model.ruled is not None:
-            model.ruled = replace(model.ruled, at=-math.inf, written=model.ruled.unwritten)
+            model.ruled = replace(model.ruled, is_lost=True)
 
     def memory(self, key: Key) -> PlannerMemory | None:
         """Return the planner's memory of a model; None if the planner doesn't decide for it."""
@@ -205,7 +212,7 @@ class Decider:
             said = f"{decisions.counted(current)}: {why}; the replicas stay as they are"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
-        before = self._restored(key) if model.memory is None else model.memory
+        before = self._restored(key, at) if model.memory is None else model.memory
         aims = _aims(model, spec, _open(model, spec, at), read.batches, self._measured.of(key, spec), before)
         planned = plan(at, aims, read, before)
         model.memory, model.rows = planned.memory, read.rows_per_request
@@ -218,7 +225,7 @@ class Decider:
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(made, next_decision_at=planned.next_decision_at)
-        if (risen := self._by_known_load(key, model, spec, now, sensed.gathered)) is not None:
+        if (risen := self._by_known_load(key, model, spec, now, sensed)) is not None:
             return replace(risen, capacity=_capacity(model.memory, aims, read))
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
@@ -235,18 +242,24 @@ class Decider:
         return made
 
     def _by_known_load(  # as `_by_rules`
-        self, key: Key, model: _Model, spec: Spec, now: float, gathered: ReadingResult
+        self, key: Key, model: _Model, spec: Spec, now: float, sensed: PlannerInput
     ) -> Decision | None:
         """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
         Later decisions of the planner start from it. The result is None if the load is known, or if the load of the
-        balancers that report needs no more replicas.
+        balancers that report needs no more replicas. A model at zero is started at once if these hold a request.
         """
+        gathered = sensed.gathered
         if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
             model.partial_since, model.ruled = None, None
             return None
         model.partial_since = now if model.partial_since is None else model.partial_since
         current, (low, high) = gathered.reading.replicas, bounds(model.aimed.aims)
+        why = "; ".join(gathered.unknown)
+        if current == 0 < high and gathered.held > 0:
+            at, first = self.signals.epoch.at(now), max(low, 1)
+            model.memory = model.memory.with_changes(hold=model.memory.hold.at_least(at, first))
+            return decisions.of_held(first, gathered.held, at=at, signals=sensed.signals, why=why)
         # Without a replica, the rules would start one without a request.
         if now - model.partial_since < PARTIAL_AFTER_S or not 0 < current < high:
             return None
@@ -256,13 +269,13 @@ class Decider:
         hold = replace(model.memory.hold, needs=((made.at, made.desired),), held=made.desired)
         model.memory = model.memory.with_changes(hold=hold)
         text = str(made.text).replace(decisions.RULES_REASON, decisions.SILENT_REASON)
-        return replace(made, current=current, text=f"{text} ({'; '.join(gathered.unknown)})")
+        return replace(made, current=current, text=f"{text} ({why})")
 
-    def _restored(self, key: Key) -> PlannerMemory:
+    def _restored(self, key: Key, at: float) -> PlannerMemory:
         """Return the memory that an earlier process has saved for this ModelDeployment (same uid), or an empty one."""
         saved, memory = self._saved.pop(key, None), PlannerMemory()
         if saved is not None and saved.uid == self.signals.uid(key):
-            restored = saved.restored()
+            restored = saved.restored(now=at)
             for problem in restored.problems:
                 log.warning(
                     "a part of the planner's memory could not be restored; it starts empty",
@@ -289,35 +302,21 @@ class Decider:
         at = self.signals.epoch.at(now)
         read, signals = found.read, found.signals
         if isinstance(read, Missing):
-            said = f"{decisions.counted(current)}: {read.reason}; the replicas stay as they are"
-            why = read.reason
+            why, has_reports = read.reason, found.has_reports
+            said, limit = f"{decisions.counted(current)}: {why}; the replicas stay as they are", ("unknown",)
             return Decision(
-                at,
-                policy,
-                current,
-                current,
-                said,
-                ("unknown",),
-                signals=signals,
-                unknown=why,
-                has_reports=found.has_reports,
+                at, policy, current, current, said, limit, (), signals, unknown=why, has_reports=has_reports
             )
         planned = policy == "Planner"
-        decision = algorithm.desired(
-            now,
-            current,
-            read,
-            defaults.targets(spec),
-            # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
-            None if planned else spec.scaling.behavior,
-            low=max(low, 1) if planned else low,
-            high=high,
-            memory=HpaMemory() if ruled is None else ruled.written,
-        )
+        # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
+        behavior = None if planned else spec.scaling.behavior
+        memory = HpaMemory() if ruled is None else ruled.resumed(current, behavior)
+        low, aims = max(low, 1) if planned else low, defaults.targets(spec)
+        decision = algorithm.desired(now, current, read, aims, behavior, low=low, high=high, memory=memory)
         made = decisions.of_rules(
             decision.count, decision.reasons, decision.describe(), at=at, policy=policy, signals=signals
         )
-        model.ruled = _Ruled(now, made, decision.memory, decision.unwritten)
+        model.ruled = _Ruled(now, made, decision.unwritten)
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:

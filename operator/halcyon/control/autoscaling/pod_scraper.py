@@ -137,7 +137,7 @@ class PodScraper:
             endpoints=endpoints,
             samples=sightings,
             maintenance=read.dead.out,
-            backend_failures=read.dead.failures(now),
+            backend_failures=read.dead.failures,
         )
         # Validate the samples, because a pod can report any value about itself.
         believed = validate(record).report

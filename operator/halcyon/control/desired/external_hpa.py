@@ -14,16 +14,19 @@ its replicas are adopted, within the limits of the spec and the site.
 # -               0                       -                         ignored: an HPA is inactive at 0 replicas
 # -               -                       yes                       ignored: the slots share the replicas during a canary
 # else                                                              adopted, within the limits of the spec and the site
+#
+# Balancers: the replicas of an external HPA on their Deployment are adopted, if they aren't 0.
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.control.acceptance import site_policy
-from halcyon.control.state.ownership import server_counts
+from halcyon.control.state.ownership import own, server_counts
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
+from halcyon.render import names
 
 
 @dataclass(frozen=True)
@@ -54,4 +57,35 @@ def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
         f"{who} scales Deployment {there[0]}, which Halcyon manages for this ModelDeployment",
         f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
         count if limit is None else min(count, limit),
+    )
+
+
+def balancer_replicas(view: Scope, spec: Spec) -> int:
+    """Return the number of balancer pods: that of an external HPA on their Deployment, or spec.traffic.balancerReplicas.
+
+    If Halcyon set the replicas back, the HPA would create and delete balancers every 15 s.
+    """
+    name = names.balancer(view.key.name)
+    deployment = own(view, kinds.DEPLOYMENT, name)
+    count = 0 if deployment is None else int(deployment["spec"].get("replicas") or 0)
+    return count if count and name in view.foreign_below else spec.traffic.balancer_replicas
+
+
+def with_balancer_replicas(view: Scope, spec: Spec) -> Spec:
+    """Return the spec with the number of balancer pods that is in force."""
+    count = balancer_replicas(view, spec)
+    if count == spec.traffic.balancer_replicas:
+        return spec
+    return spec.model_copy(update={"traffic": spec.traffic.model_copy(update={"balancer_replicas": count})})
+
+
+def ignored_balancer_replicas(view: Scope, spec: Spec) -> str:
+    """Return a sentence if an external HPA sets the number of balancer pods; otherwise an empty text."""
+    name = names.balancer(view.key.name)
+    who = view.foreign_below.get(name)
+    if who is None or routing_mode.is_direct(spec) or own(view, kinds.DEPLOYMENT, name) is None:
+        return ""
+    return (
+        f"spec.traffic.balancerReplicas is {spec.traffic.balancer_replicas}, but {who} scales Deployment {name} to "
+        f"{balancer_replicas(view, spec)}; delete the HPA to use the field"
     )

@@ -30,8 +30,9 @@ def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingO
         there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
         if there is not None and not is_ours(view, there):
             owners = there["metadata"].get("ownerReferences") or ()
+            former = (o for o in owners if o.get("controller") and o.get("uid") != view.meta["uid"])
             leaving = any(
-                o.get("kind") == kinds.MODEL_DEPLOYMENT.kind and o.get("name") == view.key.name for o in owners
+                (o.get("kind"), o.get("name")) == (kinds.MODEL_DEPLOYMENT.kind, view.key.name) for o in former
             )
             found.append(ConflictingObject(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
     return found

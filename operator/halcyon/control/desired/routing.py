@@ -21,6 +21,7 @@ from typing import Any
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, LowerClass, PlanError
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.acceptance import accepted_spec_digest
+from halcyon.control.desired.external_hpa import with_balancer_replicas
 from halcyon.control.objects import child_names
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord
@@ -54,7 +55,7 @@ def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
     return [
         *objects,
         balancer.role_binding(subject),
-        balancer.deployment(subject, spec, view.site),
+        balancer.deployment(subject, with_balancer_replicas(view, spec), view.site),
         services.service(subject, spec) if _stays_direct(view) else balancer.service(subject, spec),
         balancer.disruption_budget(subject),
     ]
@@ -111,7 +112,8 @@ def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
     """Return the balancer plan, which includes each slot's share of the requests."""
     start_s = (view.status.get("coldStart") or {}).get("seconds")
     slots = tuple(placed.slot for placed in rolled.slots)
-    whole = balancer.plan(view.subject, spec, view.site, slots, start_s=start_s, lower_class=_lower_class(view))
+    counted = with_balancer_replicas(view, spec)
+    whole = balancer.plan(view.subject, counted, view.site, slots, start_s=start_s, lower_class=_lower_class(view))
     weights = {placed.slot: placed.weight for placed in rolled.slots}
     return replace(
         whole,

@@ -16,7 +16,7 @@ class SlotState:
     """Current state of the Deployment that runs the server pods of a slot."""
 
     revision: str
-    """Key of the revision in the pod template of the Deployment."""
+    """Key of the revision that Halcyon has last written into the pod template of the Deployment."""
     count: int
     max_surge: int
     max_unavailable: int
@@ -53,7 +53,7 @@ class SlotState:
         failure: Mapping[str, Any] = found.get("ReplicaFailure") or {}
         fails = failure.get("status") == "True"
         return cls(
-            revision=str(spec["template"]["metadata"]["labels"].get(names.REVISION_LABEL)),
+            revision=str(_written(deployment) or _present(deployment)),
             count=int(spec.get("replicas") or 0),
             max_surge=_number(rolling.get("maxSurge"), 1),
             max_unavailable=_number(rolling.get("maxUnavailable"), 0),
@@ -66,6 +66,23 @@ class SlotState:
             refusal=str(failure.get("message") or "") if fails else "",
             refused_since=epoch_seconds(str(failure.get("lastTransitionTime") or "")) if fails else None,
         )
+
+
+def is_replaced(deployment: Object) -> bool:
+    """Return whether another writer has replaced the pod template, for example with `kubectl rollout undo`.
+
+    Halcyon writes the key of the revision into the labels of the Deployment, too, which such a writer doesn't change.
+    """
+    written = _written(deployment)
+    return written is not None and written != _present(deployment)
+
+
+def _written(deployment: Object) -> Any:  # a label of an object that users may edit
+    return (deployment["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
+
+
+def _present(deployment: Object) -> Any:  # a label of an object that users may edit
+    return (deployment["spec"]["template"]["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value

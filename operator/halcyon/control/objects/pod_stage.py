@@ -81,7 +81,7 @@ def stage(pod: Object) -> Stage:
         disrupted = condition(pod, "DisruptionTarget").get("status") == "True"
         is_failure = phase == "Failed" and (not disrupted or word == "Evicted")
         return Stage("failed", word or "Failed", said) if is_failure else Stage("ended", word, said)
-    if pods.is_unschedulable(pod) or pods.missing_claim(pod):
+    if pods.is_unplaced(pod) or pods.missing_claim(pod):
         found = pods.failure([pod])
         return Stage("pending", "Unschedulable", found.message if found else "")
     if pods.is_ready(pod):

@@ -34,6 +34,8 @@ class PodFailure:
     pod: str
 
 
+LOST_AFTER_S = 60.0
+"""Time from a pod's deletionTimestamp, by which it should have ended, until it counts as lost, in seconds."""
 _OF_CONDITIONS = ("type", "status", "reason", "message", "lastTransitionTime")
 """Fields of a condition that the caches keep."""
 
@@ -61,6 +63,7 @@ def project(pod: Object) -> Object:
             "priority": spec.get("priority"),
             **({"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}),
             **_claim(spec),
+            **_devices(spec),
         },
         "status": {
             "phase": _shared(status.get("phase")),
@@ -93,6 +96,25 @@ def _claim(spec: Mapping[str, Any]) -> Object:
     volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
     claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
     return {"claim": name} if (name := next(filter(None, claims), None)) else {}
+
+
+def _devices(spec: Mapping[str, Any]) -> Object:
+    """Return the value of the cached field `devices`: the extended resources of the pod's containers, by name.
+
+    It is left out if there are none. Their names contain a slash, for example nvidia.com/gpu.
+    """
+    found: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
+            if "/" in name and str(amount).isdecimal():
+                found[sys.intern(name)] = found.get(name, 0) + int(amount)
+    return {"devices": found} if found else {}
+
+
+def devices(pod: Object, resource: str) -> int | None:
+    """Return the pod's number of devices of an extended resource; None if the pod has none by this name."""
+    count: int | None = (pod["spec"].get("devices") or {}).get(resource)
+    return count
 
 
 def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
@@ -133,6 +155,25 @@ def is_live(pod: Object) -> bool:
     return pod["metadata"]["deletionTimestamp"] is None and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
 
+def lost_at(pod: Object) -> float | None:
+    """Return the time from which a pod that is being deleted counts as lost, in seconds since the epoch.
+
+    The node of a lost pod no longer responds, and the object of the pod may stay for days. Return None if the pod isn't
+    being deleted.
+    """
+    ends = epoch_seconds(pod["metadata"]["deletionTimestamp"])
+    return None if ends is None else ends + LOST_AFTER_S
+
+
+def is_gone(pod: Object, now: float) -> bool:
+    """Return whether a pod serves no more requests, although its object exists: it has ended, or it is lost.
+
+    No controller deletes the object of a pod that was evicted, or that ended because its node was shut down.
+    """
+    lost = lost_at(pod)
+    return pod["status"]["phase"] in {"Failed", "Succeeded"} or (lost is not None and now >= lost)
+
+
 def is_ready(pod: Object) -> bool:
     """Return whether the pod is live and has the condition Ready with status True."""
     return is_live(pod) and condition(pod, "Ready").get("status") == "True"
@@ -146,6 +187,15 @@ def is_unschedulable(pod: Object) -> bool:
     found = condition(pod, "PodScheduled")
     reasons = {"Unschedulable", "SchedulingGated"}
     return is_live(pod) and found.get("status") == "False" and found.get("reason") in reasons
+
+
+def is_unplaced(pod: Object) -> bool:
+    """Return whether the pod has no node, and the scheduler says why.
+
+    Unlike `is_unschedulable`, this includes errors of the scheduler, for example if a volume can't be bound. More
+    capacity wouldn't help then.
+    """
+    return is_live(pod) and condition(pod, "PodScheduled").get("status") == "False"
 
 
 def missing_claim(pod: Object) -> str:
@@ -277,9 +327,10 @@ def _failures(pod: Object) -> list[PodFailure]:
 
 def _unplaced(pod: Object) -> str:
     """Return the reason why a pod has no node. It is empty if the pod has a node, or if the reason isn't known."""
-    if is_unschedulable(pod):
+    if is_unplaced(pod):
         if not (gates := pod["status"].get("gates")):
-            return str(condition(pod, "PodScheduled").get("message"))
+            found = condition(pod, "PodScheduled")
+            return str(found.get("message") or found.get("reason") or "the scheduler gives no reason")
         return (
             f"scheduling gate {', '.join(gates)} keeps the scheduler from placing it; the controller that set the gate, "
             "for example Kueue, removes it"

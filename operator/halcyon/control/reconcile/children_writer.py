@@ -18,14 +18,15 @@ import asyncio
 from dataclasses import dataclass, field
 
 from halcyon.control.desired.plan import ReconcilePlan, is_servers
+from halcyon.control.objects.deployment_status import is_replaced
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import Scope
-from halcyon.kube import encoding, errors
+from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
-from halcyon.kube.client import Kube, Object
-from halcyon.kube.kinds import WITH_STATUS, Key, Kind, kind_of
+from halcyon.kube.client import FIELD_MANAGER, Kube, Object
+from halcyon.kube.kinds import DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
 
 _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
@@ -90,6 +91,8 @@ class ChildrenWriter:
                 known[where] = this
                 self.counts.skipped += 1
                 return
+            if kind is DEPLOYMENT and is_replaced(live):
+                await self._take_over_template(live)
         body = (
             encoding.creating(desired)
             if live is None
@@ -100,6 +103,23 @@ class ChildrenWriter:
         self.caches.wrote(scope.key, kind, after)
         # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
         known[where] = _state(desired, after)
+
+    async def _take_over_template(self, live: Object) -> None:
+        """Become the owner of all fields of a pod template that another writer has replaced.
+
+        The next apply then removes the fields that only the other template has. With some of them, the API server would
+        reject every apply, for example with two sources of one volume.
+        """
+        namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
+        there = await self.client.get(DEPLOYMENT, namespace, name)
+        if there is None or there["metadata"]["uid"] != live["metadata"]["uid"]:
+            return
+        meta = there["metadata"]
+        entries = field_ownership.taken_over(meta.get("managedFields") or (), FIELD_MANAGER, ("spec", "template"))
+        if entries is None:
+            return
+        condition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        await self.client.patch(DEPLOYMENT, namespace, name, {"metadata": condition | {"managedFields": entries}})
 
 
 def _state(desired: Object, live: Object) -> str:

@@ -19,12 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan
 from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.objects.deployment_status import is_replaced
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
@@ -34,7 +35,7 @@ from halcyon.control.reconcile.status_writer import STATUS_INTERVAL_S, StatusWri
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.kube import kinds
+from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.kube.kinds import Key, Kind, kind_of
@@ -48,6 +49,9 @@ CONFLICT_REQUEUE_S = 10.0
 DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
+MIN_FAILURES = 3
+"""Number of successive reconciles with a failed write from which the status reports it. A single failure is normal if
+the API server is busy or restarts."""
 OVERLAP_REQUEUE_S = 15.0
 """Time until a model that another Halcyon release manages is checked again, in seconds. The other release may have been
 uninstalled in the meantime."""
@@ -91,6 +95,8 @@ class Reconciler:
 
     _rejected: dict[Key, str] = field(default_factory=dict)
     """Message with which the API server rejected a write in the last reconcile, by model."""
+    _failures: dict[Key, int] = field(default_factory=dict)
+    """Number of successive reconciles in which a write failed that may succeed later, by model."""
 
     async def reconcile(self, key: Key) -> Result:
         """Reconcile a ModelDeployment: write the objects that differ from the plan, and write the status.
@@ -125,14 +131,24 @@ class Reconciler:
         try:
             rejected = await self._apply(scope, planned)
             repair_due_s = await self.restarts.repair(scope)
-        except Exception:
+        except Exception as error:
             # Write the status after failed writes too, but not after a cancellation, when the lease may be lost.
-            await self.statuses.write(scope, planned)
+            await self.statuses.write(replace(scope, failing=self._failing(key, error)), planned)
             raise
+        self._failures.pop(key, None)
         with self.tracer.part("status"):
             status_due_s = await self.statuses.write(scope, planned)
         due_s = min((d for d in (status_due_s, repair_due_s) if d is not None), default=None)
         return self._requeue(key, planned, rejected, due_s)
+
+    def _failing(self, key: Key, error: Exception) -> str:
+        """Count a failed write. Return its message once `MIN_FAILURES` reconciles in a row have failed; before, "".
+
+        A write that conflicts with that of another writer is not counted.
+        """
+        if isinstance(error, errors.Busy | errors.Unreachable):
+            self._failures[key] = self._failures.get(key, 0) + 1
+        return str(error) if self._failures.get(key, 0) >= MIN_FAILURES else ""
 
     # Fetch, scope, plan
 
@@ -177,6 +193,20 @@ class Reconciler:
         for observer in self.observers:
             observer.planned(scope.key, planned)
         self._report_edited_spec(scope)
+        self._report_replaced_templates(scope)
+
+    def _report_replaced_templates(self, scope: Scope) -> None:
+        """Record an event if another writer has replaced the pod template of a server Deployment. It is put back."""
+        for slot in names.SLOTS:
+            deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))
+            if deployment is None or not is_replaced(deployment):
+                continue
+            message = (
+                f"the pod template of Deployment {deployment['metadata']['name']} was replaced by another writer, for example "
+                "by kubectl rollout undo, and is put back. To return to an earlier revision, run halcyon undo "
+                f"{scope.key.name}"
+            )
+            self.events.record(scope.resource, NewEvent("Warning", "TemplateReplaced", message))
 
     def _report_edited_spec(self, scope: Scope) -> None:
         """Record an event if another writer has overwritten the stored accepted spec.
@@ -203,6 +233,7 @@ class Reconciler:
         for observer in self.observers:
             observer.deleted(key)
         self._rejected.pop(key, None)
+        self._failures.pop(key, None)
         self.children.forget(key)
         self.restarts.forget(key)
         self.statuses.forget(key)

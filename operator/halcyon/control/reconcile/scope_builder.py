@@ -109,8 +109,8 @@ class ScopeBuilder:
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, config_maps)):
             children |= {(kind, obj["metadata"]["name"]): obj for obj in owned}
         foreign = foreign_hpas(caches.hpas, key, uid)
-        servers = [names.server(key.name, slot) for slot in names.SLOTS]
-        below = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in servers}
+        deployments = [*(names.server(key.name, slot) for slot in names.SLOTS), names.balancer(key.name)]
+        below = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in deployments}
         balancers = caches.pods.find(key.namespace, f"balancer/{key.name}")
         pods = tuple(caches.pods.find(key.namespace, key.name))
         return Scope(

@@ -212,17 +212,19 @@ class GpuCosts:
             return Ledger()
 
     def _look(self, key: Key, spec: Spec) -> GpuUsage:
-        each = spec.runtime.gpus
+        each, resource = spec.runtime.gpus, None if spec.runtime.gpu is None else spec.runtime.gpu.resource
         there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
         ready = {pod["metadata"]["uid"] for pod in there if pods.is_ready(pod)}
         # A pod that ends without ever having been ready has only started.
         ended = {pod["metadata"]["uid"] for pod in there if pod["metadata"]["deletionTimestamp"] is not None}
         served = self._served[key] = ready | (ended & self._served.get(key, frozenset()))
-        serving = len(served)
+        # During a rollout, pods of two revisions can have different numbers of GPUs.
+        held = {pod["metadata"]["uid"]: (resource and pods.devices(pod, resource)) or each for pod in there}
+        serving = sum(held[uid] for uid in served)
         return GpuUsage(
             at=self.signals.epoch.at(self.clock.monotonic()),
-            starting=(len(there) - serving) * each,
-            serving=serving * each,
+            starting=sum(held.values()) - serving,
+            serving=serving,
             worked=self.signals.worked(key, spec) or ReportedWork(),
             max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * each,
         )

@@ -187,7 +187,7 @@ class CanaryAnalysis:
         histograms = {
             (balancer.agent, slot.slot): slot for balancer in observation.balancers for slot in balancer.latency
         }
-        took = _took(watched.latency, histograms, _homes(watched.servers))
+        took = _took(watched.latency, histograms, _homes(watched.servers, self.clock.wall()))
         stable = _sample(done[watched.stable], took.get(watched.stable), math.inf)
         canary = _sample(done[watched.canary], took.get(watched.canary), now - newest)
         if all((one := took.get(key)) is not None and one.failed is not None for key in done):
@@ -225,10 +225,15 @@ def _counts(point: PodPoint) -> _Counts | None:
     return _Counts(point.succeeded, point.failed, point.executions, point.queue_us, compute_us)
 
 
-def _homes(servers: Iterable[Object]) -> dict[str, str]:
-    """Return the revision of each slot. Slots with pods of two revisions are left out, because both send responses."""
+def _homes(servers: Iterable[Object], now: float) -> dict[str, str]:
+    """Return the revision of each slot. Slots with pods of two revisions are left out, because both send responses.
+
+    `now` is in seconds since the epoch. Pods that have ended or are lost send no responses.
+    """
     found: dict[str, set[str]] = {}
     for pod in servers:
+        if pods.is_gone(pod, now):
+            continue
         found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
     return {slot: next(iter(keys)) for slot, keys in found.items() if len(keys) == 1}
 

@@ -87,6 +87,11 @@ class ObservedRollout:
         """Return the live pods of a slot, whatever their revision."""
         return [p for found in self.of.values() for p in found if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
 
+    def remaining_in(self, slot: Slot) -> list[Object]:
+        """Return the pods of a slot that may still serve requests: those that are live, and those that are stopping."""
+        found = (p for p in self.view.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot)
+        return [p for p in found if not pods.is_gone(p, self.view.now)]
+
     def ready_in(self, slot: Slot) -> int:
         """Return the number of ready pods of a slot."""
         return sum(map(pods.is_ready, self.live_in(slot)))

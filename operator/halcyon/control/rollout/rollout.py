@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
+from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_progress import Advance, advance, wish
 from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout
@@ -377,6 +378,8 @@ def _again(
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)
+    if len(seen.slots) > 1:
+        dues += map(pods.lost_at, seen.view.pods)  # a slot is kept for a pod that is being deleted
     if (lack := seen.lack(target, slot)) is not None:
         dues += [seen.patience(lack), replacement_due(seen, target, record)]
     if not seen.ready(target.key) and not record.ended:

@@ -133,9 +133,13 @@ def _read(note: str) -> RolloutRecord:
     except (ValueError, TypeError, RecursionError):
         return RolloutRecord()
     good = all(type(value) is type(getattr(RolloutRecord, name)) for name, value in given.items())
-    # A reason that only a later version has can't be shown in a condition.
-    good = good and given.get("step", 0) >= 0 and given.get("reason", "") in _REASONS
-    return RolloutRecord(**given) if good else RolloutRecord()
+    if not good or given.get("step", 0) < 0:
+        return RolloutRecord()
+    if (reason := given.get("reason", "")) not in _REASONS:
+        # A reason that only a later version has can't be shown in a condition. The result of the rollout stays in force.
+        text = f"{reason}: {given.get('message', '')}"
+        given |= {"reason": str(Reason.UNKNOWN), "message": text[:MAX_TEXT_LENGTH]}
+    return RolloutRecord(**given)
 
 
 def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None:

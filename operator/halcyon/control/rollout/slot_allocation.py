@@ -26,7 +26,6 @@ from halcyon.control.rollout.canary_progress import Advance
 from halcyon.control.rollout.observed import ObservedRollout
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away
 from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings
-from halcyon.render import names
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
@@ -108,10 +107,12 @@ def canary_slots(
 
 
 def _left_over(seen: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the desired state of a slot that is no longer needed. Return None if it has neither replicas nor pods."""
+    """Return the desired state of a slot that is no longer needed. Return None if it has neither replicas nor pods.
+
+    Pods that have ended, or whose node is lost, don't count: their objects may stay for days.
+    """
     state = seen.slots.get(slot)
-    pods = [p for p in seen.view.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
-    return state if state is not None and (state.count or pods) else None
+    return state if state is not None and (state.count or seen.remaining_in(slot)) else None
 
 
 def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:

@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from halcyon.api.documents.balancer_plan import LowerClass
+from halcyon.api.spec import Spec
 from halcyon.api.types import BATCH_KIND
-from halcyon.batch.controller import BatchController, RunningBatch
+from halcyon.batch.controller import BatchController
 from halcyon.batch.job import BatchSite
+from halcyon.batch.running_batch import RunningBatch
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
@@ -28,15 +31,16 @@ def build_batches(
     client: Kube,
     clock: Clock,
     models: Informer,
+    specs: SpecsInForce,
     *,
     enqueue: Callable[[Key], object],
     events: EventRecorder,
 ) -> BatchController:
     """Build the controller of BatchInferences.
 
-    The controller watches ModelDeployments in `models`, and starts a runner as soon as its model is usable. It calls
-    `enqueue` with the key of a model if the model's class of lower-priority requests has changed. It records an event
-    in `events` if a BatchInference has ended.
+    The controller watches ModelDeployments in `models`, whose accepted specs are in `specs`, and starts a runner as soon
+    as its model is usable. It calls `enqueue` with the key of a model if the model's class of lower-priority requests
+    has changed. It records an event in `events` if a BatchInference has ended.
     """
     site = BatchSite(
         settings.bench_image,
@@ -47,6 +51,7 @@ def build_batches(
         settings.downloads,
         settings.site_policy,
         f"{settings.namespace}/{settings.tls_secret}",
+        settings.release,
     )
     classes: dict[Key, LowerClass] = {}
 
@@ -57,10 +62,24 @@ def build_batches(
         if now != before:
             enqueue(model)
 
+    def model(key: Key) -> Object | None:
+        return in_force(models.get(key), specs.get(key))
+
     record = partial(events.record, kind=BATCH_KIND)
-    made = BatchController(client, clock, site, models.get, settings.watch_namespaces, changed, record)
+    made = BatchController(client, clock, site, model, settings.watch_namespaces, changed, record)
     models.listeners.append(made.model_changed)
     return made
+
+
+def in_force(stored: Object | None, accepted: Spec | None) -> Object | None:
+    """Return a ModelDeployment with its accepted spec, because the spec in the object may have been rejected.
+
+    `spec.replicas` is that of the object. If no accepted spec is known, the object is returned unchanged.
+    """
+    if stored is None or accepted is None:
+        return stored
+    given = stored.get("spec") or {}
+    return {**stored, "spec": accepted.to_dict() | {name: given[name] for name in ("replicas",) if name in given}}
 
 
 def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:

@@ -86,7 +86,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
     batches = batch_inference.build_batches(
-        settings, client, clock, base.caches.resources, enqueue=base.queue.add, events=events
+        settings, client, clock, base.caches.resources, base.specs, enqueue=base.queue.add, events=events
     )
     autoscaler = build_autoscaler(base, signals, memories, hold, events, batches)
     advice = ModelAdvice(base.caches, base.specs, autoscaler, base.queue.add, base.leadership, clock)
@@ -258,6 +258,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
         names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
         on_change=base.requeue_all,
         has_front_proxy=not settings.watch_namespaces,
+        clock=base.clock,
     )
 
 
@@ -320,7 +321,9 @@ def build_dashboard(
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
         ModelReviews(reviews),
         ports,
-        prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        prometheus=None
+        if base.prometheus is None
+        else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S, kind="dashboard"),
         logs=PodLogs(*base.client.endpoint),
         measured_results=lambda name: base.client.get(CONFIG_MAP, name.namespace, config_map_name(name.name)),
         batches=batch_inference.reader(base.client),

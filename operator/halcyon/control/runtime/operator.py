@@ -65,6 +65,8 @@ FLUSH_TIMEOUT_S = 0.6
 take. Memories that aren't saved keep their last saved state, which is at most ten minutes old."""
 EVENTS_TIMEOUT_S = 0.3
 """Maximum time for writing events at shutdown, in seconds. It is a part of the 2 s that a leader change may take."""
+FIRST_CHECK_S = 3.0
+"""Maximum time for which a new leader checks which server serves the metrics API before it reconciles, in seconds."""
 STUCK_TIMEOUT_S = 120.0
 """Time after which the liveness probe fails, in seconds. It counts while keys are queued but no reconcile begins or
 ends."""
@@ -163,7 +165,7 @@ class Operator:
         await self.caches.wait_synced()
         # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
-        await self._check_metrics_api()
+        await self._find_metrics_api()
         log.info(
             "started as the leader",
             extra={"model_deployments": len(self.caches.resources.all_keys())},
@@ -245,6 +247,17 @@ class Operator:
         while True:
             self.requeue_all()
             await asyncio.sleep(RESYNC_INTERVAL_S)
+
+    async def _find_metrics_api(self) -> None:
+        """Check which server serves the metrics API, for up to `FIRST_CHECK_S`.
+
+        Without an answer, the first reconciles would delete the HPAs of all models.
+        """
+        end = self.clock.monotonic() + FIRST_CHECK_S
+        await self._check_metrics_api()
+        while not self.metrics_api.is_certain and self.clock.monotonic() < end:
+            await asyncio.sleep(0.5)
+            await self._check_metrics_api()
 
     async def _check_metrics_api(self) -> None:
         """Check which server serves the metrics API.

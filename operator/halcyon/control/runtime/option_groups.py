@@ -6,6 +6,8 @@ Out of scope: the options themselves (`settings`), and values of single options 
 from __future__ import annotations
 
 import argparse
+import os
+import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -35,7 +37,10 @@ def traces(arguments: argparse.Namespace) -> TracesSite | None:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
         raise SettingsError(f"--traces-endpoint is {url}, which is not an http:// or https:// URL with a path; {good}")
-    return TracesSite(url, 1.0 if arguments.traces_ratio is None else arguments.traces_ratio)
+    ratio = 1.0 if arguments.traces_ratio is None else arguments.traces_ratio
+    # OpenTelemetry's own variables for a CA file win.
+    named = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
+    return TracesSite(url, ratio, ca_file=None if named else _system_authorities())
 
 
 def dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
@@ -75,13 +80,24 @@ def prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
         return PrometheusSite(
             arguments.prometheus_url,
             token_file=_readable("--prometheus-token-file", arguments.prometheus_token_file),
-            ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
+            ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file) or _system_authorities(),
             gpu_matchers=arguments.prometheus_gpu_matchers,
             arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
             queries=dict(arguments.prometheus_query),
         )
     except ValueError as error:
         raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error
+
+
+def _system_authorities() -> Path | None:
+    """Return the file with the CA certificates that the system trusts; None if there is none.
+
+    The environment variable SSL_CERT_FILE replaces the file. Libraries that use `requests` ignore both by default.
+    """
+    paths = ssl.get_default_verify_paths()
+    # Debian has all certificates in one file in the folder, too.
+    found = (Path(paths.cafile) if paths.cafile else None, Path(paths.capath or "/none") / "ca-certificates.crt")
+    return next((file for file in found if file is not None and file.is_file()), None)
 
 
 def _readable(option: str, name: str) -> Path | None:

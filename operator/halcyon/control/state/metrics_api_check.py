@@ -52,19 +52,23 @@ class MetricsApiCheck:
         self._client, self._certificates = client, certificates
         self._namespace, self._service, self._watched = namespace, service, watched
         self._tolerance: bool | None = None
+        self._is_found, self._is_asked = bool(watched), False
         self.result: ExternalMetricsApi = api_service.UNKNOWN
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the API server has answered both questions at least once."""
+        return self._is_found and self._is_asked
 
     async def run_once(self) -> bool:
         """Check the features again, and return whether the result has changed.
 
-        If it has, every model with `spec.scaling` must be reconciled.
+        If it has, every model with `spec.scaling` must be reconciled. While the API server can't be reached, the last
+        result stays.
         """
-        result = api_service.NAMESPACED
-        if not self._watched:
-            result = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
+        result = api_service.NAMESPACED if self._watched else await self._find()
         if self._tolerance is None:
-            namespace = next(iter(self._watched), self._namespace)
-            self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)
+            await self._ask_tolerance()
         result = replace(result, tolerance=bool(self._tolerance))
         known = self._certificates.certificates
         if result.ours and known is not None:
@@ -77,3 +81,28 @@ class MetricsApiCheck:
         log.info("checked which server serves the external metrics API", extra={"ours": result.ours, "why": result.why})
         self.result = result
         return True
+
+    async def _find(self) -> ExternalMetricsApi:
+        """Return the server of the metrics API. If it can't be read now, return the last result.
+
+        Otherwise each model would lose its HPA because of one failed request.
+        """
+        try:
+            found = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
+        except (errors.ApiError, errors.Unreachable) as error:
+            self._is_found = self._is_found or isinstance(error, errors.Refused)
+            why = f"it is unknown who serves external.metrics.k8s.io: {error}"
+            log.warning("cannot check the external metrics API; the last result stays", extra={"error": str(error)})
+            return ExternalMetricsApi(ours=False, why=why) if self.result is api_service.UNKNOWN else self.result
+        self._is_found = True
+        return found
+
+    async def _ask_tolerance(self) -> None:
+        try:
+            namespace = next(iter(self._watched), self._namespace)
+            self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)
+        except (errors.ApiError, errors.Unreachable) as error:
+            log.warning("it is unknown whether HPAs support a tolerance", extra={"error": str(error)})
+            if not isinstance(error, errors.Refused):
+                return
+        self._is_asked = True

@@ -148,7 +148,8 @@ class Scope:
     foreign_autoscaler: str = ""
     """Kind and name of an external HPA that targets this ModelDeployment; empty if there is none."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
-    """Kind and name of the external HPA of each server Deployment that has one, by the Deployment's name."""
+    """Kind and name of the external HPA of each Deployment of servers or balancers that has one, by the Deployment's
+    name."""
     scaling: PublishedScaling = PublishedScaling()
     measured: Measured = Measured()
     canary: CanaryResult | None = None
@@ -169,6 +170,9 @@ class Scope:
     namespace."""
     refused: str = ""
     """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
+    failing: str = ""
+    """Message of the last failed write if several reconciles in a row have failed because of writes that may succeed
+    later; otherwise empty."""
 
     @property
     def meta(self) -> Mapping[str, Any]:

@@ -20,12 +20,14 @@ def requests_failing(view: Scope) -> Condition | None:
 
     Return None if there is no pod in which all requests fail without a proof that its backend is dead.
     """
-    failing = view.signals.failing if view.signals else {}
+    live = {pod["metadata"]["name"] for pod in view.pods if pods.is_live(pod)}
+    said = view.signals.failing if view.signals else {}
+    failing = {name: text for name, text in said.items() if name in live}
     if not failing:
         return None
     name = min(failing)
     text = (
-        f"requests fail in {len(failing)} of {len(view.pods)} pods, for example in pod {name}: {failing[name]}. "
+        f"requests fail in {len(failing)} of {len(live)} pods, for example in pod {name}: {failing[name]}. "
         f"Compare clients' requests with the model's inputs, and read the log: kubectl logs {name}"
     )
     return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)

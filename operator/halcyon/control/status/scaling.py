@@ -13,6 +13,7 @@ from halcyon.api import user_annotations
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import defaults
 from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired import external_hpa
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
@@ -136,10 +137,14 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return None
 
 
-# Present while the spec sets a field that has no effect because of other fields.
-def ignored(plan: ReconcilePlan) -> Condition | None:
+# Present while the spec sets a field that has no effect because of other fields or of an external HPA.
+def ignored(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition FieldIgnored; None if the condition doesn't apply."""
-    found = defaults.ignored(plan.spec) if plan.spec is not None else ()
+    if plan.spec is None:
+        return None
+    found = [*defaults.ignored(plan.spec)]
+    if said := external_hpa.ignored_balancer_replicas(view, plan.spec):
+        found.append(said)
     if not found:
         return None
     return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(found))
@@ -222,7 +227,8 @@ def _hpa_decision(view: Scope, decision: Decision | None) -> dict[str, Any]:
     """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
-    if desired is None or not hpa.get("conditions"):
+    # An HPA that has never computed its replicas, because a metric was missing, says 0. One that has pods never wants 0.
+    if desired is None or not hpa.get("conditions") or (desired == 0 and hpa.get("currentReplicas")):
         return {}
     limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
     news = [limited] if limited.get("status") == "True" else []

@@ -15,6 +15,7 @@ from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.control.acceptance import site_policy
+from halcyon.control.desired import external_hpa
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
@@ -109,7 +110,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         routed,
         scaling.conflict(view, plan),
         capacity.contradicted(view, plan),
-        scaling.ignored(plan),
+        scaling.ignored(view, plan),
         _mismatch(view, plan),
         _image_mismatch(view, plan),
         _advice(view, plan),
@@ -182,7 +183,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = "no balancer has been created yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
-    text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
+    text = f"{available} of {external_hpa.balancer_replicas(view, plan.spec)} balancers are ready"
     if view.troubles:
         text += f"; {'; '.join(view.troubles)}"
         return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)
@@ -202,6 +203,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 
 
 # Deployment status   pods                                              Reconciling
+# any                 any, while writes fail again and again            True     WritesFailing
 # outdated            -                                                 True
 # current             some are of another revision                      True
 # current             none of the revision is ready, some are desired   True
@@ -209,6 +211,9 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # any, if Stalled     any                                               (absent): kstatus would report InProgress for both
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
 def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
+    if view.failing:
+        message = f"objects of the model can't be written, which is tried again: {view.failing}"
+        return Condition(Type.RECONCILING, status=True, reason=Reason.WRITES_FAILING, message=message)
     if plan.spec is None or plan.target is None:
         return None
     current = _current(view, plan)

@@ -3,14 +3,14 @@
 import { get, RequestError } from "./api.js";
 import { byId, errorMessage, h, setText, setTitle } from "./dom.js";
 import { fleetPage } from "./fleet.js";
-import { measuredPage } from "./measured.js";
-import { modelPage } from "./model.js";
 
 const main = byId("main");
 const live = byId("live");
 const cluster = byId("cluster");
 const signOut = byId("sign-out");
 let close = () => {};
+/** Number of pages that were opened. */
+let opened = 0;
 /** @type {import("../documents.js").Session | null} */
 let session = null;
 
@@ -18,6 +18,7 @@ let session = null;
 function showState(isLive, why) {
   live.className = isLive ? "live" : "late";
   setText(live, isLive ? "Live" : why);
+  if (isLive) globalThis.requestIdleCallback?.(() => preload(PAGE_OF_A_MODEL));
 }
 
 /** Shows the cluster's name in the header; `setTitle` shows it in the browser's tab. @param {string} name */
@@ -30,6 +31,7 @@ function showCluster(name) {
 function showSignIn(why) {
   close();
   close = () => {};
+  opened += 1;
   setText(live, "");
   const error = h("p", { role: "alert", class: "error" }, why);
   const token = /** @type {HTMLTextAreaElement} */ (h("textarea", { id: "token", rows: 5, required: true, autocomplete: "off", spellcheck: "false", "aria-describedby": "hint" }));
@@ -86,9 +88,34 @@ function route() {
   close();
   main.scrollTop = 0;
   const parameters = new URLSearchParams(query);
-  if (parts.length === 3 && parts[2] === "measured") close = measuredPage(main, parts[0], parts[1], parameters, listener);
-  else if (parts.length === 2) close = modelPage(main, parts[0], parts[1], parameters, listener);
+  opened += 1;
+  if (parts.length === 3 && parts[2] === "measured") openLater(import("./measured.js").then(({ measuredPage }) => () => measuredPage(main, parts[0], parts[1], parameters, listener)));
+  else if (parts.length === 2) openLater(import("./model.js").then(({ modelPage }) => () => modelPage(main, parts[0], parts[1], parameters, listener)));
   else close = fleetPage(main, parameters, listener);
+}
+
+/**
+ * Opens a page when its module is there, unless another page was opened meanwhile.
+ * @param {Promise<() => () => void>} page opens the page, and returns the function that closes it
+ */
+async function openLater(page) {
+  const mine = opened;
+  close = () => {};
+  preload(PAGE_OF_A_MODEL);
+  try {
+    const open = await page;
+    if (mine === opened) close = open();
+  } catch {
+    if (mine === opened) main.replaceChildren(h("h1", {}, "Halcyon"), h("p", { role: "alert", class: "error" }, "The page can't be loaded: the operator can't be reached. Reload it."));
+  }
+}
+
+/** Modules of the pages of a model, which the fleet's page doesn't need. */
+const PAGE_OF_A_MODEL = ["advice", "batches", "chart", "commands", "details", "measured", "model", "tables", "whatif", "uplot/uPlot.esm"];
+
+/** Loads modules together, so that none waits for the one that imports it. @param {string[]} modules */
+function preload(modules) {
+  while (modules.length) document.head.append(h("link", { rel: "modulepreload", href: `/static/${modules.pop()}.js` }));
 }
 
 signOut.addEventListener("click", async () => {

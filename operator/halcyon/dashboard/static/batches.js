@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, refill } from "./dom.js";
-import { clock, missing, NONE, number, seconds } from "./format.js";
+import { clock, missing, NONE, seconds, whole } from "./format.js";
 import { row, scroller, table } from "./tables.js";
 
 /** @typedef {import("../documents.js").Batch} Batch */
@@ -45,7 +45,7 @@ export function batchList(path) {
 function batchRow(one) {
   const isBusy = one.state === "Running";
   const notes = [one.state === "Running" || one.state === "Completed" ? "" : one.message, one.late].filter(Boolean);
-  const done = one.total === null || one.done === null ? missing("The data set has not been read yet.") : `${number(one.done, 4)} of ${number(one.total, 4)}`;
+  const done = one.total === null || one.done === null ? missing("The data set has not been read yet.") : `${whole(one.done)} of ${whole(one.total)}`;
   const end = one.completed ? `ended ${clock(seconds(one.completed))}` : one.eta ? clock(seconds(one.eta)) : isBusy ? missing("The rate is not known yet.") : NONE;
-  return row(one.name, h("div", {}, one.state, ...notes.map((note) => h("span", { class: "reason" }, note))), done, one.failed === null ? NONE : number(one.failed, 4), one.rate ?? NONE, end);
+  return row(one.name, h("div", {}, one.state, ...notes.map((note) => h("span", { class: "reason" }, note))), done, one.failed === null ? NONE : whole(one.failed), one.rate ?? NONE, end);
 }

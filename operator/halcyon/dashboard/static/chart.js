@@ -7,6 +7,8 @@ import uPlot from "./uplot/uPlot.esm.js";
 
 const HEIGHT = 150;
 const LEFT = 46;
+/** Width of a character of the axes' labels, in pixels. */
+const CHARACTER = 6.4;
 const BOTTOM = 22;
 const MARKS = 14;
 const FONT = "11px system-ui, sans-serif";
@@ -72,7 +74,8 @@ export class Chart {
     this.placeholder = h("p", { class: "empty" }, "There are no values in this time range.");
     this.drawing = h("div", { class: "chart", role: "img", tabindex: 0, "aria-label": options.title, onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event), onblur: () => options.cursor.point(null) }, this.placeholder);
     this.readout = h("p", { class: "readout" });
-    const legend = h("ul", { class: "legend" }, ...options.lines.map((one, index) => h("li", {}, svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true" }, this.swatches[index]), one.name)));
+    this.names = options.lines.map((one, index) => h("li", {}, svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true" }, this.swatches[index]), one.name));
+    const legend = h("ul", { class: "legend" }, ...this.names);
     this.element = h("figure", {}, h("figcaption", {}, h("h3", {}, options.title), legend), this.drawing, this.readout);
     options.cursor.charts.push(this);
     this.repaint = () => this.plot?.redraw(false);
@@ -91,6 +94,7 @@ export class Chart {
   show(series, marks = []) {
     this.series = series;
     this.marks = marks;
+    this.options.lines.forEach((one, index) => (this.names[index].hidden = this.isUnset(one)));
     this.draw();
   }
 
@@ -111,6 +115,11 @@ export class Chart {
   /** @param {Line} one @returns {Values} */
   values(one) {
     return this.series[one.field] || [];
+  }
+
+  /** Returns true for a limit that is not set: neither the legend nor the readout names it. @param {Line} one */
+  isUnset(one) {
+    return one.style === "limit" && !this.values(one).some((value) => value !== null && value !== undefined);
   }
 
   /** Returns the largest value of a line; 0 if none is known. @param {Line} one */
@@ -163,7 +172,7 @@ export class Chart {
         },
         axes: [
           { ...axis, size: BOTTOM, gap: 4, space: 64, incrs: TICK_STEPS, grid: { show: false }, values: (_, times, __, ___, step) => times.map((at) => timeLabel(at, step)) },
-          { ...axis, size: LEFT, gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => splits(from, to, whole), values: (_, marks) => marks.map((mark) => format(mark)) },
+          { ...axis, size: (_, labels) => Math.max(LEFT, ...(labels ?? []).map((label) => label.length * CHARACTER + 8)), gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => splits(from, to, whole), values: (_, marks) => marks.map((mark) => format(mark)) },
         ],
         series: [{}, ...lines.map((one, index) => seriesOptions(one, this.swatches[index]))],
         cursor: { y: false, drag: { setScale: false, dist: 4 }, bind: { dblclick: () => () => (cursor.show(null), null) } },
@@ -251,7 +260,7 @@ export class Chart {
 
   /** Returns the value of each line at a point, as text. @param {number} index */
   describe(index) {
-    return this.options.lines.map((one) => `${one.name} ${this.options.format(this.values(one)[index] ?? null)}`).join(", ");
+    return this.options.lines.filter((one) => !this.isUnset(one)).map((one) => `${one.name} ${this.options.format(this.values(one)[index] ?? null)}`).join(", ");
   }
 }
 
@@ -269,9 +278,14 @@ function seriesOptions(one, swatch) {
   };
 }
 
-/** Returns the values at which the axis has labels: quarters, or whole numbers. @param {number} from @param {number} to @param {boolean} whole */
+/** Highest values of an axis between 1 and 10, and in how many equal parts their labels are round. */
+const ROUND = [[1, 5], [1.5, 3], [2, 4], [3, 3], [4, 4], [5, 5], [6, 3], [8, 4], [10, 5]];
+
+/** Returns the values at which the axis has labels, which are round. @param {number} from @param {number} to @param {boolean} whole */
 function splits(from, to, whole) {
-  const step = whole ? Math.max(Math.ceil((to - from) / 4), 1) : (to - from) / 4;
+  const factor = (to - from) / 10 ** Math.floor(Math.log10(to - from) + 1e-9);
+  const parts = ROUND.find(([round]) => round >= factor * 0.9999)?.[1] ?? 4;
+  const step = whole ? Math.max(Math.ceil((to - from) / 4), 1) : (to - from) / parts;
   return Array.from({ length: Math.floor((to - from) / step + 1e-9) + 1 }, (_, index) => from + index * step);
 }
 
@@ -279,7 +293,7 @@ function splits(from, to, whole) {
 function roundUp(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 1.5, 2, 3, 4, 5, 6, 8].map((factor) => factor * power).find((round) => round >= value * 0.9999) ?? 10 * power;
+  return ROUND.map(([factor]) => factor * power).find((round) => round >= value * 0.9999) ?? 10 * power;
 }
 
 /** Returns the label of a time on the axis. @param {number} at in seconds @param {number} step seconds between two labels */

@@ -1,9 +1,10 @@
 // The fleet: a table that only contains the visible rows. The operator filters, sorts and pages.
 
 import { follow, modelPath, RequestError } from "./api.js";
+import { Rows } from "./rows.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText, setTitle } from "./dom.js";
-import { age, count, known, millis, NONE, number, percent, plural, quantile, rate } from "./format.js";
+import { age, count, known, millis, money, NONE, percent, plural, quantile, rate, whole } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
 
@@ -44,17 +45,17 @@ function whyUnknown(row, measured) {
 
 /** @type {{key: string, title: string, sort: string | null, class: string, wrong?: (row: ShownRow) => boolean, cell: (row: ShownRow) => (Node | string)[]}[]} */
 const COLUMNS = [
-  { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}` }, row.name), h("span", { class: "space" }, row.namespace)] },
-  { key: "state", title: "State", sort: "urgency", class: "", cell: (row) => [badge(row.state), h("span", { class: "reason" }, problemText(row))] },
+  { key: "model", title: "Model", sort: "name", class: "name", cell: (row) => [h("a", { href: `#/${modelPath(row.namespace, row.name)}`, title: row.name }, row.name), h("span", { class: "space" }, row.namespace)] },
+  { key: "state", title: "State", sort: "urgency", class: "", cell: (row) => [badge(row.state), h("span", { class: "reason", title: problemText(row) || null }, problemText(row))] },
   { key: "replicas", title: "Replicas", sort: "replicas", class: "n", cell: (row) => [h("span", { title: row.why || "" }, `${row.ready ?? NONE}/${row.replicas}`), row.max === null ? "" : h("span", { class: "small" }, `${row.min}–${row.max}`)] },
   { key: "rate", title: "Requests/s", sort: "rate", class: "n mid", cell: (row) => [known(row.rate, rate(row.rate), NO_REPORT)] },
   { key: "spark", title: "10 min", sort: null, class: "wide", cell: (row) => [sparkline(row.sparks, `Requests per second of ${row.name} over ten minutes`)] },
   { key: "errors", title: "Errors", sort: "errors", class: "n wide", wrong: (row) => row.problems.includes("errors"), cell: (row) => [known(row.errors, percent(row.errors), whyUnknown(row, "share of errors"))] },
   { key: "latency", title: "p95", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
-  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${number(row.queue_target)}`)] },
+  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${whole(row.queue_target)}`)] },
   { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), row.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready, so no GPU is in use.")] },
-  { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [number(row.gpus)] },
-  { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, number(row.cost), "The site has set no price of the GPU, or the model has none.")] },
+  { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [whole(row.gpus)] },
+  { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, money(row.cost), "The site has set no price of the GPU, or the model has none.")] },
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
 
@@ -86,8 +87,9 @@ export function fleetPage(main, params, listener) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let rowPx = 42;
-  /** Rows that are shown, with the text of their documents: a row is made again only if its document has changed. @type {Map<string, {text: string, element: HTMLElement}>} */
-  let lines = new Map();
+  let frame = 0;
+  /** What the parts above the table show. */
+  let summary = "";
 
   const filter = input({ id: "filter", type: "search", maxlength: 200, value: query.text, placeholder: "namespace, name, reason, image", oninput: () => debounce(() => change({ text: filter.value })) });
   const namespace = /** @type {HTMLSelectElement} */ (h("select", { id: "namespace", onchange: () => change({ namespace: namespace.value }) }));
@@ -95,7 +97,7 @@ export function fleetPage(main, params, listener) {
   const matches = h("p", { class: "count" });
   const tiles = h("dl", { class: "totals" });
   const rolling = h("ul", { class: "rollouts" });
-  const panel = h("section", { class: "panel", "aria-labelledby": "h-rollouts", hidden: true }, h("h2", { id: "h-rollouts" }, "Rollouts"), rolling);
+  const panel = h("section", { class: "panel fleet-rollouts", "aria-labelledby": "h-rollouts", hidden: true }, h("h2", { id: "h-rollouts" }, "Rollouts"), rolling);
   const heads = COLUMNS.map((column) =>
     h(
       "th",
@@ -104,6 +106,7 @@ export function fleetPage(main, params, listener) {
     ),
   );
   const body = h("tbody");
+  const rows = new Rows(body, line, makeRoom);
   const table = h("table", { "aria-label": "Models" }, h("thead", {}, h("tr", { "aria-rowindex": 1 }, ...heads)), body);
   const pad = h("div", {}, table);
   const scroller = h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Table of models, scrollable", onscroll: () => loadVisibleRows() }, pad);
@@ -162,16 +165,27 @@ export function fleetPage(main, params, listener) {
     return Math.min(Math.max(2 * Math.ceil(scroller.clientHeight / rowPx), LEAST_ROWS), MOST_ROWS);
   }
 
+  /** Returns the positions of the first row in sight, and of the one after the last. @param {number} matched */
+  function inSight(matched) {
+    const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
+    return { first, end: Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, matched) };
+  }
+
   /** Requests another page if rows that are now visible are not in this one. */
   function loadVisibleRows() {
     if (!fleet) return;
-    const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
-    const last = Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, fleet.matched);
-    if (first >= fleet.offset && last <= fleet.offset + fleet.rows.length) return;
-    const offset = Math.max(0, first - Math.floor((pageRows() - (last - first)) / 2));
+    const { first, end } = inSight(fleet.matched);
+    if (first >= fleet.offset && end <= fleet.offset + fleet.rows.length) return;
+    const offset = Math.max(0, first - Math.floor((pageRows() - (end - first)) / 2));
     if (offset === query.offset) return;
     query.offset = offset;
     debounce(openStream);
+  }
+
+  /** Leaves the room of the rows that don't exist. @param {number} first position of the first row that exists @param {number} end position after the last one */
+  function makeRoom(first, end) {
+    pad.style.paddingTop = `${first * rowPx}px`;
+    pad.style.paddingBottom = `${Math.max((fleet?.matched ?? 0) - end, 0) * rowPx}px`;
   }
 
   function openStream() {
@@ -188,8 +202,35 @@ export function fleetPage(main, params, listener) {
   /** @param {Fleet} now */
   function draw(now) {
     const before = fleet;
-    const { offset, matched, rows: documents } = (fleet = now);
-    table.setAttribute("aria-rowcount", String(matched + 1));
+    fleet = now;
+    const { offset, matched, rows: documents } = now;
+    const sight = inSight(matched); // before anything changes, so that it needs no layout
+    const fresh = JSON.stringify({ ...now, ...query, rows: [], offset: 0 });
+    if (fresh !== summary) drawSummary(now);
+    summary = fresh;
+    if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
+    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
+    const lines = documents.map((row) => ({ key: `${row.namespace}/${row.name}`, text: `${minute} ${JSON.stringify(row)}`, row }));
+    rows.show(lines, offset, sight.first, sight.end);
+    if (!matched) body.replaceChildren(empty(now));
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(measure);
+  }
+
+  /** Reads the height of a row, which depends on the browser's fonts. In the next frame, so that it needs no layout of its own. */
+  function measure() {
+    const row = fleet?.matched ? body.querySelector("tr") : null;
+    const heightPx = row?.getBoundingClientRect().height || rowPx;
+    if (heightPx !== rowPx) {
+      rowPx = heightPx;
+      rows.makeRoom();
+    }
+    loadVisibleRows();
+  }
+
+  /** Draws what is above the rows. @param {Fleet} now */
+  function drawSummary(now) {
+    table.setAttribute("aria-rowcount", String(now.matched + 1));
     heads.forEach((head, index) => {
       const column = COLUMNS[index];
       if (!column.sort) return;
@@ -206,33 +247,7 @@ export function fleetPage(main, params, listener) {
       ...problemCounts(now).filter(([problem, models]) => (models && !["stalled", "unready", "limited"].includes(problem)) || query.problem === problem).map(([problem, models]) => chip("problem", problem, PROBLEM_NAMES[problem], models)),
       ...stateCounts(now).filter(([state, models]) => models || query.state === state).map(([state, models]) => chip("state", state, STATE_NAMES[state], models)),
     );
-    setText(matches, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
-    if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
-    const focused = document.activeElement?.closest("tr")?.dataset.key;
-    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
-    const shown = new Map(documents.map((row, index) => [`${row.namespace}/${row.name}`, { text: `${minute} ${JSON.stringify(row)}`, row, index }]));
-    lines = new Map([...shown].map(([key, { text, row, index }]) => {
-      const before = lines.get(key);
-      const element = before?.text === text ? before.element : line(row);
-      element.setAttribute("aria-rowindex", String(offset + index + 2));
-      return [key, { text, element }];
-    }));
-    const rows = [...lines.values()].map((one) => one.element);
-    const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
-    if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
-    const makeRoom = () => {
-      pad.style.paddingTop = `${offset * rowPx}px`;
-      pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
-    };
-    makeRoom(); // before the height is read, which needs a layout: a change after it would need another one
-    const heightPx = rows[0]?.getBoundingClientRect().height || rowPx;
-    if (heightPx !== rowPx) {
-      rowPx = heightPx;
-      makeRoom();
-    }
-    const refocused = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);
-    if (refocused instanceof HTMLElement) refocused.focus({ preventScroll: true });
-    loadVisibleRows();
+    setText(matches, now.synced ? `${plural(now.matched, "model")}${now.matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
   }
 
   /** @param {"problem" | "state"} key @param {string} value @param {string} name @param {number} models */
@@ -260,6 +275,8 @@ export function fleetPage(main, params, listener) {
   openStream();
   return () => {
     clearTimeout(timer);
+    cancelAnimationFrame(frame);
+    rows.stop();
     end();
   };
 }

@@ -7,12 +7,26 @@ const HIGHEST_BUCKET_MS = 29_900; // rounded codes of the history may be just be
 
 /** Formatters are kept, because making one takes longer than a row of the fleet. */
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const MONEY = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const BY_DIGITS = [1, 2, 3, 4].map((digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: digits, useGrouping: false }));
 
 /** @param {number | null | undefined} value @param {number} digits 1 to 4 */
 export function number(value, digits = 3) {
   if (value === null || value === undefined) return NONE;
   return Math.abs(value) >= 10000 ? COMPACT.format(value) : BY_DIGITS[digits - 1].format(value);
+}
+
+/** Formats a number of things that are counted, so that each of them counts: 7,512 and not 7510. @param {number | null | undefined} value */
+export function whole(value) {
+  return value === null || value === undefined ? NONE : WHOLE.format(value);
+}
+
+/** Formats an amount of money without its currency. @param {number | null | undefined} value */
+export function money(value) {
+  if (value === null || value === undefined) return NONE;
+  if (value > 0 && value < 0.01) return "< 0.01";
+  return value === 0 ? "0" : MONEY.format(value);
 }
 
 /** Formats a number of requests, which is a mean and so may be a fraction. @param {number | null | undefined} value */

@@ -8,7 +8,7 @@ import { commandList, commandsFor, copyClicked, rejectedCommand } from "./comman
 import { logView, revisions, specification } from "./details.js";
 import { h, refill, setText, setTitle, svg } from "./dom.js";
 import { badge } from "./fleet.js";
-import { age, clock, count, duration, known, millis, missing, NONE, number, percent, quantile, rate, seconds } from "./format.js";
+import { age, clock, count, duration, known, millis, missing, money, NONE, number, percent, quantile, rate, seconds, whole } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
 import { progress } from "./totals.js";
 import { whatIf } from "./whatif.js";
@@ -86,13 +86,16 @@ export function modelPage(main, namespace, name, params, listener) {
       whole: true,
       cursor,
     }),
-    queue: new Chart({ title: "Queue, requests", lines: [{ field: "waiting", name: "waiting", style: "first" }, { field: "target", name: "target", style: "limit" }], format: count, cursor }),
+    queue: new Chart({ title: "Queue, requests", lines: [{ field: "waiting", name: "waiting", style: "first" }, { field: "target", name: "target", style: "limit" }], format: count, least: 1, cursor }),
     gpu: new Chart({ title: "GPU utilisation", lines: [{ field: "gpu", name: "mean of the ready pods", style: "first" }, { field: "gpuTarget", name: "target", style: "limit" }], format: percent, least: 100, cursor }),
     inTriton: new Chart({ title: "Time in Triton, mean", lines: [{ field: "in_triton", name: "queue and computation", style: "first" }], format: millis, cursor }),
     batch: new Chart({ title: "Batch size, rows", lines: [{ field: "batch", name: "mean", style: "first" }, { field: "largest", name: "maxBatchSize", style: "limit" }], format: number, cursor }),
   };
   const past = new Chart({ title: "Requests per second remembered by the planner", lines: [{ field: "rate", name: "five-minute mean", style: "first" }], format: rate, cursor: new Cursor() });
   const links = h("span", { class: "links" });
+  const loading = h("p", { class: "hint" }, "Loading…");
+  /** Everything that needs the model's document. */
+  const content = h("div", { class: "content", hidden: true });
   const state = h("p", { class: "headline" });
   const facts = h("dl", { class: "facts" });
   const wrong = h("section", { class: "panel warn", "aria-labelledby": "h-wrong", hidden: true });
@@ -120,6 +123,10 @@ export function modelPage(main, namespace, name, params, listener) {
     h("nav", { "aria-label": "Path", class: "crumbs" }, h("a", { href: "#/", title: "Press u to go back to all models" }, "All models"), h("a", { href: `#/?namespace=${encodeURIComponent(namespace)}` }, namespace), h("a", { href: `#/${path}/measured` }, "Measured"), links),
     h("h1", {}, name, h("span", { class: "space" }, namespace)),
     error,
+    loading,
+    content,
+  );
+  content.append(
     state,
     wrong,
     facts,
@@ -243,7 +250,8 @@ export function modelPage(main, namespace, name, params, listener) {
 
   /** @param {Model} page */
   function draw(page) {
-    error.hidden = true;
+    error.hidden = loading.hidden = true;
+    content.hidden = false;
     const isFirst = document_ === null;
     document_ = page;
     const { model, scaling } = page;
@@ -283,6 +291,7 @@ export function modelPage(main, namespace, name, params, listener) {
     failed: (failure) => {
       if (failure.status === 401) return listener.signIn(failure);
       error.hidden = false;
+      loading.hidden = true;
       setText(error, failure.message);
       listener.state(false, "");
     },
@@ -347,13 +356,13 @@ function factList(page) {
   const idle = now.rate === 0 ? "There are no requests." : noReport;
   const gpuHint = model.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready.";
   return [
-    fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready`, `${model.desired === null || model.desired === model.replicas ? "" : `${model.desired} desired, `}${model.max === null ? "not scaled" : `${model.min} to ${model.max} allowed`}`),
+    fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready`, `${model.desired === null || model.desired === model.replicas ? "" : `${model.desired} desired, `}${model.max === null ? "not scaled" : `${model.min} to ${model.max} allowed`}`, problems.includes("unready")),
     fact("Requests/s", known(now.rate, rate(now.rate), noReport)),
     fact("Errors", known(now.errors, percent(now.errors === null ? null : now.errors * 100), idle), failures(page), problems.includes("errors")),
     fact("Latency", p95 === null ? missing(now.rate === 0 ? "There are no requests." : "No balancer has measured a response in the last 10 s.") : `p95 ${quantile(p95)}`, p95 === null ? "" : `p50 ${quantile(p50)}, p99 ${quantile(p99)}${page.latency_target_ms === null ? "" : `; objective ${millis(page.latency_target_ms)}`}`, problems.includes("slow")),
-    fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${number(model.queue_target)}`),
+    fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${whole(model.queue_target)}`),
     fact("GPU", known(now.gpu, percent(now.gpu), gpuHint)),
-    fact("GPUs", number(model.gpus), model.cost === null ? "" : `${number(model.cost)} ${model.currency} per hour`),
+    fact("GPUs", whole(model.gpus), model.cost === null ? "" : `· ${money(model.cost)} ${model.currency} per hour`),
     fact("Batch size", known(now.batch, number(now.batch), idle)),
     fact("Time in Triton", known(now.latency_ms, millis(now.latency_ms), idle)),
     fact("URL", page.address.url || missing("The model has no address yet.")),

@@ -20,13 +20,13 @@ export function whatIf(path) {
     cursor: new Cursor(),
   });
   /** @param {string} label @param {HTMLInputElement} one */
-  const field = (label, one) => [h("label", { for: one.id }, label), one];
+  const field = (label, one) => h("span", { class: "field" }, h("label", { for: one.id }, label), " ", one);
   const unchanged = { autocomplete: "off", placeholder: "current" };
   const latency = input({ ...unchanged, id: "if-latency", size: 8, pattern: "[0-9.]+(us|ms|s|m).*", title: "For example 200ms" });
   const minimum = input({ ...unchanged, id: "if-min", type: "number", min: 0, max: 1000 });
   const maximum = input({ ...unchanged, id: "if-max", type: "number", min: 1, max: 1000 });
   const hours = input({ autocomplete: "off", id: "if-hours", type: "number", min: 1, max: 360, value: 24, required: true });
-  const fields = [...field("Latency", latency), ...field("Minimum replicas", minimum), ...field("Maximum replicas", maximum), ...field("Past hours", hours)];
+  const fields = [field("Latency", latency), field("Minimum replicas", minimum), field("Maximum replicas", maximum), field("Past hours", hours)];
   const result = h("div", { role: "status" });
   const form = h("form", { class: "what-if", onsubmit: (/** @type {Event} */ event) => (event.preventDefault(), calculate()) }, ...fields, h("button", { type: "submit" }, "Calculate"));
   chart.element.hidden = true;

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
-import time
+import threading
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -24,6 +25,9 @@ MAX_RETRIES = 4
 """Maximum number of successive retries that receive no byte."""
 RETRY_WAIT_S = 1.0
 """Time before the first retry. It doubles with each further retry."""
+MAX_WAIT_S = 300.0
+"""Maximum time before a retry if the registry requests a longer one. Hugging Face counts requests in windows of five
+minutes."""
 _MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 _MAX_SHOWN = 400
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
@@ -47,6 +51,8 @@ class RegistryClient:
         context = ssl.create_default_context()
         if ca is not None:
             context.load_verify_locations(cadata=ca)
+            # A site's own CA may lack extensions that Python 3.13 requires.
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({"http": proxy, "https": proxy}),
             urllib.request.HTTPSHandler(context=context),
@@ -71,8 +77,7 @@ class RegistryClient:
         while True:
             try:
                 with self.open(path) as answer:
-                    content = answer.read(_MAX_DOCUMENT_BYTES)
-                    return json.loads(content), _next_page(answer.headers.get("Link", ""))
+                    return json.loads(_content(answer)), _next_page(answer.headers.get("Link", ""))
             except (TransientError, OSError, http.client.HTTPException) as error:
                 failures += 1
                 pause(error, failures, f"{self.server}{path}")
@@ -119,21 +124,46 @@ class RegistryClient:
             message = message.replace(secret, "***")
         message = " ".join(message.split())[:_MAX_SHOWN] or error.reason
         if error.code in _TRANSIENT:
-            return TransientError(f"status {error.code}: {message}")
+            return TransientError(f"status {error.code}: {message}", wait_s=_requested_wait_s(error.headers))
         return RegistryError(error.code, code, message)
 
 
-def pause(error: Exception, failures: int, url: str) -> None:
-    """Wait before the next attempt.
+def _content(answer: http.client.HTTPResponse) -> bytes:
+    """Return the body of a response, at most `_MAX_DOCUMENT_BYTES` of it.
 
-    The wait doubles with each successive failure.
+    Raises:
+        TransientError: the connection ended before the body was complete, which `read` does not report.
+    """
+    content = answer.read(_MAX_DOCUMENT_BYTES)
+    if len(content) < min(int(answer.headers.get("Content-Length") or 0), _MAX_DOCUMENT_BYTES):
+        raise TransientError(f"the response ended after {len(content)} bytes")
+    return content
+
+
+def pause(error: Exception, failures: int, url: str, stopped: threading.Event | None = None) -> None:
+    """Wait before the next attempt, or until `stopped` is set.
+
+    The wait doubles with each successive failure. It is longer if the registry requests it.
 
     Raises:
         RegistryFailure: there were too many failures.
     """
     if failures > MAX_RETRIES:
         raise RegistryFailure(f"{url}: {str(error) or type(error).__name__}, after {failures} attempts") from error
-    time.sleep(RETRY_WAIT_S * 2 ** (failures - 1))
+    requested_s = error.wait_s if isinstance(error, TransientError) else 0.0
+    (stopped or threading.Event()).wait(max(RETRY_WAIT_S * 2 ** (failures - 1), min(requested_s, MAX_WAIT_S)))
+
+
+def _requested_wait_s(headers: Message) -> float:
+    """Return the seconds that a response requests before the next request; 0 if it requests none.
+
+    `Retry-After` has this time. Hugging Face sends `RateLimit`, whose parameter `t` is the time until requests are
+    allowed again.
+    """
+    if (after := headers.get("Retry-After", "").strip()).isdecimal():
+        return float(after)
+    limit = re.search(r";\s*t=(\d{1,9})", headers.get("RateLimit", ""))
+    return float(limit[1]) if limit else 0.0
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -19,6 +19,11 @@ class RegistryError(Exception):
 class TransientError(Exception):
     """A request failed, but may succeed if it is sent again."""
 
+    def __init__(self, message: str, *, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+        """Time that the registry requests before the next attempt, in seconds; 0 if it requests none."""
+
 
 class RegistryFailure(Exception):  # noqa: N818  # RegistryError is the registry's response
     """The model cannot be downloaded from the registry. The message is for the model's owner."""

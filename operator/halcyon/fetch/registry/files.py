@@ -124,7 +124,7 @@ def download(
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         except BaseException:
-            progress.is_stopped = True
+            progress.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return progress.done
@@ -140,7 +140,7 @@ class _Progress:
         self._target, self._report = target, report
         self._lock = threading.Lock()
         self.done = 0
-        self.is_stopped = False
+        self.stopped = threading.Event()
 
     def add(self, count: int) -> None:
         """Add a number of received bytes to the total. Compare the total with the limit, and report the progress."""
@@ -155,7 +155,7 @@ def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget
     path = target.create_file(file.path)
     transfer = _Transfer(file, path, progress)
     failures = 0
-    while not progress.is_stopped:
+    while not progress.stopped.is_set():
         before = transfer.done
         try:
             if transfer.receive(client):
@@ -170,7 +170,7 @@ def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget
                 raise
             error = raised
         failures = failures + 1 if transfer.done <= before else 1
-        pause(error, failures, file.path)
+        pause(error, failures, file.path, progress.stopped)
 
 
 class _Transfer:
@@ -195,7 +195,7 @@ class _Transfer:
             expected = self._file.size
             if expected is None and (length := answer.headers.get("Content-Length")) is not None:
                 expected = self.done + int(length)
-            while not self._progress.is_stopped and (chunk := answer.read(_CHUNK_BYTES)):
+            while not self._progress.stopped.is_set() and (chunk := answer.read(_CHUNK_BYTES)):
                 self._progress.add(len(chunk))
                 output.write(chunk)
                 self.done += len(chunk)

@@ -94,6 +94,19 @@ def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior:
     return replace(memory, removed=_stored(memory.removed, (now, before - after), older_than=now - longest))
 
 
+def carried_out(
+    memory: HpaMemory, *, at: float, before: int, wanted: int, current: int, behavior: Behavior | None
+) -> HpaMemory:
+    """Return the memory with that part of a recommended change which the present replicas show as made.
+
+    `memory` is that of the recommendation of `wanted` replicas at the time `at`, when there were `before`. Nothing is
+    added in the mode Recommend, if a write failed, or if another writer has set the replicas. A part is added if a quota
+    or a budget limited the change.
+    """
+    is_made = min(before, wanted) <= current <= max(before, wanted)
+    return written(memory, now=at, before=before, after=current, behavior=behavior) if is_made else memory
+
+
 def _without_behavior(
     wanted: int, *, now: float, current: int, low: int, high: int, memory: HpaMemory
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:

@@ -90,6 +90,7 @@ def objectives(
         queue_limit=limit and limit * spec.traffic.balancer_replicas,
         idle_after_s=defaults.idle_after_s(spec) if idle_after_s is None else idle_after_s,
         start_s=start_s,
+        startup_timeout_s=duration_s(spec.runtime.startup_timeout),
         windows=windows,
         batch_prior=batch_prior,
         measured_batches=measured_batches,

@@ -165,6 +165,9 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
         parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+    elif target and at.ready:
+        why = "the GPU utilisation is missing, so the replicas are not lowered"
+        parts.append(PlanPart("gpuUtilization", _kept(at), why))
     held = at.reading.inflight if at.reading.concurrency is None else at.reading.concurrency
     most = objectives.concurrency
     if most and held is not None and 0 <= held < math.inf:
@@ -180,14 +183,26 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     return tuple(parts)
 
 
+def _kept(at: Situation) -> int:
+    """Return the replicas to keep while the value for a target is missing: those that the last decision kept for the load.
+
+    These are not the present replicas, which include those for batch inference. Batch inference would add its replicas
+    to them again with each decision.
+    """
+    held = at.memory.hold.held
+    return at.reading.replicas if held is None else held
+
+
 def _metric_part(at: Situation, target: float) -> PlanPart:
     """Return the part of the plan for the site's query.
 
-    If the query has no result, the part requires the present replicas.
+    If the query has no result, the part requires the replicas of the last decision.
     """
-    result, current = at.reading.metric, at.reading.replicas
+    result = at.reading.metric
     if result is None or not 0 <= result < math.inf:
-        return PlanPart("metric", current, "the result of the site's query is missing, so the replicas are not lowered")
+        return PlanPart(
+            "metric", _kept(at), "the result of the site's query is missing, so the replicas are not lowered"
+        )
     need = min(math.ceil(result / target - 1e-9), at.max_replicas)
     return PlanPart("metric", need, f"the site's query is {result:.4g}, and at {target:g} per replica needs {need}")
 

@@ -11,7 +11,7 @@ MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
 """Load above which a reading is implausible. It is a multiple of the requests that the maximum replicas can serve in a
-minute. A higher load is considered a measurement fault."""
+minute, or since the last change of the signals if that is longer ago. A higher load is considered a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
 """Number of requests that must be expected before signals that haven't changed count as stuck. It is the known rate
 multiplied by the time without a change. If this many requests are expected, the probability that none arrives is
@@ -58,10 +58,12 @@ def implausibility(
     waiting, limit = reading.waiting or 0.0, _MAX_FACTOR * max(most_rps, 1.0) * 60
     if waiting > limit:
         return f"`waiting` is {waiting:.3g}, which is implausible (limit {limit:.3g})"
-    grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
-    if grown > limit:
-        return f"`arrived` grew by {grown:.3g} at once, which is implausible (limit {limit:.3g})"
     span = reading.at - still.since
+    grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
+    # After a silence of minutes, the growth is that of minutes. It is compared with the time, or it would never be plausible.
+    limit *= max(span / 60, 1.0)
+    if grown > limit:
+        return f"`arrived` grew by {grown:.3g} within {span:.0f} s, which is implausible (limit {limit:.3g})"
     if (
         reading.inflight
         and rate is not None

@@ -109,6 +109,9 @@ class Objectives:
     """Seconds without a request before the model scales to zero, if `low` is 0; None if it never does."""
     start_s: float = 60.0
     """Start time of a pod in seconds, used until one has been measured."""
+    startup_timeout_s: float = 600.0
+    """Maximum seconds from the creation of a pod until it is ready. Within this time, a model whose first pods start is
+    not idle."""
     windows: tuple[OpenWindow, ...] = field(default=())
     """Schedules that are open now."""
     batch_prior: Mapping[int, float] | None = None

@@ -1,8 +1,9 @@
 """Scaling to zero: whether a model is idle, and how long it must be idle first.
 
-The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. While a model
-is at zero, it saves the GPU time of its replicas. The next request then causes the cost of starting them: their GPU
-time, the wait, and extra replicas that clear the backlog.
+The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. It begins with
+the last request, or when the first of the ready pods became ready if this is later. While a model is at zero, it saves
+the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the wait, and
+extra replicas that clear the backlog.
 
 After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more,
 the next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
@@ -10,6 +11,8 @@ saved, the timeout is halved, but never goes below `idleTimeout`.
 """
 
 from __future__ import annotations
+
+import math
 
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -52,6 +55,9 @@ class IdleTimeout:
             return self if before == 0 else IdleTimeout(self.patience_s, (now, before))
         if self.left is None:
             return self
+        if self.back is None and before > 0:
+            # The replicas were never 0, for example in the mode Recommend.
+            return IdleTimeout(self.patience_s)
         back = (now, count) if self.back is None else (self.back[0], max(self.back[1], count))
         if now - back[0] < start_s:
             return self if back == self.back else IdleTimeout(self.patience_s, self.left, back)
@@ -67,14 +73,16 @@ def idle_reason(
 ) -> str | None:
     """Return the reason why the model should have zero replicas, or None if it should have some."""
     after = objectives.idle_after_s
-    if objectives.low > 0 or after is None or reading.inflight or (objectives.metric and reading.metric != 0):
+    if objectives.low > 0 or after is None or reading.inflight or _has_other_work(objectives, reading):
         return None
     if arrivals.last_at is None and reading.replicas == 0:
         return "no request has arrived"
-    quiet = _quiet_s(now, arrivals)
-    if quiet < timeout.wait_s(after):
+    quiet, wait_s = _quiet_s(now, arrivals), timeout.wait_s(after)
+    ready_s = _ready_s(now, reading)
+    if min(quiet, ready_s) < wait_s or _is_starting(now, objectives, reading):
         return None
-    return f"no request for {quiet:.0f} s; idleTimeout is {after:.0f} s"
+    since = f" and ready for {ready_s:.0f} s" if ready_s < quiet else ""
+    return f"no request for {quiet:.0f} s{since}; idleTimeout is {after:.0f} s"
 
 
 def extended_idle_reason(
@@ -85,13 +93,49 @@ def extended_idle_reason(
     Return None if there is no such reason.
     """
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
-    if objectives.low > 0 or after is None or reading.inflight or quiet < after:
+    if objectives.low > 0 or after is None or reading.inflight or _has_other_work(objectives, reading):
+        return None
+    if min(quiet, _ready_s(now, reading)) < after or _is_starting(now, objectives, reading):
         return None
     wait_s = timeout.wait_s(after)
     return (
         f"no request for {quiet:.0f} s, idleTimeout is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
         f"scale to zero is after {wait_s:.0f} s"
     )
+
+
+def _is_starting(now: float, objectives: Objectives, reading: Reading) -> bool:
+    """Return whether no pod is ready yet, and one may still become ready within `startupTimeout`.
+
+    Its removal would waste the start. If each start takes longer than the idle timeout, and clients give up before its end,
+    the model would never be ready.
+    """
+    phases = [pod.phase for pod in reading.pods]
+    return "ready" not in phases and any(
+        pod.phase in {"starting", "unschedulable"} and now - pod.created_at < objectives.startup_timeout_s
+        for pod in reading.pods
+    )
+
+
+def _ready_s(now: float, reading: Reading) -> float:
+    """Return the seconds since the first of the ready pods became ready; infinite if this is unknown.
+
+    A client that gave up during the start can then try again before the pod is removed.
+    """
+    since = [pod.ready_at for pod in reading.pods if pod.phase == "ready"]
+    known = [at for at in since if at is not None]
+    return now - min(known) if known and len(known) == len(since) else math.inf
+
+
+def _has_other_work(objectives: Objectives, reading: Reading) -> bool:
+    """Return whether the site's query shows work for the model, or may do so because its result is missing.
+
+    If the result is missing at zero replicas, nothing shows that there is work, so the model stays at zero. Otherwise all
+    such models would start whenever Prometheus is unavailable, or the operator restarts.
+    """
+    if not objectives.metric:
+        return False
+    return reading.replicas > 0 if reading.metric is None else reading.metric > 0
 
 
 def _quiet_s(now: float, arrivals: ArrivalRate) -> float:

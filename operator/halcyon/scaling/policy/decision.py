@@ -164,6 +164,16 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
     )
 
 
+def of_held(replicas: int, held: float, *, at: float, signals: tuple[Signal, ...], why: str) -> Decision:
+    """Build the decision to start a model at zero replicas for requests that some of its balancers hold.
+
+    `why` is the reason why the load of the other balancers is unknown.
+    """
+    waiting = "1 request waits" if held == 1 else f"{held:.0f} requests wait"
+    text = f"{counted(replicas)}: {waiting}, and no replica runs ({why})"
+    return Decision(at, "Planner", 0, replicas, text, signals=signals)
+
+
 def of_rules(
     count: int, reasons: Reasons, sentence: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
 ) -> Decision:

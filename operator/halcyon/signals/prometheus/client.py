@@ -15,6 +15,7 @@ scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,6 +133,7 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
         import requests  # noqa: PLC0415
         from prometheus_api_client import PrometheusApiClientException, PrometheusConnect  # noqa: PLC0415
         from urllib3.util.retry import Retry  # noqa: PLC0415
+        from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415
     except ImportError as error:
         raise PrometheusError(
             f"Prometheus at {site.shown} can't be queried: {error.name} is not installed; "
@@ -142,7 +144,14 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
         session.trust_env = False
         session.verify = True if site.ca_file is None else str(site.ca_file)
         # No retries in the library: they would block the only query thread. The next poll retries.
-        connection = PrometheusConnect(site.url.rstrip("/"), headers=headers, retry=Retry(total=0), session=session)
+        url = site.url.rstrip("/")
+        connection = PrometheusConnect(url, headers=headers, retry=Retry(total=0), session=session)
+        # A site's own CA may lack extensions that Python 3.13 requires.
+        context = create_urllib3_context()
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        adapter = requests.adapters.HTTPAdapter(max_retries=Retry(total=0))
+        adapter.init_poolmanager(1, 1, ssl_context=context)
+        session.mount(url, adapter)
         timeout = (min(CONNECT_TIMEOUT_S, timeout_s / 2), timeout_s * 0.8)
         # Prometheus aborts the query at about the time at which the client times out.
         params = {"timeout": f"{timeout_s * 800:.0f}ms"}

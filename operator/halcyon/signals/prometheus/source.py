@@ -94,6 +94,7 @@ class PrometheusSource:
         intervals: PollInterval = PollInterval(),
         query: QueryFunction = query_prometheus,
         registry: CollectorRegistry | None = None,
+        kind: str = "canary",
     ) -> None:
         """Create the source; the first query is sent by `run`.
 
@@ -104,8 +105,10 @@ class PrometheusSource:
             intervals: intervals between queries, and their timeout.
             query: function that runs one query; it is called in a thread.
             registry: registry for the metrics of this source.
+            kind: label `kind` in these metrics for the queries of `value`.
         """
         self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, intervals, query
+        self._kind = kind
         self._pods: Mapping[PodKey, Sampled] = {}
         self._left_out = 0
         self._answered_at: float | None = None
@@ -180,7 +183,7 @@ class PrometheusSource:
         Raises:
             PrometheusError: the query failed, or there are several series.
         """
-        return await self._run_query("canary", partial(self._read_value, query))
+        return await self._run_query(self._kind, partial(self._read_value, query))
 
     async def rows(self, query: str, over: QueryRange) -> Rows:
         """Return the series of a range query.
@@ -192,12 +195,13 @@ class PrometheusSource:
             "dashboard", lambda: self._query(self._site, query, over, self._intervals.timeout_s)
         )
 
-    def beside(self, timeout_s: float) -> PrometheusSource:
+    def beside(self, timeout_s: float, *, kind: str = "canary") -> PrometheusSource:
         """Return a second source for the same Prometheus, whose queries never delay those of this source.
 
-        Both count their requests in the same metric.
+        Both count their requests in the same metric, those of the second source's `value` with this kind.
         """
-        other = PrometheusSource(self._site, intervals=replace(self._intervals, timeout_s=timeout_s), query=self._query)
+        intervals = replace(self._intervals, timeout_s=timeout_s)
+        other = PrometheusSource(self._site, intervals=intervals, query=self._query, kind=kind)
         other.requests = self.requests
         return other
 
@@ -223,6 +227,9 @@ class PrometheusSource:
     def _read_value(self, query: str) -> float | None:
         rows = self._query(self._site, query, None, self._intervals.timeout_s)
         with parsing_errors(self._site, query):
+            first: object = rows[0] if rows else None
+            if isinstance(first, int | float):
+                raise TypeError("a scalar, one series is required; for example vector(EXPRESSION)")
             if len(rows) > 1:
                 raise ValueError(f"{len(rows)} series, exactly one is required; for example sum(NAME)")
             values = [float(row["value"][1]) for row in rows]

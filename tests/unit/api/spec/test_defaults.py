@@ -115,6 +115,29 @@ def test_a_latency_objective_alone_limits_the_queue(
     )
 
 
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"minReplicas": 2, "maxReplicas": 8}, ()),
+        ({"minReplicas": 6, "maxReplicas": 7}, ()),
+        ({"maxReplicas": 1}, ()),
+        ({"minReplicas": 1}, ("minReplicas 1 of schedule fair is ignored, because spec.scaling.minReplicas is 2",)),
+        (
+            {"minReplicas": 20},
+            ("minReplicas 20 of schedule fair is ignored above spec.scaling.maxReplicas, which is 8",),
+        ),
+        ({"maxReplicas": 9}, ("maxReplicas 9 of schedule fair is ignored above spec.scaling.maxReplicas, which is 8",)),
+    ],
+)
+def test_a_limit_of_a_schedule_beyond_those_of_the_model_is_reported(
+    limits: dict[str, int], said: tuple[str, ...]
+) -> None:
+    schedule = {"name": "fair", "start": "0 8 * * *", "duration": "10h", **limits}
+    found = defaults.ignored(spec(scaling={"minReplicas": 2, "maxReplicas": 8, "schedules": [schedule]}))
+
+    assert [text.partition("; ")[0] for text in found] == [f"spec.scaling.schedules: {text}" for text in said]
+
+
 def test_rejection_without_an_objective_is_reported_as_ineffective() -> None:
     [text] = defaults.ignored(spec(traffic={"overload": {"mode": "Reject"}}))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -23,6 +25,8 @@ from tests.unit.cli.explain.test_report import compared
 
 ROOT = Path(__file__).parents[4]
 NAMES = [name for entries in COMMANDS.values() for name in entries]
+MODEL = "{apiVersion: serving.halcyon.dev/v1alpha1, kind: ModelDeployment, metadata: {name: résnet}, spec: {}}\n"
+COMMAND = shlex.join([sys.executable, "-c", "import sys; from halcyon.main import main; sys.exit(main())"])
 
 
 def examples() -> Iterator[tuple[str, list[str]]]:
@@ -238,3 +242,43 @@ def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
 
     assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
     assert '\nkubectl-halcyon = "halcyon_cli.commands.app:run"\n' in scripts
+
+
+def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script in which $HALCYON is the command, and return its output, with stderr."""
+    return subprocess.run(
+        ["/bin/sh", "-c", script.replace("$HALCYON", COMMAND)],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "words"),
+    [
+        ("$HALCYON lint -f m.yaml", 1, r"r\xe9snet"),
+        ("$HALCYON lint -f m.yaml >/dev/full", 2, "halcyon lint: stdout can't be written: No space left on device"),
+        ("$HALCYON lint -f m.yaml >&-", 1, ""),
+        ("$HALCYON lint -f - <&-", 2, "halcyon lint: stdin: no ModelDeployment in it"),
+        ("$HALCYON plan -f m.yaml --offline 2>&-", 2, ""),
+    ],
+)
+def test_streams_that_are_closed_full_or_not_unicode_are_no_traceback(
+    script: str, status: int, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_text(MODEL, "utf-8")
+    made = shell(script.replace("m.yaml", str(tmp_path / "m.yaml")), PYTHONIOENCODING="ascii")
+    assert made.returncode == status, made.stdout
+    assert words in made.stdout
+    assert "Traceback" not in made.stdout
+
+
+def test_an_interrupt_while_modules_are_imported_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halcyon.main.import_module", interrupted)
+    assert main(["lint"]) == 130

@@ -55,11 +55,44 @@ SECRET = "k3Vq8zPw0L"
         ("redis://:hunter2@redis:6379/0", "hunter2"),
         (r'msg="{\"password\": \"hunter2\", \"n\": 1}"', "hunter2"),
         ("url=https://h/m?a=1&token=abcdef12345", "abcdef12345"),
+        ("PASSWORD='correct horse battery'", "battery"),
+        ('INFO {"password": "a,b;hunter2", "n": 1}', "hunter2"),
+        (r'INFO {"password": "a\" hunter2", "n": 1}', "hunter2"),
+        (r'msg="{\"password\": \"a, hunter2\", \"n\": 1}"', "hunter2"),
+        ("password='a, hunter2", "a,"),
+        ("postgres://bob:a@b@hunter2@db:5432/x", "hunter2"),
+        ("mysql --password hunter2 --user bob", "hunter2"),
+        ("--http-restricted-api=shared-memory,trace,logging:halcyon=0a1b2c3d4e", "0a1b2c3d4e"),
+        ("--grpc-restricted-protocol=shared-memory,trace,logging:halcyon=0a1b2c3d4e", "0a1b2c3d4e"),
+        ("run --api-key  abcdef12345", "abcdef12345"),
+        ("os.environ['OPENAI_API_KEY'] = 'abcdef12345'", "abcdef12345"),
     ],
 )
 def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
     assert gone not in redaction.text(line)
     assert REMOVED in redaction.text(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ('{"token": "a b", "user": "bob"}', '{"token": "(removed)", "user": "bob"}'),
+        ("password='' user='bob'", "password='' user='bob'"),
+        ("mysql --password --user bob", "mysql --password --user bob"),
+        ("vllm serve --max-tokens 512 --tokenizer bert", "vllm serve --max-tokens 512 --tokenizer bert"),
+        ("http://u:p@a/x,b@c", "http://(removed)@a/x,b@c"),
+        ('urls="http://u:p@a","b@c"', 'urls="http://(removed)@a","b@c"'),
+    ],
+)
+def test_only_the_secret_of_a_line_is_removed(line: str, shown: str) -> None:
+    assert redaction.text(line) == shown
+
+
+def test_an_argument_goes_if_the_option_before_it_says_so() -> None:
+    given = ["--user", "bob", "--password", "hunter2", "--port", "80", "--token"]
+    assert redaction.resource({"args": given}) == {
+        "args": ["--user", "bob", "--password", REMOVED, "--port", "80", "--token"]
+    }
 
 
 @pytest.mark.parametrize(

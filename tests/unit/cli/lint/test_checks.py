@@ -43,6 +43,17 @@ def test_a_valid_manifest_has_no_findings() -> None:
     assert found(GOOD) == []
 
 
+def test_metadata_of_any_valid_form_has_no_findings() -> None:
+    more = "\n  namespace: team\n  labels: {a: 'true', b: , c: yes-no}\n  annotations:"
+    assert found(GOOD.replace("  name: digits", f"  name: digits{more}")) == []
+
+
+def test_items_of_a_list_of_model_deployments_are_checked() -> None:
+    item = yaml.safe_load(GOOD) | {"speck": {}}
+    text = json.dumps({"apiVersion": "v1", "kind": "ModelDeploymentList", "items": [item]})
+    assert [said.split(";")[0] for _, _, said in found(text)] == ["speck is not a field"]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
@@ -57,6 +68,12 @@ def test_a_valid_manifest_has_no_findings() -> None:
         (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is not a cron rule"),
         (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "duplicate field replicas"),
         (GOOD + "speck: {}\n", 9, "speck is not a field"),
+        (GOOD + "  scaling: &s {targets: *s}\n", 9, "an alias refers to an object that contains it"),
+        (GOOD + "  replicas: !!set {a}\n", 5, "a value in spec is not valid JSON: Object of type set"),
+        (GOOD.replace("  name: digits", "  name: digits\n  annotations:\n    prometheus.io/scrape: true"), 6, "metadata.annotations: prometheus.io/scrape is true, and not a string; quote it, for example 'true'"),
+        (GOOD.replace("  name: digits", "  name: digits\n  labels: {v: 5}"), 5, "metadata.labels: v is 5, and not a string"),
+        (GOOD.replace("  name: digits", "  name: digits\n  labels: [a]"), 5, "metadata.labels is a list; it must be an object"),
+        (GOOD.replace("  name: digits", "  name: digits\n  namespace: 5"), 5, "metadata.namespace is 5; it must be a string"),
         (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),
         (GOOD.replace("  name: digits", "  labels: {}"), 3, "metadata.name is missing"),
         (GOOD.replace("v1alpha1", "v1"), 1, "it must be serving.halcyon.dev/v1alpha1"),

@@ -55,6 +55,13 @@ def test_the_json_has_every_line_of_the_tree() -> None:
     assert [child["state"] for child in plain["tree"]["children"][:2]] == ["canary", "serving"]
 
 
+def test_an_hpa_that_never_computed_its_replicas_shows_no_desired_ones() -> None:
+    found = SCENES["tree-steady"]()
+    found.hpas[0]["status"] = {"desiredReplicas": 0, "currentReplicas": 2, "conditions": []}
+    line = next(line for line in page(found).splitlines() if line.startswith("└── digits ") and "HPA" in line)
+    assert "desired" not in line
+
+
 def test_colour_changes_no_letter() -> None:
     coloured = page(SCENES["tree-stages"](), color=True)
 

@@ -236,12 +236,32 @@ def test_replicas_that_could_not_be_written_use_up_no_pace() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}
     written, lost = Model(policy="Rules", behavior=behavior), Model(policy="Rules", behavior=behavior)
     for model in (written, lost):
-        assert model.hear(2, DIRECT, queued=80).desired == 3
+        made = model.hear(2, DIRECT, queued=80)
+        assert made.desired == 3
     lost.deciding.not_written(DIGITS)
+    written.write(made)
 
     assert lost.hear(1, DIRECT, queued=80).desired == 3
-    # Whoever believes that one was added waits ten minutes for the next.
-    assert written.hear(int(SYNC_INTERVAL_S) + 1, DIRECT, queued=80).desired == 2
+    # One was added, so the next follows ten minutes later.
+    assert written.hear(590, DIRECT, queued=80).desired == 3
+    assert written.hear(int(SYNC_INTERVAL_S) + 10, DIRECT, queued=80).desired == 4
+
+
+def test_replicas_that_are_only_recommended_use_up_no_pace() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
+    model = Model(policy="Rules", mode="Recommend", maxReplicas=20, behavior=behavior)
+
+    assert {model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired for _ in range(9)} == {6}
+
+
+def test_only_the_replicas_that_a_quota_allowed_use_up_the_pace() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
+    model = Model(policy="Rules", maxReplicas=20, behavior=behavior)
+    made = model.hear(2, DIRECT, queued=300)
+    assert made.desired == 6
+    model.write(replace(made, desired=3))
+
+    assert model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired == 6
 
 
 def test_a_failed_write_without_a_ruling_changes_nothing() -> None:
@@ -386,6 +406,24 @@ def test_the_memory_of_another_model_of_the_same_name_is_not_used() -> None:
     assert model.hear(3, arrived=40, served=0).why.endswith(RULES_REASON)
 
 
+def test_a_memory_of_a_node_whose_clock_is_ahead_holds_no_replicas() -> None:
+    before = Model(replicas=1)
+    before.world.clock.ahead_s += 86_400
+    before.world.sensing.check_clocks()
+    for _ in range(30):
+        before.write(before.hear(1, arrived=400))
+    count, memory = before.world.replicas(), before.deciding.memory(DIGITS)
+    assert count > 2
+    assert memory is not None
+    after = Model(replicas=count)
+    after.clock.now = before.clock.now
+    after.deciding.restore({DIGITS: saved("digits", memory, at=before.world.clock.wall())})
+    for _ in range(260):
+        after.write(after.hear(1, arrived=8))
+
+    assert after.world.replicas() < count
+
+
 def test_the_planners_memory_is_shown_with_the_targets_of_the_spec() -> None:
     model = Model(replicas=3, targets={"latency": "300ms"}, schedules=[OFFICE])
     model.clock.now = 1250.0
@@ -443,6 +481,24 @@ def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
     assert made.capacity is not None
     assert RULES_REASON not in made.text
     assert "digits-balancer-1 has not reported yet" in made.text
+
+
+def test_a_model_at_zero_starts_although_a_balancer_is_silent() -> None:
+    model = Model(replicas=0, minReplicas=0)
+    model.hear(5)
+    model.world.add_balancer(1)
+    silent = model.hear(60)
+    assert (silent.desired, silent.limited_by) == (0, ("unknown",))
+
+    made = model.hear(1, arrived=1, queued=1)
+
+    assert (made.current, made.desired, made.unknown) == (0, 1, "")
+    assert made.why == (
+        "1 replica: 1 request waits, and no replica runs (the load of some balancers is unknown (digits-balancer-1 has not "
+        "reported yet); the limit is 10 s)"
+    )
+    model.write(made)
+    assert {model.hear(1).desired for _ in range(600)} == {1}, "the silent one may hold requests"
 
 
 def test_replicas_are_not_removed_while_a_balancer_is_silent() -> None:

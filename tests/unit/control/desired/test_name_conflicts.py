@@ -57,6 +57,16 @@ def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() ->
     )
 
 
+def test_an_object_that_only_refers_to_its_model_is_not_waited_for() -> None:
+    # For example a user's own object, or a child whose reference was edited: nothing deletes it while the model exists.
+    theirs = conflicting_object(kinds.SERVICE, "digits", owner_uid=scope_of().meta["uid"])
+    theirs["metadata"]["ownerReferences"][0]["controller"] = False
+    planned = make(scope_of(children={(kinds.SERVICE, "digits"): theirs}))
+
+    assert planned.conflicts == (ConflictingObject("Service", "digits", leaving=False),)
+    assert "Service digits already exists" in planned.acceptance.message
+
+
 def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
     theirs = conflicting_object(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
     planned = make(scope_of(children={(kinds.SERVICE, "digits-server-a"): theirs}))

@@ -10,6 +10,7 @@ import pytest
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
 from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.state.scope import Scope
+from halcyon.control.status.scaling import ignored
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from tests.unit.control.scope_builders import applied_children, scope_of
@@ -108,3 +109,25 @@ def test_the_plan_keeps_its_lower_class_while_it_is_not_known() -> None:
     later = replace(then(begun), lower_class=None)
     assert planned_class(later) == "Fill"
     assert planned_class(replace(later, lower_class="None")) == "None"
+
+
+@pytest.mark.parametrize(("above", "replicas", "expected"), [(True, 5, 5), (True, 0, 2), (False, 5, 2)])
+def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool, replicas: int, expected: int) -> None:
+    before = then(scope_of(), balancers=2, available=2)
+    before.children[BESIDE[kinds.DEPLOYMENT]]["spec"]["replicas"] = replicas
+    theirs = {"digits-balancer": "HorizontalPodAutoscaler theirs"} if above else {}
+    now = replace(before, foreign_below=theirs)
+    planned = make(now)
+    objects = {(o["kind"], o["metadata"]["name"]): o for o in planned.then}
+    assert objects["Deployment", "digits-balancer"]["spec"]["replicas"] == expected
+    plan = BalancerPlan.from_json(objects["ConfigMap", "digits-balancer"]["data"][PLAN_KEY])
+    assert plan.balancers == expected
+    assert '"balancerReplicas":2' in objects["ConfigMap", "digits-balancer"]["data"]["accepted.json"]
+    assert planned.foreign is None, "Halcyon still scales the servers"
+    found = ignored(now, planned)
+    assert (None if found is None else found.message) == (
+        f"spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment digits-balancer to {expected}; "
+        "delete the HPA to use the field"
+        if above
+        else None
+    )

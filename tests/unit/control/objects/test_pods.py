@@ -56,6 +56,16 @@ def test_the_schedulers_message_is_shown() -> None:
     assert pods.is_unschedulable(pod("p", ready=False, unschedulable=text))
 
 
+def test_an_error_of_the_scheduler_is_shown_as_no_lack_of_capacity() -> None:
+    said = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    found = pod("p", ready=False, unschedulable=said, phase="Pending")
+    (placed,) = (one for one in found["status"]["conditions"] if one["type"] == "PodScheduled")
+    placed["reason"] = "SchedulerError"
+    assert pods.failure([found]) == PodFailure(Reason.UNSCHEDULABLE, said, "p")
+    assert pod_stage.stage(found) == pod_stage.Stage("pending", "Unschedulable", said)
+    assert not pods.is_unschedulable(found)
+
+
 def test_a_pod_waits_for_its_claim_or_a_node() -> None:
     whole = {
         "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
@@ -198,6 +208,16 @@ def test_a_projection_keeps_the_requested_fields_and_drops_the_rest() -> None:
     assert kept["status"]["conditions"] == []
     assert pods.revision(kept) == ""
     assert pods.is_live(kept)
+
+
+def test_a_projection_counts_extended_resources_over_all_containers() -> None:
+    limits = [{"cpu": "2", "nvidia.com/gpu": "2"}, {"memory": "1Gi"}, {"nvidia.com/gpu": 1, "example.com/nic": "x"}]
+    full = {
+        "metadata": {"namespace": "team", "name": "p", "uid": "u", "resourceVersion": "1"},
+        "spec": {"containers": [{"resources": {"limits": one}} for one in limits] + [{}]},
+    }
+    kept = pods.project(full)
+    assert (pods.devices(kept, "nvidia.com/gpu"), pods.devices(kept, "example.com/nic")) == (3, None)
 
 
 CREATED, SCHEDULED, READY = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z", "2026-01-01T00:06:00Z"

@@ -10,8 +10,9 @@ from typing_extensions import override
 from halcyon.control.reconcile import children_writer
 from halcyon.kube import errors, kinds
 from halcyon.kube.apply_diff import holds
-from halcyon.kube.client import Object
+from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.kinds import CHILDREN, Key, Kind
+from halcyon.render import names
 from tests.unit.control.reconcile.reconciled_namespace import Api, Team
 
 ONE = Key("team", "one")
@@ -160,3 +161,34 @@ async def test_a_surplus_object_is_deleted_only_as_it_was_seen() -> None:
         await team.reconciler.reconcile(ONE)
 
     assert ("one-balancer", there["uid"], there["resourceVersion"]) in deleted
+
+
+async def test_a_replaced_template_is_taken_over_before_it_is_put_back() -> None:
+    team = settled()
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    there = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]
+    wanted = there["spec"]["template"]
+    labels = {**wanted["metadata"]["labels"], names.REVISION_LABEL: "earlier"}
+    ours = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {"f:template": {"f:a": {}}}}}
+    theirs = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:template": {"f:b": {}}}}}
+    replaced = {**wanted, "metadata": {**wanted["metadata"], "labels": labels}}
+    meta = {**there["metadata"], "managedFields": [ours, theirs]}
+    team.seen(kinds.DEPLOYMENT, "one-a", {**there, "metadata": meta, "spec": {**there["spec"], "template": replaced}})
+    handed: list[Any] = []
+    patch = team.api.patch
+
+    async def noted(kind: Kind, namespace: str, name: str, body: Any, **more: Any) -> Object:
+        handed.append(body["metadata"])
+        assert team.api.objects[kind, namespace, name]["spec"]["template"] == replaced
+        return await patch(kind, namespace, name, body, **more)
+
+    team.api.patch = noted  # type: ignore[method-assign]  # watched
+    await team.reconciler.reconcile(ONE)
+    ((owned,),) = [one["managedFields"] for one in handed]
+    assert owned["fieldsV1"] == {"f:spec": {"f:template": {"f:a": {}, "f:b": {}}}}
+    assert handed[0].keys() == {"uid", "resourceVersion", "managedFields"}
+    assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["template"] == wanted
+    assert team.told().count("TemplateReplaced") == 1
+    await team.reconciler.reconcile(ONE)
+    assert len(handed) == 1

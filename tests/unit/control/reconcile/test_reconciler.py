@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -84,6 +85,31 @@ async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> No
         await reconciling(kube).reconcile(DIGITS)
 
     assert len(kube.statuses) == 1
+
+
+async def test_writes_that_fail_again_and_again_are_reported_until_one_succeeds() -> None:
+    hook = 'Internal error occurred: failed calling webhook "check.example.com": connection refused'
+    outcomes: list[Exception] = [errors.Conflicted(409, "changed"), *(errors.Busy(500, hook) for _ in range(3))]
+
+    def fail() -> None:
+        raise outcomes[0] if outcomes else errors.Refused(403, "denied")
+
+    time = 1000.0
+    kube = Applying(fail)
+    subject = reconciling(kube, lambda: time)
+
+    async def reported() -> list[str]:
+        nonlocal time
+        time += 100
+        with contextlib.suppress(errors.ApiError):
+            await subject.reconcile(DIGITS)
+        outcomes[:] = outcomes[1:]
+        conditions = kube.statuses[-1]["conditions"]
+        return [c["message"] for c in conditions if c["reason"] == "WritesFailing"]
+
+    assert [await reported() for _ in range(3)] == [[], [], []]
+    assert await reported() == [f"objects of the model can't be written, which is tried again: {hook}"]
+    assert await reported() == []
 
 
 async def test_a_status_write_that_conflicts_is_retried() -> None:

@@ -42,6 +42,16 @@ class Server:
     """Whether a restart of the Deployment replaces it with another pod of its revision."""
 
 
+@dataclass(frozen=True)
+class Remains:
+    """A pod that has ended, or whose deletion never ends because its node is lost."""
+
+    server: Server
+    phase: str = "Failed"
+    deleted_at: float | None = None
+    """Time by which the pod should have ended after its deletion; None if it isn't being deleted."""
+
+
 @dataclass
 class Cluster:
     """A ModelDeployment on a cluster with limited capacity."""
@@ -66,6 +76,8 @@ class Cluster:
     """Scheduling gates of unscheduled pods."""
     paused: bool = False
     """Whether the Deployments are paused."""
+    remains: list[Remains] = field(default_factory=list)
+    """Pods that no controller deletes, although they serve no more."""
 
     @property
     def count(self) -> int:
@@ -87,7 +99,7 @@ class Cluster:
         return scope_of(
             children=self.children,
             revisions=tuple(self.records.values()),
-            pods=tuple(map(self._pod, self.servers)),
+            pods=(*map(self._pod, self.servers), *map(self._remains, self.remains)),
             now=self.now,
             canary=self.verdict,
             signals=self.signals,
@@ -234,6 +246,17 @@ class Cluster:
                 },
             }
         )
+
+    def _remains(self, left: Remains) -> Object:
+        pod = self._pod(replace(left.server, ready=False))
+        pod["status"]["phase"] = left.phase
+        pod["metadata"]["deletionTimestamp"] = None if left.deleted_at is None else rfc3339(left.deleted_at)
+        return pod
+
+    def lose(self, server: Server, phase: str = "Failed", deleted_at: float | None = None) -> None:
+        """End a pod so that its object stays: the kubelet has evicted it, or its node is lost."""
+        self.servers.remove(server)
+        self.remains.append(Remains(server, phase, deleted_at))
 
     def _pod_spec(self, server: Server) -> Object:
         gates = {"schedulingGates": [{"name": name} for name in self.gates]} if not server.scheduled else {}

@@ -262,3 +262,14 @@ def test_a_slot_with_pods_of_both_revisions_says_nothing_of_either() -> None:
     mixed = Mixed(slower=3)
     assert outcome(mixed, looks=40) is None
     assert "no latencies of canary are reported" in mixed.why
+
+
+def test_an_evicted_pod_of_the_other_revision_hides_no_latency() -> None:
+    class Evicted(Watched):
+        @property
+        def servers(self) -> list[Object]:
+            ended = pod("older", ready=False, revision=self.stable, phase="Failed")
+            ended["metadata"]["labels"][names.SLOT_LABEL] = "b"
+            return [*super().servers, ended]
+
+    assert outcome(Evicted()) == "promote"

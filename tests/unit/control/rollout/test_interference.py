@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from halcyon.api.conditions import Reason
+from halcyon.control.objects.pods import LOST_AFTER_S
+from halcyon.control.rollout.canary_progress import PROMOTE
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
+from halcyon.control.state.scope import CanaryResult
 from halcyon.control.status import rollout as rollout_status
+from halcyon.kube import kinds
+from halcyon.render import names
+from tests.unit.control.rollout.canary_cluster import begun, request_spec
 from tests.unit.control.rollout.deployment_simulation import Cluster, served
 
 
@@ -175,3 +181,49 @@ def test_a_restart_of_the_deployment_replaces_pods_where_none_can_be_added(room:
     assert min(fewest) == (1 if room == 2 else 2)
     found = decided(cluster)
     assert (found.phase, found.pace.strategy) == (RolloutPhase.COMPLETE, "Surge")
+
+
+@pytest.mark.parametrize(("phase", "is_deleted"), [("Failed", False), ("Succeeded", False), ("Running", True)])
+def test_a_canary_begins_beside_pods_that_ended_or_whose_node_is_lost(phase: str, *, is_deleted: bool) -> None:
+    cluster, _, canary = begun()
+    # The kubelet has evicted it, its node was shut down, or its node doesn't respond: no controller deletes its object.
+    cluster.lose(cluster.of("a")[0], phase, cluster.now if is_deleted else None)
+    cluster.verdict = CanaryResult(canary, "promote", "errors 0 % against 0 %")
+    cluster.settle(rounds=60)
+    assert cluster.slots() == ["b"]
+
+    request_spec(cluster, "third")
+    cluster.settle(rounds=4)
+    found = decided(cluster)
+    assert found.canary is not None, rollout_status.explanation(cluster.operate(), found)
+    assert (len(cluster.of("a")), len(cluster.of("b"))) == (1, 4)
+
+
+def test_a_slot_stays_while_its_last_pod_stops_and_a_minute_longer() -> None:
+    cluster, _, canary = begun(count=2, room=4)
+    cluster.settle(rounds=2, step_s=1)
+    ends = cluster.now + 30
+    cluster.lose(cluster.of("a")[0], "Running", ends)
+    cluster.annotations = {PROMOTE: canary}
+    cluster.settle(rounds=12, step_s=1)
+    assert not cluster.of("a")
+    assert cluster.slots() == ["a", "b"]
+    again_s = decided(cluster).again_s
+    assert again_s is not None
+    assert cluster.now + again_s == pytest.approx(ends + LOST_AFTER_S)
+    cluster.now += again_s
+    cluster.operate()
+    assert cluster.slots() == ["b"]
+
+
+def test_a_rollout_that_was_undone_by_others_begins_no_rollout() -> None:
+    cluster, first, canary = begun(count=2, room=4)
+    cluster.annotations = {PROMOTE: canary}
+    cluster.settle(rounds=12, step_s=1)
+    before = decided(cluster)
+    home = cluster.children[kinds.DEPLOYMENT, f"digits-{before.home}"]
+    home["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL] = first
+    found = decided(cluster)
+    assert found.canary is None
+    assert (found.target.key, found.record) == (canary, before.record)
+    assert [placed.revision.key for placed in found.slots] == [canary]

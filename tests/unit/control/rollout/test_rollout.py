@@ -486,6 +486,12 @@ def test_a_rollout_record_is_read_back(trail: RolloutRecord) -> None:
     assert RolloutRecord.of(trail.on(_noted(""))) == trail
 
 
+def test_a_failure_for_a_later_versions_reason_stays_a_failure() -> None:
+    failed = RolloutRecord(began="b", result="Failed", reason="SomethingNew", message="m", served="s", barred=True)
+    read = RolloutRecord.of(failed.on(_noted("")))
+    assert read == replace(failed, reason="Unknown", message="SomethingNew: m")
+
+
 def _noted(note: str) -> Revision:
     return Revision("k", {}, "m", "", None, startup_timeout_s=1, number=1, note=note)
 

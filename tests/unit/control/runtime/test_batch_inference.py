@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from halcyon.batch.controller import RunningBatch
-from halcyon.control.runtime.batch_inference import class_of, demand
+from halcyon.api.spec.parse import parse
+from halcyon.batch.job import ServedModel
+from halcyon.batch.running_batch import RunningBatch
+from halcyon.batch.status import served_model
+from halcyon.control.runtime.batch_inference import class_of, demand, in_force
 from halcyon.scaling.policy.batch_demand import BatchDemand
 
 RUNNING = RunningBatch("nightly", rows_left=500, deadline=1000.0, max_replicas=3, may_wake=True, gentle=False)
@@ -28,3 +31,19 @@ def test_the_demand_of_a_batch_is_what_it_has_left() -> None:
 
 def test_before_the_input_is_read_only_a_first_replica_is_asked_for() -> None:
     assert demand(replace(RUNNING, rows_left=None)) == BatchDemand("nightly", 1.0, None, 3, may_wake=True)
+
+
+def test_a_runner_follows_the_spec_that_is_in_force() -> None:
+    """Servers have the accepted spec, whatever a rejected one says; only replicas aren't part of it."""
+    source = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
+    keys = {"apiKeys": {"secretName": "models-keys"}}
+    accepted = parse("digits", {"model": {"name": "first", "source": source}, "traffic": keys})
+    rejected = {"model": {"name": "second", "source": source}, "traffic": {"mode": "Direct"}, "replicas": 2}
+    stored = {"metadata": {"namespace": "team", "name": "digits"}, "spec": rejected, "status": {"operator": "a/b"}}
+
+    found = in_force(stored, accepted)
+    assert served_model(found, "digits", "team") == ServedModel("digits", "first", api_keys="models-keys")
+    assert found is not None
+    assert (found["spec"]["replicas"], found["status"]) == (2, {"operator": "a/b"})
+    assert in_force(stored, None) == stored
+    assert in_force(None, accepted) is None

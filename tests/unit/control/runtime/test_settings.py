@@ -32,7 +32,15 @@ def test_prometheus_is_off_without_a_url() -> None:
     assert taken().prometheus is None
 
 
-def test_a_url_is_enough() -> None:
+def test_a_url_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file := tmp_path / "ca.crt").write_text("pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=file)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    (debians := tmp_path / "ca-certificates.crt").write_text("pem")
+    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=debians)
+    debians.unlink()
     assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS)
 
 

@@ -56,7 +56,11 @@ async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) ->
     ("hpa", "below"),
     [
         (autoscaler("theirs", "digits-a", kind="Deployment"), {"digits-a": "HorizontalPodAutoscaler theirs"}),
-        (autoscaler("theirs", "digits-balancer", kind="Deployment"), {}),
+        (
+            autoscaler("theirs", "digits-balancer", kind="Deployment"),
+            {"digits-balancer": "HorizontalPodAutoscaler theirs"},
+        ),
+        (autoscaler("theirs", "digits-other", kind="Deployment"), {}),
         (autoscaler("theirs", "digits-a"), {}),
     ],
 )

@@ -510,6 +510,8 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
         (deployed({"replicas": 0}, ready=0), None),
         (scope_of({"replicas": -1}), None),
         (deployed(refused="no"), None),
+        (deployed(failing="no answer of a webhook"), "True"),
+        (scope_of({"replicas": -1}, failing="no answer of a webhook"), None),
     ],
 )
 def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
@@ -828,6 +830,13 @@ def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
     assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
 
 
+def test_an_hpa_that_never_computed_its_replicas_wants_nothing() -> None:
+    failed = {"type": "ScalingActive", "status": "False", "reason": "FailedGetExternalMetric", "message": "no metric"}
+    hpa = {"desiredReplicas": 0, "currentReplicas": 1, "conditions": [failed]}
+    assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa=hpa))["scaling"]
+    assert of(deployed(RULES, metrics_api=OURS, hpa=hpa | {"currentReplicas": 0}))["scaling"]["desired"] == 0
+
+
 def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
     parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "3 waiting needs 1"))
     verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
@@ -945,3 +954,7 @@ def test_pods_that_fail_every_request_without_a_proof_stay_ready() -> None:
     assert found[2].startswith("requests fail in 1 of 1 pods, for example in pod ready-0: every request fails.")
     assert reason_and_message(now, "Ready") == ("True", "Ready")
     assert condition(deployed(), "RequestsFailing") is None
+    gone = Signals(failing={"ready-0": "every request fails", "gone-0": "every request fails"})
+    assert (condition(deployed(signals=gone), "RequestsFailing") or ("",))[-1].startswith(
+        "requests fail in 1 of 1 pods"
+    )

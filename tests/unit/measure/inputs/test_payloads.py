@@ -59,6 +59,20 @@ def test_a_shape_that_does_not_fit_is_refused(
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["FP32", "BYTES", "INT8"])
+def test_a_request_larger_than_the_memory_of_payloads_is_refused(kind: str) -> None:
+    huge = ModelInput("x", kind, (-1, 10**9, 1000))
+    with pytest.raises(
+        TensorError, match=r"of which input x .* has most; at most 256 MiB are possible, for example --rows 1"
+    ):
+        random_payloads([PIXELS, huge], rows=Rows(), shapes={}, seed=1)
+
+
+def test_any_negative_dimension_needs_a_size() -> None:
+    with pytest.raises(TensorError, match=r"has a dimension of any size; give one, for example --shape x=64,0"):
+        random_payloads([ModelInput("x", "FP32", (-1, -5, 0))], rows=Rows(), shapes={}, seed=1)
+
+
 def test_several_rows_need_a_dimension_of_rows() -> None:
     with pytest.raises(TensorError, match=r"rows is 8, but input x FP32\[4\] has no dimension of rows; use --rows 1"):
         random_payloads([ModelInput("x", "FP32", (4,))], rows=Rows.parse("8"), shapes={}, seed=1)

@@ -60,6 +60,14 @@ def test_the_interval_of_a_rate_holds_the_rate() -> None:
     assert high - low == pytest.approx(2 * 1.96 * 10 / np.sqrt(60), rel=0.35)
 
 
+@pytest.mark.parametrize("length_s", [5.9, 9.99, 60.5])
+def test_a_last_block_longer_than_a_second_does_not_shift_the_rate(length_s: float) -> None:
+    due = np.arange(0, length_s, 0.01)
+    low, high = Blocks(due, np.full(len(due), 0.05), length_s).rate() or (0, 0)
+    assert low <= 100 <= high
+    assert (low, high) == pytest.approx((100, 100), rel=0.02)
+
+
 def test_a_short_run_has_no_intervals() -> None:
     due, latency = exponential(1, length=4)
     blocks = Blocks(due, latency, 4)

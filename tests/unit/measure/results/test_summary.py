@@ -152,3 +152,12 @@ def test_the_text_begins_with_the_result_and_fits_eighty_columns() -> None:
     )
     assert max(map(len, page.splitlines()[1:])) <= 80
     assert "NOT VALID the run was interrupted" in page
+
+
+def test_the_interval_of_equal_latencies_holds_their_percentile() -> None:
+    for latency in (0.01, 0.0333, 0.1001):
+        p50 = document([row(number / 100, latency) for number in range(1000)]).latency.p50
+        assert p50.interval is not None
+        assert p50.value is not None
+        assert p50.value == pytest.approx(1000 * latency)
+        assert p50.interval[0] <= p50.value <= p50.interval[1]

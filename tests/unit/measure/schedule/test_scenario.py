@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from halcyon_measure.schedule.scenario import KINDS, PRESETS, Scenario
         ({"kind": "sustained", "rate_rps": 1, "think_s": 1}, "think has no effect in scenario sustained"),
         ({"kind": "blocking", "duration_s": 3601}, "duration is 3601 s; it must be above 0 and at most 3600 s"),
         ({"kind": "trace"}, "scenario trace needs due times"),
+        ({"kind": "trace", "trace": (0.0, 0.0)}, "scenario trace needs a due time above 0"),
+        ({"seed": -1}, "seed is -1; it must be 0 or more, for example 1"),
         ({"kind": "wave"}, "scenario is wave; there are blocking, sustained, burst, ramp, trace, offline"),
     ],
 )
@@ -75,6 +78,9 @@ def test_a_trace_begins_at_its_first_arrival(tmp_path: Path) -> None:
         ("t_s\n0\n3601\n", "3601 s long at scale 1; at most 3600 s are possible, for example --scale 2"),
         ("time\n0\n", "no column t_s in ['time']"),
         ("t_s\n", "no arrival"),
+        ("t_s\n" + 200_000 * "1", "line 1: not CSV: field larger than field limit"),
+        ("t_s\n7\n", "all 1 arrivals are at 7 s, so there is no rate; for example --scenario offline --requests 1"),
+        ("t_s\n7\n7\n7\n", "all 3 arrivals are at 7 s"),
         ("", "no column t_s"),
     ],
 )
@@ -86,6 +92,7 @@ def test_a_trace_that_cannot_be_played_is_refused(tmp_path: Path, text: str, sai
 
 def test_a_trace_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
-    path.write_bytes(b"t_s\n1\n")
-    with pytest.raises(ScenarioError, match="unreadable as CSV"):
-        trace_file.read(path)
+    for content in (b"t_s\n1\n", gzip.compress(b"t_s\n1\n")[:10] + b"\xff" * 20):
+        path.write_bytes(content)
+        with pytest.raises(ScenarioError, match="unreadable as CSV"):
+            trace_file.read(path)

@@ -34,7 +34,7 @@ def test_settings_of_the_user_are_honoured() -> None:
     made = objectives(
         spec(
             batching={"maxBatchSize": 16},
-            runtime={"gpu": {"count": 2}, "instancesPerGPU": 3},
+            runtime={"gpu": {"count": 2}, "instancesPerGPU": 3, "startupTimeout": "30m"},
             scaling={"maxReplicas": 9, "targets": {"queueDepth": 40, "gpuUtilization": 70}},
             traffic={"queueLimit": 100, "balancerReplicas": 3},
         ),
@@ -55,6 +55,7 @@ def test_settings_of_the_user_are_honoured() -> None:
         gpu_utilization=70,
         queue_limit=300,
         idle_after_s=600.0,
+        startup_timeout_s=1800.0,
         windows=(OpenWindow("day", 4),),
         batch_prior={1: 0.01},
     )

@@ -47,6 +47,54 @@ class Model:
         return self.look()
 
 
+def slow_start(objectives: Objectives, *, start_s: float, seconds: int, waits_s: int = 60) -> list[Plan]:
+    """Return the plans, one a second, of a model at zero with one request, whose client gives up after `waits_s`."""
+    memory, count, made = PlannerMemory(), 0, []
+    created_at = T0
+    for second in range(seconds):
+        now = T0 + second
+        created_at = created_at if count else now
+        ready_at = created_at + start_s
+        pods = (PodReading("p", "ready" if now >= ready_at else "starting", created_at, ready_at),) if count else ()
+        held = 1.0 if 10 <= second < 10 + waits_s else 0.0
+        told = Reading(now, count, float(second >= 10), held, held, pods=pods, rejected=float(second >= 10 + waits_s))
+        result = plan(now, objectives, told, memory)
+        memory, count = result.memory, result.count
+        made.append(result)
+    return made
+
+
+def test_a_start_that_takes_longer_than_the_idle_time_is_not_wasted() -> None:
+    made = slow_start(replace(IDLE, start_s=60.0), start_s=480.0, seconds=900)
+    counts = [one.count for one in made]
+
+    # The pod is ready after 490 s. The client has the idle time from then on to try again.
+    assert counts[11:788] == [1] * 777
+    assert counts[-1] == 0
+    assert "and ready for 30" in next(one for one in made[400:] if not one.count).describe()
+
+
+def test_a_scale_to_zero_that_is_only_recommended_teaches_nothing() -> None:
+    memory, arrived = PlannerMemory(), 0.0
+    for second in range(3000):
+        # A request every ten minutes; nobody writes the replicas.
+        now, arrived = T0 + second, arrived + (second % 600 == 0)
+        pods = (PodReading("p", "ready", T0 - 99, T0 - 70),)
+        told = Reading(now, 1, arrived, 0.0, 0.0, batches={8: (100, 8.0)}, pods=pods)
+        made = plan(now, IDLE, told, memory)
+        memory = made.memory
+
+    assert made.count == 0
+    assert memory.zero.patience_s == 0.0
+
+
+def test_a_pod_that_never_starts_is_given_up_after_the_startup_timeout() -> None:
+    counts = [one.count for one in slow_start(replace(IDLE, startup_timeout_s=400.0), start_s=9e9, seconds=500)]
+
+    assert counts[11:405] == [1] * 394
+    assert counts[415:] == [0] * 85
+
+
 def limits(made: Plan) -> list[str]:
     return [limit.name for limit in made.limits]
 

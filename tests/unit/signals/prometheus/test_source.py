@@ -380,11 +380,18 @@ def test_the_client_is_not_loaded_without_a_query() -> None:
 )
 async def test_a_query_of_one_series_has_a_value(answer: Rows, value: float | None) -> None:
     source = PrometheusSource(SITE, query=lambda *_: answer)
-    beside = source.beside(1.0)
+    beside = source.beside(1.0, kind="metric")
 
     assert await beside.value("x") == value
-    counted = source.requests.labels("canary", "answered")
-    assert counted is beside.requests.labels("canary", "answered")
+    counted = source.requests.labels("metric", "answered")
+    assert counted is beside.requests.labels("metric", "answered")
+    assert (counted._value.get(), source.requests.labels("canary", "answered")._value.get()) == (1, 0)
+
+
+async def test_a_query_of_a_scalar_is_an_error_that_says_so() -> None:
+    rows: Rows = [NOW, "5"]  # type: ignore[list-item]  # as Prometheus answers scalar(NAME)
+    with pytest.raises(PrometheusError, match=r"a scalar, one series is required; for example vector\(EXPRESSION\)"):
+        await PrometheusSource(SITE, query=lambda *_: rows).value("x")
 
 
 async def test_a_query_of_several_series_is_an_error() -> None:

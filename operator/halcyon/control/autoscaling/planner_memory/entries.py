@@ -7,10 +7,12 @@ Out of scope: the JSON of a memory (`scaling.planner.serialization`), and the Co
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, resumed, unpacked
 
@@ -34,10 +36,15 @@ class Saved:
     content: bytes
     """Compressed JSON with the other fields, the planner memory and the GPU time."""
 
-    def restored(self) -> Restored:
-        """Return the planner's memory for a new process, and the parts that can't be read. This takes 20 to 40 ms."""
+    def restored(self, *, now: float = math.inf) -> Restored:
+        """Return the planner's memory for a new process, and the parts that can't be read. This takes 20 to 40 ms.
+
+        If the memory was packed after `now`, in seconds since the epoch, the clock of that node was ahead. Its times are
+        then shifted, because a hold in the future would keep replicas until the clock reaches it.
+        """
         restored = unpacked(_document(self.content).get("memory"))
-        return Restored(resumed(restored.memory), restored.problems)
+        memory = resumed(restored.memory)
+        return Restored(shifted(memory, now - self.at) if self.at > now else memory, restored.problems)
 
     def cost(self) -> Any:  # any JSON value
         """Return the stored GPU time, as JSON of `scaling.gpu_cost.Ledger`; None if there is none.

@@ -1,7 +1,8 @@
 """Values of the site's Prometheus queries for models with `scaling.targets.metric`.
 
 The site defines the queries, and a spec only names one of them. Otherwise a tenant could read the metrics of other
-tenants. Both replicas of the operator run the queries, one at a time, so that a new leader has values.
+tenants. Both replicas of the operator run the queries, so that a new leader has values. Several queries run at a time.
+Otherwise a few slow queries would delay those of all other models until their values are too old.
 
 The last valid result is used until it is `MAX_AGE_S` old. After that, the value is missing.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
@@ -30,6 +31,9 @@ from halcyon.signals.prometheus.source import PrometheusSource
 INTERVAL_S = 15.0
 """Interval of the queries for one model, in seconds. It is the sync interval of an HPA."""
 MAX_AGE_S = 60.0
+MAX_AT_ONCE = 8
+"""Maximum number of queries that run at the same time. By default, Prometheus runs 20 queries at a time."""
+_MIN_PAUSE_S = 1.0
 _VARIABLE = re.compile(r"\$(namespace|name)\b")
 
 
@@ -48,7 +52,8 @@ class SiteQueries:
     specs: SpecsInForce
     queries: Mapping[str, str]
     """Queries in PromQL, with the variables `$namespace` and `$name`, by the query's name."""
-    ask: Ask
+    asks: tuple[Ask, ...]
+    """Functions that run a query. Each runs one query at a time."""
     clock: Clock
     _results: dict[Key, _Result] = field(default_factory=dict)
 
@@ -62,7 +67,8 @@ class SiteQueries:
         """
         if source is None or not source.queries:
             return None
-        return cls(caches, specs, source.queries, source.beside(QUERY_TIMEOUT_S).value, clock)
+        asks = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))
+        return cls(caches, specs, source.queries, asks, clock)
 
     def value(self, key: Key, query: str) -> Value | Missing:
         """Return the last value of a query for a model, or the reason why there is no value."""
@@ -78,8 +84,9 @@ class SiteQueries:
     async def run(self) -> None:
         """Run the site's Prometheus queries periodically, until cancelled."""
         while True:
+            began = self.clock.monotonic()
             await self.poll()
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(max(began + INTERVAL_S - self.clock.monotonic(), _MIN_PAUSE_S))
 
     async def poll(self) -> None:
         """Run the query that the spec names, for each model whose spec names one."""
@@ -90,18 +97,28 @@ class SiteQueries:
         }
         for key in self._results.keys() - wanted.keys():
             del self._results[key]
+        due: list[tuple[Key, _Result]] = []
         for key, query in wanted.items():
             known = self._results.get(key)
             if known is None or known.query != query:
                 known = self._results[key] = _Result(query)
             if query in self.queries:
-                await self._run(key, known)
+                due.append((key, known))
+        left = iter(due)
+        async with asyncio.TaskGroup() as group:
+            for ask in self.asks:
+                group.create_task(self._run_each(left, ask))
 
-    async def _run(self, key: Key, known: _Result) -> None:
+    async def _run_each(self, left: Iterator[tuple[Key, _Result]], ask: Ask) -> None:
+        """Run the next query that is left, one after the other. Other tasks take queries from `left` as well."""
+        for key, known in left:
+            await self._run(key, known, ask)
+
+    async def _run(self, key: Key, known: _Result, ask: Ask) -> None:
         names = {"namespace": key.namespace, "name": key.name}
         sent = self.clock.monotonic()
         try:
-            value = await self.ask(_VARIABLE.sub(lambda found: names[found[1]], self.queries[known.query]))
+            value = await ask(_VARIABLE.sub(lambda found: names[found[1]], self.queries[known.query]))
         except PrometheusError as error:
             known.missing = str(error)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance.site_policy import refused
-from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, SiteQueries
+from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, MAX_AT_ONCE, SiteQueries
+from halcyon.kube.kinds import Key
 from halcyon.render import hpa
 from halcyon.render.site import Subject
 from halcyon.scaling.hpa.algorithm import asked
@@ -21,6 +23,8 @@ from halcyon.scaling.planner.objectives import objectives
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import PodReading, Reading
+from halcyon.scaling.policy.batch_demand import BatchDemand, Supply, with_batches
+from halcyon.scaling.policy.decision import of_plan
 from halcyon.signals.prometheus.client import PrometheusError
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, live
 from tests.unit.control.scope_builders import scope_of
@@ -47,7 +51,7 @@ def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
             return answer
 
         world.model(targets={"metric": {"query": "jobs", "value": 10}})
-        queries = SiteQueries(world.caches, world.specs, JOBS, ask, world.clock)
+        queries = SiteQueries(world.caches, world.specs, JOBS, (ask,), world.clock)
         assert queries.value(DIGITS, "jobs") == Missing("query jobs: it has not been queried yet")
         assert queries.value(DIGITS, "other") == Missing("this site has no query other")
         await queries.poll()
@@ -64,6 +68,29 @@ def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
         world.delete(DIGITS)
         await queries.poll()
         assert queries.value(DIGITS, "jobs") == Missing("query jobs: it has not been queried yet")
+
+    live(scenario)
+
+
+def test_slow_queries_of_some_models_leave_the_values_of_others_current() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        async def ask(query: str) -> float | None:
+            if "slow" in query:
+                await asyncio.sleep(5)
+                raise PrometheusError("no response within 5 s")
+            await asyncio.sleep(0.1)
+            return 1.0
+
+        names = [*(f"slow-{n}" for n in range(30)), *(f"quick-{n}" for n in range(30))]
+        for name in names:
+            world.model(name=name, targets={"metric": {"query": "jobs", "value": 10}})
+        queries = SiteQueries(world.caches, world.specs, JOBS, (ask,) * MAX_AT_ONCE, world.clock)
+        running = asyncio.create_task(queries.run())
+        await asyncio.sleep(100)
+        for _ in range(60):
+            await asyncio.sleep(5)
+            assert all(isinstance(queries.value(Key("team", name), "jobs"), Value) for name in names[30:])
+        running.cancel()
 
     live(scenario)
 
@@ -131,6 +158,53 @@ def test_a_model_at_zero_starts_for_the_result() -> None:
     made = planned(spec(minReplicas=0, idleTimeout="30s"), 5.0, replicas=0, rate=0.0)
 
     assert made.count == 1, made.describe()
+
+
+def after_requests(metric: Callable[[int], float | None], *, seconds: int) -> list[Plan]:
+    """Return the plans, one a second, of a model whose requests end after a minute; `metric` is the result by second."""
+    wanted, memory, made = objectives(spec(minReplicas=0, idleTimeout="30s")), PlannerMemory(), []
+    count = 1
+    for second in range(seconds):
+        arrived = 20.0 * min(second, 60)
+        pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(count))
+        batches = {1: (int(arrived), 0.02 * arrived)}
+        reading = Reading(float(second), count, arrived, 0.0, 0.0, batches=batches, pods=pods, metric=metric(second))
+        result = plan(float(second), wanted, reading, memory)
+        memory, count = result.memory, result.count
+        made.append(result)
+    return made
+
+
+def test_a_missing_result_starts_no_model_from_zero() -> None:
+    made = after_requests(lambda second: 0.0 if second < 150 else None, seconds=300)
+
+    assert made[149].count == 0
+    assert {one.count for one in made[150:]} == {0}, made[150].describe()
+
+
+def test_batch_inference_adds_its_replicas_once_while_a_result_is_missing() -> None:
+    wanted = objectives(spec(maxReplicas=20), batch_prior={8: 0.08})
+    memory, counts = PlannerMemory(), [2]
+    batch, supply = BatchDemand("b", rows_left=1e7, max_replicas=2), Supply(100.0, 20.0, 30.0)
+    for second in range(200):
+        arrived = 20.0 * second
+        pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(counts[-1]))
+        batches, metric = {8: (int(arrived / 8), 0.01 * arrived)}, 20.0 if second < 100 else None
+        reading = Reading(float(second), counts[-1], arrived, 0.0, 0.2, batches=batches, pods=pods, metric=metric)
+        made = plan(float(second), wanted, reading, memory)
+        memory = made.memory
+        decision = with_batches(of_plan(made, at=float(second), signals=()), [batch], supply, high=20)
+        counts.append(decision.desired or 0)
+
+    assert set(counts[50:]) == {4}
+
+
+@pytest.mark.parametrize("metric", [5.0, None])
+def test_a_replica_kept_by_the_result_has_another_reason(metric: float | None) -> None:
+    made = after_requests(lambda _: metric, seconds=400)[-1]
+
+    assert made.count == 1
+    assert "the last start cost" not in made.describe()
 
 
 @pytest.mark.parametrize(

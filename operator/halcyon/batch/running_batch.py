@@ -1,0 +1,42 @@
+"""Remaining work of a BatchInference, from its spec and its status, for the balancers and the autoscaler. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.kube.kinds import Object
+
+
+@dataclass(frozen=True)
+class RunningBatch:
+    """Remaining work and requirements of a BatchInference that isn't paused, complete or failed."""
+
+    name: str
+    rows_left: int | None
+    """Number of rows without an outcome; None until the runner has read the input."""
+    deadline: float | None
+    """Time by which the BatchInference should be complete, in seconds since the epoch; None if it has no deadline."""
+    max_replicas: int | None
+    may_wake: bool
+    gentle: bool
+
+
+def remaining(batch: Object) -> RunningBatch | None:
+    """Return the remaining work of a BatchInference; None if it is paused, complete, failed or being deleted."""
+    spec, written = batch.get("spec") or {}, batch.get("status") or {}
+    ended = any(
+        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
+        for one in written.get("conditions") or ()
+    )
+    if spec.get("suspend") or ended or batch["metadata"].get("deletionTimestamp"):
+        return None
+    rows = written.get("rows")
+    return RunningBatch(
+        name=batch["metadata"]["name"],
+        rows_left=rows["total"] - rows["done"] - rows["failed"] if rows else None,
+        deadline=epoch_seconds(spec.get("deadline")),
+        max_replicas=spec.get("maxReplicas"),
+        may_wake=spec.get("atZero") == "Wake",
+        gentle=bool(spec.get("gentle")),
+    )

@@ -1,0 +1,133 @@
+// The rows of the fleet's table that exist. A frame makes only a few of them, those in sight first, so that no frame is long.
+
+/** Largest number of rows that are made in one frame. */
+const ROWS_PER_FRAME = 8;
+
+/**
+ * @template T
+ * @typedef {{key: string, text: string, row: T}} Line A row, and the text of its document: it is made again only if the text has changed.
+ */
+
+/** @template T */
+export class Rows {
+  /** @type {Map<string, {text: string, element: HTMLElement}>} */
+  #made = new Map();
+  /** @type {Line<T>[]} */
+  #lines = [];
+  /** Part of `#lines` that exists: the first, and the one after the last. */
+  #first = 0;
+  #end = 0;
+  /** Indexes of the lines that are to be made, the next one last. @type {number[]} */
+  #due = [];
+  #offset = 0;
+  #frame = 0;
+
+  /**
+   * @param {HTMLElement} body
+   * @param {(row: T) => HTMLElement} make
+   * @param {(first: number, end: number) => void} changed is called with the positions of the rows that exist, after each change
+   */
+  constructor(body, make, changed) {
+    this.body = body;
+    this.make = make;
+    this.changed = changed;
+  }
+
+  /**
+   * Shows these lines: those in sight at once, as far as a frame allows, and the others in the next frames.
+   * @param {Line<T>[]} lines
+   * @param {number} offset position of the first line in the whole table
+   * @param {number} first position of the first line in sight
+   * @param {number} end position after the last line in sight
+   */
+  show(lines, offset, first, end) {
+    this.stop();
+    const keys = new Set(lines.map((line) => line.key));
+    for (const key of this.#made.keys()) if (!keys.has(key)) this.#made.delete(key);
+    const focused = document.activeElement?.closest("tr")?.dataset.key;
+    this.#lines = lines;
+    this.#offset = offset;
+    const top = Math.min(Math.max(first - offset, 0), lines.length);
+    const bottom = Math.min(Math.max(end - offset, top), lines.length);
+    // Rows around those in sight stay if they are made; a row with an old text is replaced in its turn.
+    this.#first = this.#end = top;
+    while (this.#end < lines.length && this.#made.has(lines[this.#end].key)) this.#end += 1;
+    while (this.#first > 0 && this.#made.has(lines[this.#first - 1].key)) this.#first -= 1;
+    const distance = (/** @type {number} */ index) => Math.max(index - bottom + 1, (top - index) * 1.5, 0) || (index - top) / lines.length;
+    const isDue = (/** @type {number} */ index) => index < this.#first || index >= this.#end || this.#made.get(lines[index].key)?.text !== lines[index].text;
+    this.#due = [...lines.keys()].filter(isDue).sort((a, b) => distance(b) - distance(a));
+    const elements = lines.slice(this.#first, this.#end).map((line) => /** @type {{element: HTMLElement}} */ (this.#made.get(line.key)).element);
+    elements.forEach((element, index) => this.#number(element, this.#first + index));
+    arrange(this.body, elements);
+    this.#makeSome();
+    this.#frame = requestAnimationFrame(() => this.#makeOthers());
+    const wanted = lines.findIndex((line) => line.key === focused);
+    if (wanted >= this.#first && wanted < this.#end) this.#focus(wanted);
+  }
+
+  /** Leaves the room of the rows that don't exist, whose height has changed. */
+  makeRoom() {
+    this.changed(this.#offset + this.#first, this.#offset + this.#end);
+  }
+
+  /** Makes no more rows. */
+  stop() {
+    cancelAnimationFrame(this.#frame);
+  }
+
+  #makeSome() {
+    for (let made = 0; made < ROWS_PER_FRAME && this.#due.length; made += 1) this.#put(/** @type {number} */ (this.#due.pop()));
+    this.makeRoom();
+  }
+
+  /** Makes the other rows in the frames after the next one, which paints those that were just made. */
+  #makeOthers() {
+    if (!this.#due.length) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#makeSome();
+      this.#makeOthers();
+    });
+  }
+
+  /** Puts a line in place of its old row, or at an end of those that exist. @param {number} index */
+  #put(index) {
+    const { key, text, row } = this.#lines[index];
+    const made = this.#made.get(key);
+    const element = made?.text === text ? made.element : this.make(row);
+    this.#number(element, index);
+    this.#made.set(key, { text, element });
+    const old = index >= this.#first && index < this.#end ? this.body.children[index - this.#first] : null;
+    if (old) {
+      const hadFocus = old.contains(document.activeElement);
+      old.replaceWith(element);
+      if (hadFocus) this.#focus(index);
+    } else if (index < this.#first) {
+      this.body.prepend(element);
+      this.#first = index;
+    } else {
+      this.body.append(element);
+      this.#end = index + 1;
+    }
+  }
+
+  /** @param {HTMLElement} element @param {number} index */
+  #number(element, index) {
+    const position = String(this.#offset + index + 2);
+    if (element.getAttribute("aria-rowindex") !== position) element.setAttribute("aria-rowindex", position);
+  }
+
+  /** @param {number} index */
+  #focus(index) {
+    const link = this.body.children[index - this.#first]?.querySelector("a");
+    if (link && link !== document.activeElement) link.focus({ preventScroll: true });
+  }
+}
+
+/** Makes these the children, and moves only those that have another place. @param {HTMLElement} parent @param {HTMLElement[]} elements */
+function arrange(parent, elements) {
+  const wanted = new Set(/** @type {Element[]} */ (elements));
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  elements.forEach((element, index) => {
+    if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
+  });
+}

@@ -1,0 +1,168 @@
+"""The controller beside objects of other owners, and beside models that the site policy has rejected."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.batch.controller import BatchController
+from halcyon.batch.job import BatchSite
+from halcyon.kube import kinds
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.kinds import Key, Kind
+from tests.clocks import SplitClock
+from tests.unit.kube.memory_kube import MemoryKube
+
+KEY = Key("team", "night")
+JOB = (kinds.JOB, "team", "night-batch")
+POLICY = (kinds.NETWORK_POLICY, "team", "night-batch")
+PEERS = SiteNetwork(operator=({"podSelector": {"matchLabels": {"app": "operator"}}},))
+SPEC = {
+    "modelDeployment": "digits",
+    "input": {"persistentVolumeClaim": {"claimName": "sets", "path": "rows.npz"}},
+    "output": {"persistentVolumeClaim": {"claimName": "results", "path": "night"}},
+}
+
+
+class ApiServer(MemoryKube):
+    """API server with applies of whole objects, which is what the controller sends."""
+
+    @override
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._check(where, obj["metadata"])
+        there: Object = self.objects.get(where, {"metadata": {}})
+        return self._put(where, {**there, **obj, "metadata": {**there["metadata"], **obj["metadata"]}})
+
+    @override
+    async def list(
+        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> tuple[list[Object], str]:
+        return [obj for (one, space, _), obj in self.objects.items() if (one, space) == (kind, namespace)], "1"
+
+
+class Batch:
+    """One BatchInference of the model `digits`, whose controller reconciles it when the test says so."""
+
+    def __init__(self, server: ApiServer, site: BatchSite, **traffic: Any) -> None:
+        self.server = server
+        self.model: Object = {"metadata": {"namespace": "team", "name": "digits"}, "spec": {"traffic": traffic}}
+        clock = SplitClock(time.monotonic, time.time)
+        self.controller = BatchController(server, clock, site, lambda _: self.model)
+        stored = {"metadata": {"namespace": "team", "name": "night", "uid": "u-1", "generation": 1}, "spec": SPEC}
+        server.objects[kinds.BATCH_INFERENCE, "team", "night"] = stored
+        self.controller.batches._store(KEY, stored)
+
+    def reconcile(self) -> tuple[str, str, float | None]:
+        """Return the reason and the message of the condition Complete, and the seconds until the next reconcile."""
+        again_s = asyncio.run(self.controller._reconcile(KEY, None))  # type: ignore[arg-type]  # no pod to poll
+        written = self.server.objects[kinds.BATCH_INFERENCE, "team", "night"]["status"]["conditions"]
+        (complete,) = [one for one in written if one["type"] == "Complete"]
+        return complete["reason"], complete["message"], again_s
+
+
+def foreign(kind: Kind, **others: Any) -> Object:
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"namespace": "team", "name": "night-batch", "uid": "theirs", "resourceVersion": "7", **others},
+        "spec": {"theirs": True},
+    }
+
+
+def test_a_network_policy_of_another_owner_is_left_alone() -> None:
+    server = ApiServer()
+    server.objects[POLICY] = foreign(kinds.NETWORK_POLICY)
+    reason, message, again_s = Batch(server, BatchSite("i", network=PEERS)).reconcile()
+    assert server.objects[POLICY] == foreign(kinds.NETWORK_POLICY)
+    assert JOB not in server.objects, "a runner without its NetworkPolicy"
+    assert reason == "NameConflict"
+    assert message.startswith("NetworkPolicy night-batch exists and isn't of this BatchInference")
+    assert again_s is not None, "nothing reports the end of the conflict, because NetworkPolicies aren't watched"
+
+
+def test_an_own_network_policy_is_updated_before_a_runner_is_made_again() -> None:
+    server = ApiServer()
+    batch = Batch(server, BatchSite("i", network=PEERS))
+    batch.reconcile()
+    made = server.objects[POLICY]
+    del server.objects[JOB]
+    server.objects[POLICY] = {**made, "spec": {"theirs": True}}
+    batch.reconcile()
+    assert server.objects[POLICY]["spec"] == made["spec"]
+    assert server.objects[POLICY]["metadata"]["uid"] == made["metadata"]["uid"]
+    assert JOB in server.objects
+
+
+def test_a_job_of_another_owner_without_a_label_is_a_conflict() -> None:
+    server = ApiServer()
+    server.objects[JOB] = foreign(kinds.JOB)
+    reason, message, again_s = Batch(server, BatchSite("i")).reconcile()
+    assert server.objects[JOB] == foreign(kinds.JOB)
+    assert reason == "NameConflict"
+    assert message.startswith("Job night-batch exists and isn't of this BatchInference")
+    assert again_s is not None
+
+
+def test_an_own_job_that_is_not_cached_yet_is_no_conflict() -> None:
+    server = ApiServer()
+    own = [{"kind": "BatchInference", "name": "night", "uid": "u-1"}]
+    server.objects[JOB] = foreign(kinds.JOB, ownerReferences=own)
+    reason, message, _ = Batch(server, BatchSite("i")).reconcile()
+    assert (reason, message) == ("Pending", "the runner's pod is being made")
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [
+        (
+            BatchSite("i", policy=SitePolicy.model_validate({"models": {"secrets": ["models-*"]}})),
+            "spec.traffic.apiKeys.secretName of digits is payroll, which this site does not allow (allowed: models-*)",
+        ),
+        (BatchSite("i", own_secret="team/payroll"), "the Secret with the operator's private key"),
+    ],
+    ids=["policy", "own secret"],
+)
+def test_a_runner_mounts_no_api_keys_that_its_model_may_not_name(site: BatchSite, said: str) -> None:
+    server = ApiServer()
+    reason, message, _ = Batch(server, site, apiKeys={"secretName": "payroll"}).reconcile()
+    assert JOB not in server.objects
+    assert reason == "PolicyDenied"
+    assert said in message
+
+
+def test_api_keys_that_the_site_policy_allows_are_mounted() -> None:
+    server = ApiServer()
+    allowed = BatchSite("i", policy=SitePolicy.model_validate({"models": {"secrets": ["pay*"]}}))
+    Batch(server, allowed, apiKeys={"secretName": "payroll"}).reconcile()
+    exempt = SitePolicy.model_validate({"models": {"secrets": []}, "exemptNamespaces": ["team"]})
+    for made in (server, other := ApiServer()):
+        if made is other:
+            Batch(made, BatchSite("i", policy=exempt), apiKeys={"secretName": "payroll"}).reconcile()
+        volumes = made.objects[JOB]["spec"]["template"]["spec"]["volumes"]
+        assert {"name": "api-keys", "secret": {"secretName": "payroll"}} in volumes
+
+
+def test_a_batch_of_another_releases_model_is_left_to_it() -> None:
+    server = ApiServer()
+    batch = Batch(server, BatchSite("i", release="halcyon-system/halcyon"))
+    before, batch.model = batch.model, {**batch.model, "status": {"operator": "theirs/halcyon"}}
+    stored = dict(server.objects)
+    assert asyncio.run(batch.controller._reconcile(KEY, None)) is None  # type: ignore[arg-type]  # no pod to poll
+    assert server.objects == stored
+
+    # The other release was uninstalled, and this one has taken over the model, and so the Job that is there.
+    batch.controller.jobs._store(Key("team", "night-batch"), foreign(kinds.JOB))
+    after = {**before, "status": {"operator": "halcyon-system/halcyon"}}
+    batch.controller.model_changed(Key("team", "digits"), batch.model, after)
+    assert len(batch.controller.queue) == 1
+    batch.model = after
+    batch.controller.jobs._store(Key("team", "night-batch"), None)
+    assert batch.reconcile()[0] == "Pending"
+    assert JOB in server.objects

@@ -1,0 +1,90 @@
+"""The server of the metrics API as the operator knows it, while the API server answers and while it doesn't."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from typing_extensions import override
+
+from halcyon.control.state.metrics_api_check import MetricsApiCheck
+from halcyon.kube import errors
+from halcyon.kube.kinds import API_SERVICE, Kind, Object
+from halcyon.metricsapi.api_service import NAME
+from halcyon.metricsapi.certificates import Certificates
+from tests.unit.kube.memory_kube import MemoryKube
+
+
+@dataclass
+class NoCertificates:
+    certificates: Certificates | None = None
+
+
+class Scene:
+    """A check whose requests fail while `down` is set."""
+
+    def __init__(self, server: str | None) -> None:
+        self.down, self.kube = False, MemoryKube()
+        self.serve(server)
+        client = self.kube.seen_by(lambda verb: "refuse" if self.down and verb == "get" else "ok")
+        self.check = MetricsApiCheck(client, NoCertificates(), namespace="halcyon-system", service="halcyon")
+
+    def serve(self, server: str | None) -> None:
+        self.kube.objects.pop((API_SERVICE, "", NAME), None)
+        if server is not None:
+            namespace, _, name = server.partition("/")
+            spec = {"service": {"namespace": namespace, "name": name}}
+            self.kube.objects[API_SERVICE, "", NAME] = {"metadata": {"name": NAME}, "spec": spec}
+
+    def run(self) -> bool:
+        return asyncio.run(self.check.run_once())
+
+
+@pytest.mark.parametrize("server", ["halcyon-system/halcyon", "keda/keda-metrics", None])
+def test_a_server_stays_known_while_the_api_server_does_not_answer(server: str | None) -> None:
+    scene = Scene(server)
+    assert scene.run()
+    known = scene.check.result
+    assert known.ours == (server == "halcyon-system/halcyon")
+    scene.down = True
+    assert not scene.run(), "each model would get another actuator, and lose its HPA"
+    assert scene.check.result == known
+    scene.down = False
+    scene.serve("another/server")
+    assert scene.run()
+    assert (scene.check.result.ours, scene.check.result.why) == (
+        False,
+        "external.metrics.k8s.io is served by another/server",
+    )
+
+
+def test_a_server_is_unknown_until_the_api_server_answers() -> None:
+    scene = Scene("halcyon-system/halcyon")
+    scene.down = True
+    assert scene.run()
+    assert scene.check.result.why.startswith("it is unknown who serves external.metrics.k8s.io: ")
+    assert not scene.run()
+    assert not scene.check.is_certain
+    scene.down = False
+    assert scene.run()
+    assert scene.check.result.ours
+    assert scene.check.is_certain
+
+
+def test_a_denied_check_is_an_answer() -> None:
+    """Otherwise each new leader would wait, in a cluster whose rules or rights deny it for ever."""
+
+    class Denied(MemoryKube):
+        @override
+        async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+            raise errors.Refused(403, "apiservices is forbidden")
+
+        @override
+        async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+            raise errors.Refused(403, "a policy denies HPAs")
+
+    check = MetricsApiCheck(Denied(), NoCertificates(), namespace="halcyon-system", service="halcyon")
+    asyncio.run(check.run_once())
+    assert check.is_certain
+    assert (check.result.ours, check.result.tolerance) == (False, False)

@@ -1,0 +1,52 @@
+"""Fields that another manager owns, handed over to the applies of one manager."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from halcyon.kube.field_ownership import taken_over
+
+TEMPLATE = ("spec", "template")
+
+
+def entry(manager: str, fields: dict[str, Any], operation: str = "Update", **others: Any) -> dict[str, Any]:
+    return {"manager": manager, "operation": operation, "apiVersion": "apps/v1", "fieldsV1": fields, **others}
+
+
+def template(*names: str, **more: Any) -> dict[str, Any]:
+    env: dict[str, Any] = {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}, "f:value": {}} for name in names}
+    return {"f:spec": {"f:template": {"f:spec": {"f:env": env}}, **more}}
+
+
+def test_the_fields_of_others_below_the_path_belong_to_the_applies() -> None:
+    entries = [
+        entry("halcyon", template("A"), "Apply"),
+        entry("kubectl", {**template("B"), "f:metadata": {"f:annotations": {"f:mine": {}}}}),
+        entry("kubectl-edit", template("C")),
+    ]
+    before = copy.deepcopy(entries)
+    assert taken_over(entries, "halcyon", TEMPLATE) == [
+        entry("halcyon", template("A", "B", "C"), "Apply"),
+        entry("kubectl", {"f:metadata": {"f:annotations": {"f:mine": {}}}}),
+    ]
+    assert entries == before
+
+
+def test_fields_beside_the_path_stay_with_their_owner() -> None:
+    scaler = entry("autoscaler", template(**{"f:replicas": {}}))
+    scaler["fieldsV1"]["f:spec"].pop("f:template")
+    status = entry("kube-controller-manager", {"f:status": {"f:replicas": {}}}, subresource="status")
+    found = taken_over(
+        [entry("halcyon", template("A"), "Apply"), entry("kubectl", template("B")), scaler, status], "halcyon", TEMPLATE
+    )
+    assert found is not None
+    assert found[1:] == [scaler, status]
+
+
+def test_fields_without_an_apply_or_another_owner_stay() -> None:
+    assert taken_over([entry("halcyon", template("A"), "Apply")], "halcyon", TEMPLATE) is None
+    assert taken_over([entry("halcyon", template("A")), entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None
+    assert taken_over([], "halcyon", TEMPLATE) is None
+    status = entry("halcyon", {"f:status": {}}, "Apply", subresource="status")
+    assert taken_over([status, entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None

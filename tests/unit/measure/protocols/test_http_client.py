@@ -1,0 +1,60 @@
+"""Responses without an error status that are no answers of the protocol: redirects, pages, errors with status 200."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon_measure.protocols import target
+from halcyon_measure.protocols.http_client import problem, retry_after_s
+from halcyon_measure.protocols.target import Target
+
+ANSWER = b'{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1.0]}]}'
+
+
+def parsed(api: Any = "kserve") -> Target:
+    return target.parse("http://127.0.0.1:8000", api=api, transport=None, encoding=None, model="m")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "words"),
+    [
+        (302, b"", None, "302: a redirect to https://login.example/auth"),
+        (200, b"<html>please log in</html>", None, "200: no outputs in the answer: <html>please log in</html>"),
+        (200, b'{"error": "out of memory"}', None, "200: no outputs in the answer: out of memory"),
+        (204, b"", None, "204: no outputs in the answer: no message"),
+        (200, ANSWER, 10_000, "cut off: Inference-Header-Content-Length is 10000, and the body has 86 bytes"),
+        (200, b'{"a":1}"outputs"', 7, "200: no outputs in the answer"),
+    ],
+)
+def test_a_response_without_outputs_is_no_answer(status: int, body: bytes, header: int | None, words: str) -> None:
+    found = problem(parsed(), status, body, header=header, location="https://login.example/auth")
+    assert words in found
+
+
+@pytest.mark.parametrize(
+    ("api", "body", "header"),
+    [
+        ("kserve", ANSWER, None),
+        ("kserve", ANSWER + b"\x00\x00\x80\x3f", len(ANSWER)),
+        ("tfserving", b'{"outputs": [[1.0]]}', None),
+        ("tfserving", b'{"predictions": [[1.0]]}', None),
+        ("post", b"<html>a cat</html>", None),
+        ("post", b"", None),
+    ],
+)
+def test_an_answer_of_each_api_is_accepted(api: str, body: bytes, header: int | None) -> None:
+    assert problem(parsed(api), 200, body, header=header) == ""
+
+
+def test_a_redirect_of_a_plain_post_is_no_answer() -> None:
+    assert "308: a redirect to /predict/" in problem(parsed("post"), 308, b"", location="/predict/")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", 0.0), ("5", 5.0), ("99999999999", 600.0), ("-1", 0.0), ("1e9", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0)],
+)
+def test_a_wait_that_a_server_demands_has_an_end(text: str, seconds: float) -> None:
+    assert retry_after_s(text) == seconds
