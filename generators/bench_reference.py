@@ -30,8 +30,8 @@ _HEAD = """\
 `halcyon bench --save FOLDER` writes two files: `bench.json` with the result, and `requests.npz` with every request of the measured part of the run. The
 text output and `-o json` show the content of `bench.json`. [Measure a model](../guides/measure.md) is the guide.
 
-The current version of the format of `bench.json` is 1 (field `version`). The meaning of a field changes only together with the version of the format; adding
-a field doesn't change the version. A figure that wasn't measured has the value `null` and a `reason`.
+The current version of the format of `bench.json` is 1 (field `version`). If the meaning of a field changes, the version of the format changes
+too; adding a field doesn't change the version. A figure that wasn't measured has the value `null` and a `reason`.
 
 ## bench.json
 """
@@ -57,7 +57,8 @@ _COLUMNS = """
 The file `requests.npz` is a NumPy archive. Each array in `requests.npz` has one value for each request, in the order in which the requests were due. Times in
 `requests.npz` are in seconds since the beginning of the measured part of the run. Above five million requests, `halcyon bench` writes the file `histogram.npz`
 instead of `requests.npz`. The file `histogram.npz` contains histograms with logarithmic bins: one histogram per kind of duration (arrays `durations`,
-`bins_s` and `counts`), and one latency histogram per second of the run (array `cells`). If `halcyon bench` writes a histogram, `run.histogram` is true, counts and means are exact, and percentiles are accurate to 0.2 %.
+`bins_s` and `counts`), and one latency histogram per second of the run (array `cells`). When `halcyon bench` writes a histogram, it
+sets `run.histogram` to true; counts and means are then still exact, and percentiles are accurate to 0.2 %.
 
 | array | meaning |
 | --- | --- |

@@ -19,9 +19,9 @@ _SHOWN = (1, 4, 8, 16, 32, 64)
 _HEAD = """# What batches on a real GPU teach
 
 This page is written by `make bench-gpu` from recordings of these GPUs: {recorded}. The file build/bench/gpu.json
-contains the same figures in machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py FILE` on a machine
-with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py). To write this page from
-one recording alone, run `make bench-gpu RECORDING=FILE`.
+contains the same figures in machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py
+FILE` on a machine with that GPU (4 minutes; the program needs PyTorch, torchvision, transformers and nvidia-ml-py).
+To write this page from a single recording, run `make bench-gpu RECORDING=FILE`.
 
 The batch durations were measured with PyTorch alone, without Triton or Kubernetes. The time of a batch is the sum of three phases, for which
 Triton has counters: the input to the GPU, the inference, and the output to the host. The program benchmarks/gpu/replay.py
@@ -42,17 +42,17 @@ show how long the first execution with a given batch size takes, as a multiple o
 _LEARNT = """## What the planner learns
 
 The replay of the recording starts with one pod that has finished its warm-up (two batches of 1 row and two of
-{most} rows). After a minute of load, {more} pods that have already finished their warm-up are added. The table shows
-the error of the planner's estimates of batch times, in percent. A positive error means that the planner's estimate
-is too long, and a negative error that it is too short. The planner estimates the maximum throughput of a replica
-from the time of the largest batch. If the planner overestimates the time of the largest batch, it underestimates
-the replica's maximum throughput.
+{most} rows). In the replay, {more} pods that have already finished their warm-up are added after a minute of load.
+The table shows the error of the planner's estimates of batch times, in percent. A positive error means that the
+planner overestimates the time; a negative error means that it underestimates the time. The planner estimates the
+maximum throughput of a replica from the time of the largest batch. If the planner overestimates the time of the
+largest batch, it underestimates the replica's maximum throughput.
 
-Until batches of real requests have run, the planner has measurements only of the warm-up batches. Warm-up batches
-include the slow first executions, so their times are an upper bound for later batches. At low load, no large
-batches run, so the planner's estimate of their time remains an upper bound. New pods do not make the estimate
-worse, because the planner ignores each pod's first report of a batch size (docs/decisions/0031 describes the
-earlier behaviour).
+Until the pods have run batches of real requests, the planner has only the measurements of the warm-up batches.
+Warm-up batches include the slow first executions, so their times are an upper bound for later batches. At low load,
+no large batches run, so the planner's estimate of their time remains an upper bound. New pods do not make the
+estimate worse, because the planner ignores the first measurement of each batch size in each pod
+(docs/decisions/0031 describes the earlier behaviour).
 """
 _BUSY = """## How busy
 

@@ -17,9 +17,9 @@ _HEAD = """\
 # `halcyon bench` against known truths
 
 `make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table
-of measurements also contains the commit, load and command of each row. This project sets the targets for `halcyon
-bench` itself; no other tool has the same targets. The column *judge* names the tool or the calculation with which a
-figure was compared. If a target isn't met or wasn't measured, the column *figure* contains the reason.
+of measurements also contains the commit, load and command of each row. Halcyon's developers chose the targets for
+`halcyon bench`; no other tool has the same targets. The column *judge* names the tool or the calculation with which
+a figure was compared. If a target isn't met or wasn't measured, the column *figure* contains the reason.
 """
 _NOT_RECORDED = "it isn't recorded yet"
 
