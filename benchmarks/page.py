@@ -21,7 +21,7 @@ _TARGETS: dict[str, str] = {
     "fleet": f"{_SPEED_TARGET}. The targets for the operator are at most 1 CPU core and at most 1 GiB of memory.",
     "loop": "The targets are a p99 of at most 5 s for the decision age (the time since a model's last decision), and "
     "at most 100 us per decision.",
-    "step": "The target for the time until the first scale-up is at most 3 s. In the step scenario, the targets are at most 10 % late, rejected or failed "
+    "step": "The first scale-up should happen within 3 s. In the step scenario, the targets are at most 10 % late, rejected or failed "
     "requests, and at most 1.4 times the pod-seconds of a clairvoyant schedule. In the burst scenario, the targets are at most 12 % late, rejected "
     "or failed requests, and at most 2.0 times the pod-seconds of a clairvoyant schedule.",
     "peers": "The runs with other autoscalers use the same pods and the same load as the runs with Halcyon, but no targets are set for these runs.",
@@ -80,8 +80,8 @@ _NOTES = {
     "parity": "In the row that begins with `by the same load`, the two compared models get the same load, but each model has its own planner. The planners of "
     "the two models make their decisions at different moments. When the load falls, the planners of the two compared models keep surplus replicas "
     "for different lengths of time, because they have measured different levels of noise in the load. In one run, one model's planner kept surplus "
-    "replicas for 60 s, and the other model's planner kept them for 72 s. The columns `as decided` compare a model's replica count with the "
-    "decision of its own planner. In the row that begins with `by a schedule`, the two compared models follow the same schedule, so their planners "
+    "replicas for 60 s, and the other model's planner kept them for 72 s. The `as decided` columns compare a model's replica count with the "
+    "count that the model's own planner chose. In the row that begins with `by a schedule`, the two compared models follow the same schedule, so their planners "
     "make the same decisions.",
     "loop": "The decision age is the time since a model's last decision. The decision age is sampled for all models during the whole run. "
     "The agent of an idle model reports only every 4.5 s, so the p99 decision age is about 4.5 s or more, however fast the decision loop is.",

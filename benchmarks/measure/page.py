@@ -16,10 +16,10 @@ PAGE = ROOT / "docs" / "benchmarks" / "measure.md"
 _HEAD = """\
 # `halcyon bench` against known truths
 
-`make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table
-of measurements also contains the commit, load and command of each row. Halcyon's developers chose the targets for
-`halcyon bench`; no other tool has the same targets. The column *judge* names the tool or the calculation with which
-a figure was compared. If a target isn't met or wasn't measured, the column *figure* contains the reason.
+`make bench-measure` writes this page from the rows of [the table of measurements](../quality/measure.md). The table of
+measurements also contains the commit, load and command of each row. The targets for `halcyon bench` were chosen by
+Halcyon's developers and are not a standard. The column *judge* names the tool or the calculation with which a figure
+was compared. If a target isn't met or wasn't measured, the column *figure* contains the reason.
 """
 _NOT_RECORDED = "it isn't recorded yet"
 

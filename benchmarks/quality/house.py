@@ -146,7 +146,11 @@ def lines() -> Row:
 
 
 def texts() -> Row:
-    """Count the judges' verdicts on the samples that benchmarks/quality/samples.py draws."""
+    """Count the judges' verdicts on the samples that benchmarks/quality/samples.py draws.
+
+    A judge of pages sees as many sentences of cert-manager's and Knative's documentation among ours, with the products'
+    names masked. Their verdicts (`peers`) show how strict the judge is; they aren't part of the target.
+    """
     value: dict[str, Any] = {}
     limits: list[tuple[str, float, str]] = []
     for kind, (_, clear) in TEXTS.items():
@@ -155,6 +159,8 @@ def texts() -> Row:
             name = f"{kind}-{seed}"
             value[f"{name}_clear"] = verdicts.count("clear") if verdicts else None
             value[f"{name}_hard"] = verdicts.count("hard") if verdicts else None
+            if peers := [row[2] for row in _tsv(JUDGED / "verdicts" / f"{name}-peers.tsv")]:
+                value[f"{name}_peers_clear"], value[f"{name}_peers_hard"] = peers.count("clear"), peers.count("hard")
             limits += [
                 (f"{name}_clear", clear if clear is not None else 0.9 * len(verdicts), ">="),
                 (f"{name}_hard", 0, "=="),
