@@ -340,8 +340,8 @@ RULES: Final = (
         "limits.gpusPerModel",
         "variables.gpus > LIMIT ? [string(variables.gpus)] : []",
         lambda asked, limit: findings.more(asked.spec.runtime.gpus * findings.replicas(asked.spec), limit),
-        "spec.runtime.gpu.count times the maximum replicas is {found} GPUs, but this site allows at "
-        "most {limit} for one model; lower spec.scaling.maxReplicas (spec.replicas if scaling is not "
+        "spec.runtime.gpu.count times the maximum number of replicas is {found} GPUs, but this site "
+        "allows at most {limit} for one model; lower spec.scaling.maxReplicas (spec.replicas if scaling is not "
         "set) or spec.runtime.gpu.count, for example maxReplicas: 1",
     ),
     PolicyRule(

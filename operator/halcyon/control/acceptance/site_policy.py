@@ -71,7 +71,7 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
     if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
         return []
     denied = (
-        f"This site allows no queries from namespace {view.key.namespace} "
+        f"This site allows no Prometheus queries of namespace {view.key.namespace} "
         "(chart value sitePolicy.canary.queryNamespaces); remove spec.rollout.canary.analysis.metrics"
     )
     return [f"{has}. {denied}"]
@@ -105,9 +105,9 @@ def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
         return []
     said = (
-        f"spec.runtime.gpu.count times the maximum replicas is {wanted} GPUs, and the other "
+        f"spec.runtime.gpu.count times the maximum number of replicas is {wanted} GPUs, and the other "
         f"ModelDeployments of namespace {view.key.namespace} can use up to {view.gpus.elsewhere}. This site "
-        f"allows at most {limit} per namespace. Lower spec.scaling.maxReplicas of this or another "
-        "ModelDeployment, for example to maxReplicas: 1, or spec.replicas if scaling is not set"
+        f"allows at most {limit} per namespace. In this or another ModelDeployment, lower "
+        "spec.scaling.maxReplicas (spec.replicas if scaling is not set), for example maxReplicas: 1"
     )
     return [said]

@@ -132,7 +132,7 @@ class BackendRestart:
         message = f"the backend of pod {name} is dead: {reason}; {did}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(
-            "a pod whose backend is dead is being repaired",
+            "a pod with a dead backend is being restarted or replaced",
             extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did},
         )
 

@@ -223,7 +223,7 @@ class Reconciler:
         )
         if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning(
-                "the stored copy of the accepted spec was changed by another writer and is restored",
+                "another writer changed the stored copy of the accepted spec; it is being restored",
                 extra={"key": str(scope.key), "config_map": name},
             )
 

@@ -113,7 +113,7 @@ class ReleaseOverlap:
         )
         if self._logged.get(key) != other:
             self._logged[key] = other
-            log.warning("another release manages this model", extra={"key": str(key), "release": other})
+            log.warning("another Helm release of Halcyon manages this model", extra={"key": str(key), "release": other})
         if reported is not None and reported["message"] == message:
             return
         condition = Condition(Type.OPERATOR_CONFLICT, status=True, reason=Reason.RELEASE_OVERLAP, message=message)

@@ -17,7 +17,7 @@ MAX_HISTORY = 5
 """Maximum number of rollouts in `status.rollout.history`. The history contains the last rollout of each revision."""
 _MAX_NAMED = 4
 """Maximum number of differences between pod templates that a message names. Further differences are only counted."""
-_RETRY_HINT = "Change the spec. To try the same spec again, change the text of spec.model.revision"
+_RETRY_HINT = "Correct the spec, or set spec.model.revision to another text to retry it unchanged"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:

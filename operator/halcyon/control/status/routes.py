@@ -37,8 +37,8 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     if not view.gateway_api:
         text = (
-            "this cluster does not serve both HTTPRoute and GRPCRoute of gateway.networking.k8s.io/v1; install the Gateway "
-            "API CRDs and a Gateway controller. Halcyon creates the routes as soon as both are available"
+            "this cluster lacks HTTPRoute, GRPCRoute or both of gateway.networking.k8s.io/v1; install the Gateway API CRDs and "
+            "a Gateway controller. Halcyon creates the routes once the cluster serves both kinds"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
     where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"

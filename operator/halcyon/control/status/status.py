@@ -212,7 +212,7 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
 def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
     if view.failing:
-        message = f"objects of the model can't be written, which is tried again: {view.failing}"
+        message = f"writing an object of the model failed and will be retried: {view.failing}"
         return Condition(Type.RECONCILING, status=True, reason=Reason.WRITES_FAILING, message=message)
     if plan.spec is None or plan.target is None:
         return None

@@ -202,7 +202,11 @@ def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stay
 @pytest.mark.parametrize(
     ("limits", "has_prometheus", "words"),
     [
-        ({}, True, "This site allows no queries from namespace team (chart value sitePolicy.canary.queryNamespaces)"),
+        (
+            {},
+            True,
+            "This site allows no Prometheus queries of namespace team (chart value sitePolicy.canary.queryNamespaces)",
+        ),
         ({"canary.queryNamespaces": ["team"]}, True, ""),
         ({"canary.queryNamespaces": []}, True, "only in the namespaces none"),
         ({"canary.queryNamespaces": ["team"]}, False, "No Prometheus is configured (chart value prometheus.url)"),

@@ -507,8 +507,8 @@ def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -
     assert reason == "RolledBack"
     assert message == (
         f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: no "
-        "pod of the revision was ready within 660 s. Change the spec. To try the same spec again, change the text of "
-        "spec.model.revision"
+        "pod of the revision was ready within 660 s. Correct the spec, or set spec.model.revision to another text to "
+        "retry it unchanged"
     )
     assert found["rollout"]["failed"] == {
         "revision": f"digits-{bad}",
