@@ -19,6 +19,9 @@ from halcyon.metricsapi.certificates import Certificates
 
 log = logging.getLogger(__name__)
 
+_NO_ANSWER = (errors.Busy, errors.Gone, errors.Unreachable)
+"""Errors after which a later request may succeed without a change in the cluster. Other errors are answers."""
+
 
 class CertificateSource(Protocol):
     """Source of the certificates of the operator's TLS server."""
@@ -90,7 +93,7 @@ class MetricsApiCheck:
         try:
             found = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         except (errors.ApiError, errors.Unreachable) as error:
-            self._is_found = self._is_found or isinstance(error, errors.Refused)
+            self._is_found = self._is_found or not isinstance(error, _NO_ANSWER)
             why = f"it is unknown who serves external.metrics.k8s.io: {error}"
             log.warning("cannot check the external metrics API; the last result stays", extra={"error": str(error)})
             return ExternalMetricsApi(ours=False, why=why) if self.result is api_service.UNKNOWN else self.result
@@ -103,6 +106,6 @@ class MetricsApiCheck:
             self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("it is unknown whether HPAs support a tolerance", extra={"error": str(error)})
-            if not isinstance(error, errors.Refused):
+            if isinstance(error, _NO_ANSWER):
                 return
         self._is_asked = True

@@ -72,7 +72,12 @@ def test_a_server_is_unknown_until_the_api_server_answers() -> None:
     assert scene.check.is_certain
 
 
-def test_a_denied_check_is_an_answer() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [errors.Refused(403, "a policy denies HPAs"), errors.NotFound(404, "namespaces team-a not found")],
+    ids=["denied", "no namespace"],
+)
+def test_a_denied_check_is_an_answer(said: errors.ApiError) -> None:
     """Otherwise each new leader would wait, in a cluster whose rules or rights deny it for ever."""
 
     class Denied(MemoryKube):
@@ -82,7 +87,7 @@ def test_a_denied_check_is_an_answer() -> None:
 
         @override
         async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-            raise errors.Refused(403, "a policy denies HPAs")
+            raise said
 
     check = MetricsApiCheck(Denied(), NoCertificates(), namespace="halcyon-system", service="halcyon")
     asyncio.run(check.run_once())
