@@ -80,7 +80,9 @@ def is_held(pod: Object | None, job: Object | None) -> bool:
     if pod is None or job is None or pod["status"]["phase"] != "Running":
         return False
     uid = job["metadata"]["uid"]
-    return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any((one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod))
+    return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any(
+        (one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod)
+    )
 
 
 def last_progress(pod: Object | None) -> BatchProgress | None:

@@ -83,7 +83,9 @@ class Night:
     def runner(self, code: int, progress: BatchProgress, *more: Object, phase: str | None = None) -> None:
         """Create the runner's pod, in which the runner has ended."""
         ended = {"exitCode": code, "reason": "Error", "message": progress.to_json()}
-        self.pod(phase or ("Failed" if code else "Succeeded"), *more, {"name": "runner", "state": {"terminated": ended}})
+        self.pod(
+            phase or ("Failed" if code else "Succeeded"), *more, {"name": "runner", "state": {"terminated": ended}}
+        )
 
     def pod(self, phase: str, *statuses: Object) -> None:
         assert self.job is not None
