@@ -57,6 +57,7 @@ class MetricsApiCheck:
         self._tolerance: bool | None = None
         self._is_found, self._is_asked = bool(watched), False
         self.result: ExternalMetricsApi = api_service.UNKNOWN
+        self._last = self.result
 
     @property
     def is_certain(self) -> bool:
@@ -69,12 +70,13 @@ class MetricsApiCheck:
         If it has, every model with `spec.scaling` must be reconciled. While the API server can't be reached, the last
         result stays.
         """
-        result = api_service.NAMESPACED if self._watched else await self._find()
+        found = api_service.NAMESPACED if self._watched else await self._find()
         if self._tolerance is None:
             await self._ask_tolerance()
-        result = replace(result, tolerance=bool(self._tolerance))
+        result = replace(self._last if found is None else found, tolerance=bool(self._tolerance))
         known = self._certificates.certificates
-        if result.ours and known is not None:
+        # The APIService may refer to another server since the last result, whose caBundle must stay.
+        if found is not None and found.ours and known is not None:
             try:
                 await api_service.trust(self._client, known.bundle_pem)
             except (errors.ApiError, errors.Unreachable) as error:
@@ -85,8 +87,8 @@ class MetricsApiCheck:
         self.result = result
         return True
 
-    async def _find(self) -> ExternalMetricsApi:
-        """Return the server of the metrics API. If it can't be read now, return the last result.
+    async def _find(self) -> ExternalMetricsApi | None:
+        """Return the server of the metrics API; None if it can't be read now, so that the last result stays.
 
         Otherwise each model would lose its HPA because of one failed request.
         """
@@ -96,8 +98,10 @@ class MetricsApiCheck:
             self._is_found = self._is_found or not isinstance(error, _NO_ANSWER)
             why = f"it is unknown who serves external.metrics.k8s.io: {error}"
             log.warning("cannot check the external metrics API; the last result stays", extra={"error": str(error)})
-            return ExternalMetricsApi(ours=False, why=why) if self.result is api_service.UNKNOWN else self.result
-        self._is_found = True
+            if self.result is api_service.UNKNOWN:
+                self._last = ExternalMetricsApi(ours=False, why=why)
+            return None
+        self._is_found, self._last = True, found
         return found
 
     async def _ask_tolerance(self) -> None:
