@@ -36,7 +36,7 @@ class Type(StrEnum):
     AUTOSCALER_CONFLICT = "AutoscalerConflict"
     """Another controller or user also writes the replicas, so Halcyon has stopped scaling the model. Present only while true."""
     FIELD_IGNORED = "FieldIgnored"
-    """A field of the spec has no effect in combination with the other fields. Present only while true."""
+    """A field of the spec has no effect because of other fields or of an external HPA. Present only while true."""
     TIMEOUT_MISMATCH = "TimeoutMismatch"
     """A timeout or delay in the spec conflicts with another time limit, or with the start time of the pods. Present
     only while true."""

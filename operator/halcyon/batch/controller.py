@@ -48,7 +48,7 @@ Halcyon's label, and no NetworkPolicies."""
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two writes of a status in which only numbers have changed, in seconds."""
 POD_TIMEOUT_S = 30.0
-"""Time after which a Job without a pod is reported, in seconds."""
+"""Time after which a Job without a pod is reported, in seconds. It is also the interval of checks while no runner runs."""
 WORKERS = 4
 
 
@@ -192,7 +192,8 @@ class BatchController:
         if seen.obstacle is not None and seen.obstacle.reason == BatchReason.NAME_CONFLICT:
             return CONFLICT_INTERVAL_S
         host = runner_pod.address(self._pod(key))
-        if host is None and self._pod(key) is None and seen.obstacle is None and not spec.suspend:
+        if host is None and not spec.suspend:
+            # No event says that the model's accepted spec has changed, which may be what the runner waits for.
             return POD_TIMEOUT_S if wait_s is None else min(wait_s, POD_TIMEOUT_S)
         return POLL_INTERVAL_S if host is not None else wait_s
 
@@ -220,7 +221,7 @@ class BatchController:
         if present is not None and not _is_owned(present, batch):
             return _conflict(JOB, key.name)
         ends = _ends(present)
-        is_held = runner_pod.is_held(self._pod(key))
+        is_held = runner_pod.is_held(self._pod(key), present)
         if "Complete" in ends or _is_complete(batch) or is_held:
             if is_held:  # this deletes the pod, which never ends by itself
                 await self._suspend(present, is_suspended=True)

@@ -17,6 +17,8 @@ from halcyon.batch.job import CONTAINER
 from halcyon.kube.kinds import Object
 
 POLL_TIMEOUT_S = 3.0
+_JOB_UID = "batch.kubernetes.io/controller-uid"
+"""Label of a pod with the uid of its Job, which Kubernetes sets."""
 
 
 def project(pod: Object) -> Object:
@@ -70,11 +72,17 @@ def missing(job: str, since: float) -> str:
     )
 
 
-def is_held(pod: Object | None) -> bool:
-    """Return whether the runner has succeeded, but containers that others have added keep its pod from ending."""
-    if pod is None or pod["status"]["phase"] != "Running":
+def is_held(pod: Object | None, job: Object | None) -> bool:
+    """Return whether the runner of a Job has succeeded, but containers that others have added keep its pod from ending.
+
+    The pod of an earlier Job, which is deleted a moment after its Job, doesn't count.
+    """
+    if pod is None or job is None or pod["status"]["phase"] != "Running":
         return False
-    return any((one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod))
+    uid = job["metadata"]["uid"]
+    return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any(
+        (one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod)
+    )
 
 
 def last_progress(pod: Object | None) -> BatchProgress | None:

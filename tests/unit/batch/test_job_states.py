@@ -83,10 +83,16 @@ class Night:
     def runner(self, code: int, progress: BatchProgress, *more: Object, phase: str | None = None) -> None:
         """Create the runner's pod, in which the runner has ended."""
         ended = {"exitCode": code, "reason": "Error", "message": progress.to_json()}
-        statuses = [*more, {"name": "runner", "state": {"terminated": ended}}]
-        meta = {"namespace": "team", "name": "p", "uid": "p-1", "resourceVersion": "1", "labels": {LABEL: "night"}}
+        self.pod(
+            phase or ("Failed" if code else "Succeeded"), *more, {"name": "runner", "state": {"terminated": ended}}
+        )
+
+    def pod(self, phase: str, *statuses: Object) -> None:
+        assert self.job is not None
+        labels = {LABEL: "night", "batch.kubernetes.io/controller-uid": self.job["metadata"]["uid"]}
+        meta = {"namespace": "team", "name": "p", "uid": "p-1", "resourceVersion": "1", "labels": labels}
         times = {"creationTimestamp": rfc3339(NOW), "deletionTimestamp": None}
-        status = {"phase": phase or ("Failed" if code else "Succeeded"), "podIP": None, "containerStatuses": statuses}
+        status = {"phase": phase, "podIP": None, "containerStatuses": [*statuses]}
         self.kube.objects[kinds.POD, "team", "p"] = {"metadata": meta | times, "status": status}
 
     def delete(self, *kind: Kind) -> None:
@@ -221,3 +227,30 @@ def test_a_changed_model_queues_a_batch_that_has_a_job() -> None:
     assert queue.take() is None
     night.controller.model_changed(MODEL, SERVED, {**SERVED, "metadata": {**SERVED["metadata"], "generation": 2}})
     assert queue.take() == KEY
+
+
+def test_a_pod_of_a_deleted_job_does_not_end_a_new_batch() -> None:
+    """The garbage collector deletes the pod a moment after its Job, and its label has the name of the batch."""
+    night = Night()
+    night.reconcile()
+    night.runner(0, done(), {"name": "vault-agent", "state": {"running": {}}}, phase="Running")
+    night.delete(kinds.JOB)
+    night.kube.objects[kinds.BATCH_INFERENCE, *KEY].pop("status")
+    night.request(uid="u-2")
+    for _ in range(2):
+        night.reconcile()
+        assert night.condition("Complete")[0] == "False"
+    assert night.job is not None
+    assert not night.job["spec"]["suspend"]
+
+
+@pytest.mark.parametrize("mode", ["Balancer", "Direct"])
+def test_a_batch_whose_runner_waits_is_checked_again(mode: str) -> None:
+    """No event says that the model's accepted spec has changed, with which the runner may start."""
+    night = Night()
+    night.reconcile()
+    night.pod("Pending")
+    night.model = SERVED | {"spec": {"traffic": {"mode": mode}}}
+    night.now += 60
+    night.reconcile()
+    assert night.reconcile() == POD_TIMEOUT_S

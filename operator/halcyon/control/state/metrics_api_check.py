@@ -19,6 +19,9 @@ from halcyon.metricsapi.certificates import Certificates
 
 log = logging.getLogger(__name__)
 
+_NO_ANSWER = (errors.Busy, errors.Gone, errors.Unreachable)
+"""Errors after which a later request may succeed without a change in the cluster. Other errors are answers."""
+
 
 class CertificateSource(Protocol):
     """Source of the certificates of the operator's TLS server."""
@@ -54,6 +57,7 @@ class MetricsApiCheck:
         self._tolerance: bool | None = None
         self._is_found, self._is_asked = bool(watched), False
         self.result: ExternalMetricsApi = api_service.UNKNOWN
+        self._last = self.result
 
     @property
     def is_certain(self) -> bool:
@@ -66,12 +70,13 @@ class MetricsApiCheck:
         If it has, every model with `spec.scaling` must be reconciled. While the API server can't be reached, the last
         result stays.
         """
-        result = api_service.NAMESPACED if self._watched else await self._find()
+        found = api_service.NAMESPACED if self._watched else await self._find()
         if self._tolerance is None:
             await self._ask_tolerance()
-        result = replace(result, tolerance=bool(self._tolerance))
+        result = replace(self._last if found is None else found, tolerance=bool(self._tolerance))
         known = self._certificates.certificates
-        if result.ours and known is not None:
+        # The APIService may refer to another server since the last result, whose caBundle must stay.
+        if found is not None and found.ours and known is not None:
             try:
                 await api_service.trust(self._client, known.bundle_pem)
             except (errors.ApiError, errors.Unreachable) as error:
@@ -82,19 +87,21 @@ class MetricsApiCheck:
         self.result = result
         return True
 
-    async def _find(self) -> ExternalMetricsApi:
-        """Return the server of the metrics API. If it can't be read now, return the last result.
+    async def _find(self) -> ExternalMetricsApi | None:
+        """Return the server of the metrics API; None if it can't be read now, so that the last result stays.
 
         Otherwise each model would lose its HPA because of one failed request.
         """
         try:
             found = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         except (errors.ApiError, errors.Unreachable) as error:
-            self._is_found = self._is_found or isinstance(error, errors.Refused)
+            self._is_found = self._is_found or not isinstance(error, _NO_ANSWER)
             why = f"it is unknown who serves external.metrics.k8s.io: {error}"
             log.warning("cannot check the external metrics API; the last result stays", extra={"error": str(error)})
-            return ExternalMetricsApi(ours=False, why=why) if self.result is api_service.UNKNOWN else self.result
-        self._is_found = True
+            if self.result is api_service.UNKNOWN:
+                self._last = ExternalMetricsApi(ours=False, why=why)
+            return None
+        self._is_found, self._last = True, found
         return found
 
     async def _ask_tolerance(self) -> None:
@@ -103,6 +110,6 @@ class MetricsApiCheck:
             self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("it is unknown whether HPAs support a tolerance", extra={"error": str(error)})
-            if not isinstance(error, errors.Refused):
+            if isinstance(error, _NO_ANSWER):
                 return
         self._is_asked = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 from typing_extensions import override
@@ -12,7 +13,7 @@ from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.kube import errors
 from halcyon.kube.kinds import API_SERVICE, Kind, Object
 from halcyon.metricsapi.api_service import NAME
-from halcyon.metricsapi.certificates import Certificates
+from halcyon.metricsapi.certificates import Certificates, renewed
 from tests.unit.kube.memory_kube import MemoryKube
 
 
@@ -22,13 +23,23 @@ class NoCertificates:
 
 
 class Scene:
-    """A check whose requests fail while `down` is set."""
+    """A check whose requests fail while `down` is set, and whose next `failures` requests fail."""
 
     def __init__(self, server: str | None) -> None:
-        self.down, self.kube = False, MemoryKube()
+        self.down, self.failures, self.kube = False, 0, MemoryKube()
+        self.certificates = NoCertificates()
         self.serve(server)
-        client = self.kube.seen_by(lambda verb: "refuse" if self.down and verb == "get" else "ok")
-        self.check = MetricsApiCheck(client, NoCertificates(), namespace="halcyon-system", service="halcyon")
+        client = self.kube.seen_by(lambda verb: "refuse" if verb == "get" and self._fails() else "ok")
+        self.check = MetricsApiCheck(client, self.certificates, namespace="halcyon-system", service="halcyon")
+
+    def _fails(self) -> bool:
+        self.failures, left = max(self.failures - 1, 0), self.failures
+        return self.down or left > 0
+
+    @property
+    def ca_bundle(self) -> str | None:
+        found: str | None = self.kube.objects[API_SERVICE, "", NAME]["spec"].get("caBundle")
+        return found
 
     def serve(self, server: str | None) -> None:
         self.kube.objects.pop((API_SERVICE, "", NAME), None)
@@ -72,7 +83,25 @@ def test_a_server_is_unknown_until_the_api_server_answers() -> None:
     assert scene.check.is_certain
 
 
-def test_a_denied_check_is_an_answer() -> None:
+def test_the_certificate_of_another_server_stays_after_a_failed_request() -> None:
+    """The server of the last result may be replaced by then."""
+    scene = Scene("halcyon-system/halcyon")
+    scene.certificates.certificates = renewed(None, ["halcyon"], datetime.now(UTC))
+    scene.run()
+    assert scene.ca_bundle
+    scene.serve("keda/keda-metrics")
+    scene.failures = 1
+    scene.run()
+    assert scene.check.result.ours, "the last result stays"
+    assert scene.ca_bundle is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [errors.Refused(403, "a policy denies HPAs"), errors.NotFound(404, "namespaces team-a not found")],
+    ids=["denied", "no namespace"],
+)
+def test_a_denied_check_is_an_answer(said: errors.ApiError) -> None:
     """Otherwise each new leader would wait, in a cluster whose rules or rights deny it for ever."""
 
     class Denied(MemoryKube):
@@ -82,7 +111,7 @@ def test_a_denied_check_is_an_answer() -> None:
 
         @override
         async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-            raise errors.Refused(403, "a policy denies HPAs")
+            raise said
 
     check = MetricsApiCheck(Denied(), NoCertificates(), namespace="halcyon-system", service="halcyon")
     asyncio.run(check.run_once())
