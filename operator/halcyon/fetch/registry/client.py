@@ -124,7 +124,9 @@ class RegistryClient:
             message = message.replace(secret, "***")
         message = " ".join(message.split())[:_MAX_SHOWN] or error.reason
         if error.code in _TRANSIENT:
-            return TransientError(f"status {error.code}: {message}", wait_s=_requested_wait_s(error.code, error.headers))
+            return TransientError(
+                f"status {error.code}: {message}", wait_s=_requested_wait_s(error.code, error.headers)
+            )
         return RegistryError(error.code, code, message)
 
 
