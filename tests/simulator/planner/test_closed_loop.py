@@ -320,7 +320,11 @@ def test_a_refuted_measurement_lowers_no_replicas_while_a_value_is_missing(targe
     assert driven.run([1.0] * 30, lambda r: replace(r, metric=60.0, gpu=300.0))[-1] == 6
 
     began = driven.now
-    fast: Told = lambda r: replace(r, batches={n: (5 * int(r.at - began), 0.25 * (r.at - began)) for n in (1, 8)})  # noqa: E731
+
+    def fast(told: Reading) -> Reading:
+        elapsed_s = driven.now - began
+        return replace(told, batches=dict.fromkeys((1, 8), (5 * int(elapsed_s), 0.25 * elapsed_s)))
+
     counts = driven.run([1.0] * 120, fast)
 
     assert driven.memory.capacity.measured_weight == 0
