@@ -287,7 +287,7 @@ def test_the_plan_explains_a_longer_idle_time() -> None:
     assert "idleTimeout is 60 s; the last start cost more GPU time than zero replicas had saved" in made.describe()
 
 
-def test_a_longer_idle_time_after_a_slow_start_is_that_of_the_pod() -> None:
+def test_a_longer_idle_time_names_how_long_the_pod_is_ready() -> None:
     pods = (PodReading("p", "ready", T0 - 900, T0 - 400),)
     arrivals = ArrivalRate(last_at=T0 - 900, since=T0 - 9000)
     told = Reading(T0, 1, 5.0, 0.0, 0.0, pods=pods)
