@@ -46,6 +46,8 @@ class Hub:
     """Fault of the content of files in Git LFS: `slow`, `truncated`, `damaged`, `gone`, `denied`, `expired` or `redirect`."""
     busy_until: float = 0.0
     """Monotonic time until which the hub answers 429, because there were too many requests."""
+    unavailable: int = 0
+    """Number of the next requests that are answered with 503. Like every answer of the hub, these have `RateLimit`."""
     cut_listings: int = 0
     """Number of the next listings that end in the middle."""
     asked: list[tuple[str, str, str]] = field(default_factory=list)
@@ -100,6 +102,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if (left_s := self.server.hub.busy_until - time.monotonic()) > 0:
             headers = {"RateLimit": f'"api";r=0;t={math.ceil(left_s)}'}
             self._send(429, b"We had to rate limit your IP", headers)
+            return
+        if self.server.hub.unavailable:
+            self.server.hub.unavailable -= 1
+            self._send(503, b"Service unavailable", {"RateLimit": '"api";r=480;t=250'})
             return
         repository, revision, place = _parsed(path)
         if (denied := self._denied(repository, revision)) is not None:

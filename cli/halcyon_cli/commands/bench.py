@@ -230,8 +230,10 @@ def _measure_url(
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
     document = with_model(document, model_file)
-    _show(document, output)
-    is_saved = result_folder.write(save, lambda folder: " and ".join(map(str, save_run(folder, document, run))))
+    try:
+        _show(document, output)
+    finally:  # stdout may be a full disk
+        is_saved = result_folder.write(save, lambda folder: " and ".join(map(str, save_run(folder, document, run))))
     return _status(document, answer) if is_saved else 1
 
 
@@ -273,9 +275,11 @@ def _measure_model(
     document = with_model(document, model_file)
     if stored is not None:
         document = several_results.compared(stored, request.name, document, request.answer)
-    _show(document, output)
     measured = document
-    is_saved = result_folder.write(save, lambda folder: result_folder.write_document(folder, measured, requests))
+    try:
+        _show(document, output)
+    finally:
+        is_saved = result_folder.write(save, lambda folder: result_folder.write_document(folder, measured, requests))
     try:
         in_cluster.remember(cluster, model, document)
     except ClusterError as error:
@@ -350,8 +354,10 @@ def _measure_several(
         lambda models: copies.run(ObjectWriter(target), list(map(request_of, models)), command, shown),
     )
     shown("")
-    _show(document, output)
-    is_saved = result_folder.write(save, lambda folder: result_folder.write_document(folder, document, None))
+    try:
+        _show(document, output)
+    finally:
+        is_saved = result_folder.write(save, lambda folder: result_folder.write_document(folder, document, None))
     return _status(document, answer) if is_saved else 1
 
 

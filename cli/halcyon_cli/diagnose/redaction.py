@@ -154,8 +154,7 @@ def _without_named_secrets(value: str) -> str:
             if close >= 0:
                 if close > at and _is_secret(name[1], value[at:close]):
                     parts += [value[done:at], REMOVED]
-                    done = close
-                at = close
+                    done = at = close
                 continue
         secret = _VALUE.match(value, at)
         if secret is None or not _is_secret(name[1], secret[0]):

@@ -24,7 +24,9 @@ _TLS = {
     "WRONG_VERSION_NUMBER": "it doesn't use TLS; for example server: http://127.0.0.1:8001 in the kubeconfig",
     "CERTIFICATE_REQUIRED": "it demands a client certificate, and the kubeconfig's user has none (client-certificate-data); choose another context",
     "CERTIFICATE_EXPIRED": "the kubeconfig's client certificate has expired; get a new one, for example with kubeadm certs renew, or log in again",
-    "ALERT_": "it rejects the kubeconfig's client certificate; log in again, or choose another context",
+    "CERTIFICATE": "it rejects the kubeconfig's client certificate; log in again, or choose another context",
+    "ALERT_UNKNOWN_CA": "it rejects the kubeconfig's client certificate; log in again, or choose another context",
+    "ALERT_": "its TLS can't be used, because it ended the handshake; check server in the kubeconfig, for example server: https://10.0.0.1:6443",
 }
 """Problems by words in errors of TLS. The first match counts."""
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")

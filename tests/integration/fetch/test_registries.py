@@ -116,6 +116,16 @@ def test_the_hubs_rate_limit_is_waited_for(hub: Hub, to: Path) -> None:
     assert len([path for _, path, _ in hub.asked if path.startswith("/api/")]) == 2
 
 
+def test_requests_left_in_the_rate_limit_delay_no_retry(hub: Hub, to: Path) -> None:
+    uri = hub.put("acme/digits", {"1/model.py": b"code"})
+    hub.unavailable = 1
+    began = time.monotonic()
+    download(Remote(uri), to, print)
+    assert below(to) == {"1/model.py": b"code"}
+    assert hub.unavailable == 0
+    assert time.monotonic() - began < 10
+
+
 def test_a_file_that_fails_ends_the_waits_of_the_others(hub: Hub, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread waits for the hub's rate limit by itself."""
     uri = hub.put("acme/digits", {"1/weights.bin": WEIGHTS, "1/model.py": b"code"})

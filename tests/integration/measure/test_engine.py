@@ -231,3 +231,21 @@ def test_an_interrupted_command_shows_what_was_measured(triton: Triton, tmp_path
     columns, _, _ = Columns.load(tmp_path / "requests.npz")
     assert document.run.partial
     assert document.requests.answered == len(columns) >= 20
+
+
+def test_a_result_that_stdout_can_not_take_is_saved(triton: Triton, tmp_path: Path) -> None:
+    url = f"http://{triton.address}:{HTTP_PORT}"
+    arguments = ["bench", "--url", url, "--model", "m", "--requests", "20", "--warm-up", "0", "--save", str(tmp_path)]
+    with Path("/dev/full").open("w") as full:
+        command = subprocess.run(
+            [sys.executable, "-m", "halcyon.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert command.returncode == 2
+    assert "stdout can't be written: No space left on device" in command.stderr
+    document = BenchDocument.model_validate(json.loads((tmp_path / "bench.json").read_text()))
+    assert document.requests.answered == 20

@@ -311,6 +311,26 @@ def test_a_gpu_target_lowers_no_replicas_while_the_utilisation_is_missing() -> N
     assert driven.run([20.0] * 900, lambda r: replace(r, gpu=60.0))[-1] < 6
 
 
+@pytest.mark.parametrize("target", [{"metric": 10.0}, {"gpu_utilization": 50.0}])
+def test_a_refuted_measurement_lowers_no_replicas_while_a_value_is_missing(target: dict[str, float]) -> None:
+    # `halcyon bench` has measured 8 s for a full batch. The traffic then shows 0.05 s.
+    measured = {1: 1.0, 4: 4.0, 8: 8.0}
+    objectives = replace(OBJECTIVES, latency_s=None, max_batch=8, batch_prior=None, measured_batches=measured)
+    driven = Driven(replace(objectives, **target))  # type: ignore[arg-type]
+    assert driven.run([1.0] * 30, lambda r: replace(r, metric=60.0, gpu=300.0))[-1] == 6
+
+    began = driven.now
+
+    def fast(told: Reading) -> Reading:
+        elapsed_s = driven.now - began
+        return replace(told, batches=dict.fromkeys((1, 8), (5 * int(elapsed_s), 0.25 * elapsed_s)))
+
+    counts = driven.run([1.0] * 120, fast)
+
+    assert driven.memory.capacity.measured_weight == 0
+    assert set(counts) == {6}
+
+
 def test_gpus_that_are_full_against_expectation_veto_the_way_down() -> None:
     driven = Driven(replicas=10)
     full: Told = lambda r: replace(r, gpu=100.0 * len(r.pods))  # noqa: E731

@@ -257,8 +257,9 @@ class Decider:
         current, (low, high) = gathered.reading.replicas, bounds(model.aimed.aims)
         why = "; ".join(gathered.unknown)
         if current == 0 < high and gathered.held > 0:
-            at, first = self.signals.epoch.at(now), max(low, 1)
-            model.memory = model.memory.with_changes(hold=model.memory.hold.at_least(at, first))
+            at, first, memory = self.signals.epoch.at(now), max(low, 1), model.memory
+            zero = memory.zero.started(at, first)
+            model.memory = memory.with_changes(hold=memory.hold.at_least(at, first), zero=zero)
             return decisions.of_held(first, gathered.held, at=at, signals=sensed.signals, why=why)
         # Without a replica, the rules would start one without a request.
         if now - model.partial_since < PARTIAL_AFTER_S or not 0 < current < high:

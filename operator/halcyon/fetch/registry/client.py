@@ -124,7 +124,9 @@ class RegistryClient:
             message = message.replace(secret, "***")
         message = " ".join(message.split())[:_MAX_SHOWN] or error.reason
         if error.code in _TRANSIENT:
-            return TransientError(f"status {error.code}: {message}", wait_s=_requested_wait_s(error.headers))
+            return TransientError(
+                f"status {error.code}: {message}", wait_s=_requested_wait_s(error.code, error.headers)
+            )
         return RegistryError(error.code, code, message)
 
 
@@ -154,15 +156,15 @@ def pause(error: Exception, failures: int, url: str, stopped: threading.Event | 
     (stopped or threading.Event()).wait(max(RETRY_WAIT_S * 2 ** (failures - 1), min(requested_s, MAX_WAIT_S)))
 
 
-def _requested_wait_s(headers: Message) -> float:
+def _requested_wait_s(status: int, headers: Message) -> float:
     """Return the seconds that a response requests before the next request; 0 if it requests none.
 
-    `Retry-After` has this time. Hugging Face sends `RateLimit`, whose parameter `t` is the time until requests are
-    allowed again.
+    `Retry-After` has this time. Hugging Face sends `RateLimit`, whose parameter `t` is the time until its count of
+    requests begins again. It is the time to wait only if too many requests were sent, which is the status 429.
     """
     if (after := headers.get("Retry-After", "").strip()).isdecimal():
         return float(after)
-    limit = re.search(r";\s*t=(\d{1,9})", headers.get("RateLimit", ""))
+    limit = re.search(r";\s*t=(\d{1,9})", headers.get("RateLimit", "")) if status == 429 else None
     return float(limit[1]) if limit else 0.0
 
 

@@ -187,10 +187,10 @@ def _kept(at: Situation) -> int:
     """Return the replicas to keep while the value for a target is missing: those that the last decision kept for the load.
 
     These are not the present replicas, which include those for batch inference. Batch inference would add its replicas
-    to them again with each decision.
+    to them again with each decision. The present replicas are only kept if the number for the load has been forgotten.
     """
-    held = at.memory.hold.held
-    return at.reading.replicas if held is None else held
+    hold = at.memory.hold
+    return at.reading.replicas if hold.held is None or hold.is_forgotten else hold.held
 
 
 def _metric_part(at: Situation, target: float) -> PlanPart:

@@ -122,6 +122,11 @@ class ScaleDownHold:
         """Return the state without earlier needs and kept replicas. Their release then doesn't count as a mistake."""
         return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether nothing shows how many replicas were kept, because the state is that of `forgotten`."""
+        return not self.needs and self.held == 0
+
     def excused(self) -> ScaleDownHold:
         """Return the state in which the last release doesn't count as a mistake if the replicas rise again.
 

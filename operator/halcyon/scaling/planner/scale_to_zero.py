@@ -13,6 +13,7 @@ saved, the timeout is halved, but never goes below `idleTimeout`.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -45,6 +46,13 @@ class IdleTimeout:
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request after which the model scales to zero."""
         return max(idle_after_s, self.patience_s)
+
+    def started(self, now: float, count: int) -> IdleTimeout:
+        """Return the timeout after a decision, other than the planner's, to start `count` replicas at zero replicas.
+
+        At the planner's next decision, the model already has replicas.
+        """
+        return self if self.left is None or self.back is not None else replace(self, back=(now, count))
 
     def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
         """Return the timeout after a decision that changes the replicas from `before` to `count`.
@@ -81,8 +89,7 @@ def idle_reason(
     ready_s = _ready_s(now, reading)
     if min(quiet, ready_s) < wait_s or _is_starting(now, objectives, reading):
         return None
-    since = f" and ready for {ready_s:.0f} s" if ready_s < quiet else ""
-    return f"no request for {quiet:.0f} s{since}; idleTimeout is {after:.0f} s"
+    return f"{_idle_for(quiet, ready_s)}; idleTimeout is {after:.0f} s"
 
 
 def extended_idle_reason(
@@ -95,11 +102,12 @@ def extended_idle_reason(
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
     if objectives.low > 0 or after is None or reading.inflight or _has_other_work(objectives, reading):
         return None
-    if min(quiet, _ready_s(now, reading)) < after or _is_starting(now, objectives, reading):
+    ready_s = _ready_s(now, reading)
+    if min(quiet, ready_s) < after or _is_starting(now, objectives, reading):
         return None
     wait_s = timeout.wait_s(after)
     return (
-        f"no request for {quiet:.0f} s, idleTimeout is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
+        f"{_idle_for(quiet, ready_s)}, idleTimeout is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
         f"scale to zero is after {wait_s:.0f} s"
     )
 
@@ -125,6 +133,11 @@ def _ready_s(now: float, reading: Reading) -> float:
     since = [pod.ready_at for pod in reading.pods if pod.phase == "ready"]
     known = [at for at in since if at is not None]
     return now - min(known) if known and len(known) == len(since) else math.inf
+
+
+def _idle_for(quiet_s: float, ready_s: float) -> str:
+    since = f" and ready for {ready_s:.0f} s" if ready_s < quiet_s else ""
+    return f"no request for {quiet_s:.0f} s{since}"
 
 
 def _has_other_work(objectives: Objectives, reading: Reading) -> bool:

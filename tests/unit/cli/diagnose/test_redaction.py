@@ -66,6 +66,7 @@ SECRET = "k3Vq8zPw0L"
         ("--grpc-restricted-protocol=shared-memory,trace,logging:halcyon=0a1b2c3d4e", "0a1b2c3d4e"),
         ("run --api-key  abcdef12345", "abcdef12345"),
         ("os.environ['OPENAI_API_KEY'] = 'abcdef12345'", "abcdef12345"),
+        ("PWD='/srv/x password=hunter2'", "hunter2"),
     ],
 )
 def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:

@@ -61,6 +61,13 @@ def test_a_failure_of_tls_is_no_cluster_that_must_be_started(error: str, words: 
     assert "start it" not in found
 
 
+def test_other_alerts_of_tls_blame_no_client_certificate() -> None:
+    error = "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version"
+    found = client_messages.unreachable("https://c", error)
+    assert found.startswith("no access to the cluster at https://c: its TLS can't be used")
+    assert "certificate" not in found
+
+
 def test_a_refused_connection_is_a_cluster_to_start() -> None:
     assert "is unreachable (Connection refused); start it" in client_messages.unreachable("c", "Connection refused")
 

@@ -20,6 +20,7 @@ from halcyon.kube.kinds import Key
 from halcyon.render.names import REVISION_LABEL
 from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S
 from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 from halcyon.scaling.policy.batch_demand import BatchDemand
 from halcyon.scaling.policy.decision import RULES_REASON, SILENT_REASON, Decision
 from halcyon.scaling.schedules import in_force
@@ -499,6 +500,24 @@ def test_a_model_at_zero_starts_although_a_balancer_is_silent() -> None:
     )
     model.write(made)
     assert {model.hear(1).desired for _ in range(600)} == {1}, "the silent one may hold requests"
+
+
+def test_a_start_while_a_balancer_is_silent_teaches_the_idle_timeout() -> None:
+    """The time at zero that the start ended is known, as after a start by the planner."""
+    model = Model(replicas=0, minReplicas=0)
+    began = model.world.clock.wall()
+    memory = PlannerMemory().with_changes(zero=IdleTimeout(left=(began - 20, 2)))
+    model.deciding.restore({DIGITS: saved("digits", memory, at=began)})
+    model.hear(5)
+    model.world.add_balancer(1)
+    model.hear(60)
+    model.write(model.hear(1, arrived=1, queued=1))
+    assert model.world.replicas() == 1
+
+    known = model.deciding.memory(DIGITS)
+    assert known is not None
+    assert known.zero.left == (began - 20, 2)
+    assert known.zero.back == (model.world.clock.wall(), 1)
 
 
 def test_replicas_are_not_removed_while_a_balancer_is_silent() -> None:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, OpenWindow, PodReading, Reading
-from halcyon.scaling.planner.scale_to_zero import IdleTimeout
+from halcyon.scaling.planner.scale_to_zero import IdleTimeout, extended_idle_reason
 from tests.drawn import draws
 
 WEIGHT_BYTES = 55_000
@@ -284,6 +285,16 @@ def test_the_plan_explains_a_longer_idle_time() -> None:
     assert made.count >= 1
     assert limits(made) == ["hold"]
     assert "idleTimeout is 60 s; the last start cost more GPU time than zero replicas had saved" in made.describe()
+
+
+def test_a_longer_idle_time_names_how_long_the_pod_is_ready() -> None:
+    pods = (PodReading("p", "ready", T0 - 900, T0 - 400),)
+    arrivals = ArrivalRate(last_at=T0 - 900, since=T0 - 9000)
+    told = Reading(T0, 1, 5.0, 0.0, 0.0, pods=pods)
+    reason = extended_idle_reason(T0, IDLE, told, arrivals, IdleTimeout(600.0))
+    assert reason is not None
+    assert reason.startswith("no request for 900 s and ready for 400 s, idleTimeout is 300 s; ")
+    assert reason.endswith("so the next scale to zero is after 600 s")
 
 
 def test_a_late_return_changes_nothing() -> None:
