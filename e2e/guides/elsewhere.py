@@ -5,18 +5,23 @@ run, or the reason why it isn't.
 """
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from e2e.shown_output import Step
+
+Entry = TypeVar("Entry")
+
+INSTALL_PAGE, INSTALL_TEST = "install.md", "e2e/guides/test_install_page.py"
 
 RUN_BY = {
     "make": "e2e/readme/test_readme.py",
     "KUBECONFIG=~/.kube/config make demo": "e2e/readme/test_readme.py",
     "python -m images push": "e2e/readme/test_readme.py",
     "docker build -t": "images/test_docker.py",
-    "helm": "e2e/guides/test_install_page.py",
-    "kubectl delete modeldeployments --all": "e2e/guides/test_install_page.py",
-    "kubectl delete crd": "e2e/guides/test_install_page.py",
-    "kubectl kustomize": "e2e/guides/test_install_page.py",
+    "helm": INSTALL_TEST,
+    "kubectl delete modeldeployments --all": INSTALL_TEST,
+    "kubectl delete crd": INSTALL_TEST,
+    "kubectl kustomize": INSTALL_TEST,
     "kubectl -n halcyon-system port-forward": "e2e/guides/test_dashboard_page.py",
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
     "oauth2-proxy": "tests/integration/dashboard/test_single_sign_on.py",
@@ -24,7 +29,7 @@ RUN_BY = {
     "halcyon promote": "tests/integration/operator/test_rollout.py",
     "halcyon abort": "tests/integration/operator/test_rollout.py",
     "halcyon diagnose": "tests/integration/cli/test_commands.py",
-    "pip install './cli[bench]'": "tests/integration/cli/test_wheel.py",
+    "pip install": "tests/integration/cli/test_wheel.py",
 }
 """`make` targets are run by continuous integration or manually. Another test checks that they exist."""
 
@@ -38,6 +43,31 @@ NOBODY = {
     "cosign": "no image is published or signed yet",
     "gh attestation": "the same",
 }
+
+_UNWELL = "tests/unit/monitoring/test_runbook_outputs.py"
+
+SHOWN_BY = {
+    "cli.md: halcyon": "tests/unit/cli/commands/test_app.py",
+    "scaling.md: halcyon explain": "tests/unit/cli/explain/test_documented_examples.py",
+    "HalcyonAutoscalerConflict.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE get": _UNWELL,
+    "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE logs": _UNWELL,
+    "HalcyonGPUIdle.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonMetricMissing.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonModelAtMax.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonModelLoadFailed.md: kubectl get mdep": _UNWELL,
+    "HalcyonModelNotReady.md: kubectl get mdep": _UNWELL,
+    "HalcyonModelNotReady.md: kubectl halcyon get": _UNWELL,
+    "HalcyonPermissionsMissing.md: kubectl -n halcyon-system logs": _UNWELL,
+    "HalcyonReconcileErrors.md: kubectl -n halcyon-system logs": _UNWELL,
+    "HalcyonRolloutBlocked.md: kubectl halcyon get": _UNWELL,
+    "HalcyonRolloutBlocked.md: kubectl get mdep": _UNWELL,
+    "HalcyonSpecRejected.md: kubectl get mdep": _UNWELL,
+}
+"""Commands whose output is that of a state which the cluster of `test_commands` doesn't have, and the test that compares it.
+
+They are run there, too: they end well. Outputs of cli.md are golden files of the tests of its commands.
+"""
 
 
 BLOCKS_RUN_BY = {
@@ -77,12 +107,15 @@ MEASURED = {
     "troubleshooting.md: kubectl apply": "balancers that are ready by then",
     "scaling.md: halcyon scale": "the same",
 }
-"""Shell blocks whose output is compared without its numbers, with what the numbers are."""
+"""Shell blocks and commands whose output is compared without its numbers, with what the numbers are."""
 
 NOT_COMPARED = {
     'analyse.md: halcyon analyse "$folder/digits.onnx" --roofline': "peaks of this machine, and a verdict that depends on them",
 }
-"""Shell blocks that are run, and whose output isn't compared, with the reason."""
+"""Shell blocks and commands that are run, and whose output isn't compared, with the reason."""
+
+UNWELL: dict[str, dict[str, str]] = {}
+"""Commands of the runbooks that show a cluster which is unwell: words of their output, and those of the cluster of these tests."""
 
 
 def reason(command: str) -> str | None:
@@ -90,6 +123,27 @@ def reason(command: str) -> str | None:
     return next((said for start, said in (RUN_BY | NOBODY).items() if command.startswith(start)), None)
 
 
-def entry(step: Step, listed: Mapping[str, str]) -> str | None:
-    """Return what a list has about a shell block; None if the block isn't listed."""
+def is_nobodys(step: Step) -> bool:
+    """Return True if no test runs this command."""
+    return step.script.startswith(tuple(NOBODY))
+
+
+def is_compared(step: Step) -> bool:
+    """Return True if the tests of this folder compare the output of this command with its page."""
+    if entry(step, SHOWN_BY | NOT_COMPARED) is not None:
+        return False
+    test = reason(step.script)
+    return test is None or (test == INSTALL_TEST and step.page == INSTALL_PAGE)
+
+
+def entry(step: Step, listed: Mapping[str, Entry]) -> Entry | None:
+    """Return what a list has about a shell block or a command; None if it isn't listed."""
     return next((said for start, said in listed.items() if step.name.startswith(start)), None)
+
+
+def as_well(step: Step) -> str:
+    """Return the shown output, with the words of a cluster that is well in place of a runbook's."""
+    output = step.output or ""
+    for words, instead in (entry(step, UNWELL) or {}).items():
+        output = output.replace(words, instead)
+    return output
