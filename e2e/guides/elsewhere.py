@@ -58,6 +58,7 @@ SHOWN_BY = {
     "HalcyonModelLoadFailed.md: kubectl get mdep": _UNWELL,
     "HalcyonModelNotReady.md: kubectl get mdep": _UNWELL,
     "HalcyonModelNotReady.md: kubectl halcyon get": _UNWELL,
+    "HalcyonNoLeader.md: kubectl -n halcyon-system logs": _UNWELL,
     "HalcyonPermissionsMissing.md: kubectl -n halcyon-system logs": _UNWELL,
     "HalcyonReconcileErrors.md: kubectl -n halcyon-system logs": _UNWELL,
     "HalcyonRolloutBlocked.md: kubectl halcyon get": _UNWELL,

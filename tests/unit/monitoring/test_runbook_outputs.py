@@ -23,12 +23,16 @@ from halcyon.control.reconcile.reconciler import Reconciler, Result
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.runtime.json_logging import JsonFormatter
 from halcyon.control.state.scope import Signals
-from halcyon.kube import encoding, rbac_denials
+from halcyon.kube import encoding, errors, leader_election, rbac_denials
+from halcyon.kube.client import Kube
 from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
+from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.work_queue import WorkQueue
 from halcyon.triton.json_log import log
 from halcyon_cli.kube.inventory import Inventory
+from tests.clocks import DrivenClock
 from tests.unit.balancer.secrets.test_certificate_expiry import NOW, lasting
 from tests.unit.cli.explain.test_report import GOLDEN
 from tests.unit.cli.explained_models import OURS, SCALED
@@ -43,6 +47,7 @@ WEIGHT_BYTES = 40_000
 
 HERE = "tests/unit/monitoring/test_runbook_outputs.py"
 PAGES = sorted((Path(__file__).parents[3] / "docs" / "runbooks").glob("*.md"))
+LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/halcyon-system/leases/halcyon"
 COLUMNS = ("state", "ready", "desired", "range")
 EXPIRES_SOON = "a certificate in use is invalid or expires soon"
 WEBHOOK = 'failed calling webhook "policy.example.com": context deadline exceeded'
@@ -156,6 +161,26 @@ async def failed_reconcile() -> str:
     return written.getvalue().splitlines()[0]
 
 
+class Away:
+    """A client of an API server that doesn't answer."""
+
+    async def get(self, *_: object) -> None:
+        raise errors.Unreachable(f"GET {LEASE_PATH}: {TimeoutError()!r}")
+
+
+async def lost_lease() -> str:
+    clock = DrivenClock(lambda: 0.0)
+    fence = LeaseFence("halcyon-system/halcyon", clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)
+    elector = LeaderElector(cast("Kube", Away()), "halcyon-system", "halcyon", "halcyon-0", clock, fence)
+    stop = asyncio.Event()
+    with logged(leader_election.__name__) as written:
+        running = asyncio.create_task(elector.run(stop))
+        await asyncio.sleep(0)
+        stop.set()
+        await running
+    return written.getvalue()
+
+
 OUTPUTS: dict[str, Callable[[], str]] = {
     "HalcyonAutoscalerConflict.md: kubectl halcyon explain": explained("other-autoscaler.txt"),
     "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE get": balancer_message,
@@ -166,6 +191,7 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "HalcyonModelLoadFailed.md: kubectl get mdep": lambda: status("load-failed")["model"]["error"],
     "HalcyonModelNotReady.md: kubectl get mdep": row,
     "HalcyonModelNotReady.md: kubectl halcyon get": lambda: tree(unloaded(), width=500),
+    "HalcyonNoLeader.md: kubectl -n halcyon-system logs": lambda: asyncio.run(lost_lease()),
     "HalcyonPermissionsMissing.md: kubectl -n halcyon-system logs": missing_permission,
     "HalcyonReconcileErrors.md: kubectl -n halcyon-system logs": lambda: asyncio.run(failed_reconcile()),
     "HalcyonRolloutBlocked.md: kubectl halcyon get": blocked,
