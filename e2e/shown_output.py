@@ -24,6 +24,7 @@ LEFT_OUT = "..."
 PATTERNS = (
     ("<time>", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"),
     ("<time>", r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\b"),
+    ("<time>", r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\b"),
     ("<folder>", r"/tmp/tmp\.\w{10}"),
     ("<address>", r"\b\d{1,3}(?:\.\d{1,3}){3}\b"),
     ("<pod>", rf"(?<=-){_HASH}{{6,10}}-{_HASH}{{5}}\b"),

@@ -49,6 +49,8 @@ _UNWELL = "tests/unit/monitoring/test_runbook_outputs.py"
 SHOWN_BY = {
     "cli.md: halcyon": "tests/unit/cli/commands/test_app.py",
     "scaling.md: halcyon explain": "tests/unit/cli/explain/test_documented_examples.py",
+    "downloads.md: halcyon status": "tests/integration/cli/test_downloads.py",
+    "upgrade.md: halcyon refresh": "tests/integration/cli/test_refresh.py",
     "HalcyonAutoscalerConflict.md: kubectl halcyon explain": _UNWELL,
     "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE get": _UNWELL,
     "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE logs": _UNWELL,
@@ -107,16 +109,69 @@ MEASURED = {
     "scaling.md: sed": "rates of this machine",
     "troubleshooting.md: kubectl apply": "balancers that are ready by then",
     "scaling.md: halcyon scale": "the same",
+    "demo.md: python -m e2e.load": "the same",
 }
 """Shell blocks and commands whose output is compared without its numbers, with what the numbers are."""
 
 NOT_COMPARED = {
     'analyse.md: halcyon analyse "$folder/digits.onnx" --roofline': "peaks of this machine, and a verdict that depends on them",
+    "gpus.md: kubectl get nodes -o jsonpath": "no node here has MIG slices",
 }
 """Shell blocks and commands that are run, and whose output isn't compared, with the reason."""
 
-UNWELL: dict[str, dict[str, str]] = {}
-"""Commands of the runbooks that show a cluster which is unwell: words of their output, and those of the cluster of these tests."""
+_AVAILABLE = {
+    "  Progressing    True    NewReplicaSetAvailable\n": "",
+    "False   MinimumReplicasUnavailable": "True MinimumReplicasAvailable Progressing True NewReplicaSetAvailable",
+}
+SUBSTITUTES = {
+    "cost.md: halcyon top": {
+        "  COST/H EUR": "",
+        "resnet50  5/5    1-8    12/40  61    5     4.00        Ready": "...",
+    },
+    "demo.md: python -m e2e.load ADDRESS:8001 MODEL --channels": {
+        '"digits-a-7cd884bbb-cbxt9": 2045,\n    "digits-a-7cd884bbb-rbpgb": 2066': "...",
+    },
+    "incidents.md: halcyon pause --all": {
+        "modeldeployment.serving.halcyon.dev/bert paused in namespace team\n": "",
+        "2 of 3": "1 of 1",
+    },
+    "incidents.md: halcyon history": {
+        "3         digits-c2d65bc95f  failed   2m   load failed: no such tensor: INPUT0\n": "",
+        "nvcr.io/nvidia/tritonserver:25.09-py3": "localhost/tritonserver-cpu:24.10 ...",
+    },
+    "incidents.md: halcyon undo": {"revision 2": "revision 1"},
+    "incidents.md: halcyon status": {"1 of 3 pods are ready": "...", "3 of 3": "..."},
+    "HalcyonAutoscalerConflict.md: kubectl get hpa": {
+        "keda-hpa-digits": "digits",
+        "9/10 (avg)   1         8         5": "...",
+    },
+    "HalcyonColdStartSlow.md: kubectl -n NAMESPACE describe": {
+        "gpu-1": "node",
+        "Successfully pulled image ... in 4m49s ...": "...",
+    },
+    "HalcyonMetricsAPIErrors.md: kubectl describe": {
+        "SucceededGetScale        the HPA controller was able to get the target's current scale": "...",
+        "False   FailedGetExternalMetric  the HPA was unable to compute the replica count: unable to get": "True",
+    },
+    "HalcyonOperatorDown.md: kubectl -n halcyon-system get": {
+        "0/1     CrashLoopBackOff   6 (2m48s ago)": "1/1 Running 0",
+        "0/1     CrashLoopBackOff   6 (2m43s ago)": "1/1 Running 0",
+    },
+    "HalcyonOperatorDown.md: kubectl -n halcyon-system describe": {
+        "0 available | 2 unavailable": "2 available | 0 unavailable",
+        **_AVAILABLE,
+    },
+    "HalcyonPermissionsMissing.md: kubectl auth can-i": {"no": "yes"},
+    "HalcyonReplicaMissing.md: kubectl -n halcyon-system get": {
+        "node-1": "node",
+        "0/1     Pending   0          16m   <none>         <none>": "1/1 Running 0 16m 10.200.128.3 node",
+    },
+    "HalcyonReplicaMissing.md: kubectl -n halcyon-system describe": {
+        "1 available | 1 unavailable": "2 available | 0 unavailable",
+        **_AVAILABLE,
+    },
+}
+"""Words of a page that are of another model, or of a cluster that is unwell, and those of the cluster of these tests."""
 
 
 def reason(command: str) -> str | None:
@@ -142,9 +197,9 @@ def entry(step: Step, listed: Mapping[str, Entry]) -> Entry | None:
     return next((said for start, said in listed.items() if step.name.startswith(start)), None)
 
 
-def as_well(step: Step) -> str:
-    """Return the shown output, with the words of a cluster that is well in place of a runbook's."""
+def expected(step: Step) -> str:
+    """Return the output to compare: the page's, with the substitutes for this cluster."""
     output = step.output or ""
-    for words, instead in (entry(step, UNWELL) or {}).items():
+    for words, instead in (entry(step, SUBSTITUTES) or {}).items():
         output = output.replace(words, instead)
     return output

@@ -33,7 +33,7 @@ def of(step: Step, printed: str) -> Outcome:
     if elsewhere.entry(step, elsewhere.SHOWN_BY | elsewhere.NOT_COMPARED) is not None:
         return Outcome(is_compared=False, difference=None, printed=printed)
     has_figures = elsewhere.entry(step, elsewhere.MEASURED) is not None
-    shown, real = reader.named(elsewhere.as_well(step)), reader.named(printed)
+    shown, real = reader.named(elsewhere.expected(step)), reader.named(printed)
     return Outcome(True, difference(shown, real, has_figures=has_figures), printed)
 
 

@@ -104,17 +104,27 @@ def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
 def test_listed_blocks_and_outputs_are_on_a_page_and_their_tests_exist() -> None:
     names = [step.name for page in PAGES for step in steps(page)]
     names += [step.name for page in PAGES for step in console_steps(page)]
-    both = [*elsewhere.MEASURED, *elsewhere.NOT_COMPARED, *elsewhere.SHOWN_BY, *elsewhere.UNWELL]
+    both = [*elsewhere.MEASURED, *elsewhere.NOT_COMPARED, *elsewhere.SHOWN_BY, *elsewhere.SUBSTITUTES]
     listed = [*elsewhere.BLOCKS, *both]
     assert [start for start in listed if not any(name.startswith(start) for name in names)] == []
     tests = elsewhere.BLOCKS_RUN_BY | elsewhere.SHOWN_BY
     assert [test for test in tests.values() if not (ROOT / test).is_file()] == []
 
 
-def test_words_of_an_unwell_cluster_are_on_their_page() -> None:
+def test_entries_for_commands_mean_no_block() -> None:
+    ours = [*elsewhere.SHOWN_BY, *elsewhere.SUBSTITUTES]
+    every = [*ours, *elsewhere.NOT_COMPARED]
+    blocks_of = {start for page in PAGES for step in steps(page) for start in every if step.name.startswith(start)}
+    console = {
+        start for page in PAGES for step in console_steps(page) for start in every if step.name.startswith(start)
+    }
+    assert blocks_of & {*ours, *console} == set()
+
+
+def test_words_that_differ_from_those_of_the_cluster_are_on_their_page() -> None:
     for page in PAGES:
         for step in console_steps(page):
-            words = elsewhere.entry(step, elsewhere.UNWELL) or {}
+            words = elsewhere.entry(step, elsewhere.SUBSTITUTES) or {}
             assert [one for one in words if one not in (step.output or "")] == [], step.name
 
 
