@@ -43,6 +43,7 @@ def counts(pages: tuple[Path, ...] = PAGES, record_file: Path = outcome.RECORD) 
     shown = [step for page in pages for step in console_steps(page)]
     ours = [step for step in shown if not elsewhere.is_nobodys(step)]
     matched = [step for step in ours if elsewhere.is_compared(step)]
+    elsewhere_shown = [step for step in ours if elsewhere.entry(step, elsewhere.SHOWN_BY) is not None]
     blocks = [step for page in pages for step in steps(page)]
     compared = [step for step in blocks if not _is_listed(step)]
     recorded = outcome.recorded(record_file)
@@ -52,8 +53,9 @@ def counts(pages: tuple[Path, ...] = PAGES, record_file: Path = outcome.RECORD) 
         "commands": len(shown),
         "commands run by a test": len(ours),
         "commands listed with the reason": len(shown) - len(ours),
-        "commands without output": sum(step.output is None and not _agrees(step, recorded) for step in ours),
-        "commands whose output another test compares, or that are listed with the reason": len(ours) - len(matched),
+        "commands without output": sum(step.output is None and not _is_silent(step, recorded) for step in ours),
+        "commands whose output is of another test's state": len(elsewhere_shown),
+        "commands whose output isn't compared": len(ours) - len(matched) - len(elsewhere_shown),
         "commands that printed what their page shows": right,
         "commands not shown to print it": len(matched) - right,
         "blocks of shell": len(blocks),
@@ -71,6 +73,12 @@ def _agrees(step: Step, recorded: Mapping[str, Any]) -> bool:
     """Return True if the last run of the block or command was of this text, and printed what the page shows."""
     found = recorded.get(step.page, {}).get(step.script)
     return found is not None and outcome.of(step, found["printed"]).difference is None
+
+
+def _is_silent(step: Step, recorded: Mapping[str, Any]) -> bool:
+    """Return True if the last run of the command printed nothing."""
+    found = recorded.get(step.page, {}).get(step.script)
+    return found is not None and not found["printed"].strip()
 
 
 def main() -> int:
