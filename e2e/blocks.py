@@ -14,21 +14,30 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """Return the commands in the page's `console` blocks, in order.
+    """Return the commands in the page's `console` blocks, in order."""
+    return [command for block in blocks(page, "console") for command, _ in transcript(block)]
+
+
+def transcript(block: str) -> list[tuple[str, str]]:
+    """Return the commands of a `console` block, each with the output below it.
 
     A command is the text after a prompt, with its continuation lines.
     """
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     goes_on = ""
-    for line in "".join(blocks(page, "console")).splitlines():
+    for line in block.splitlines():
         if goes_on:
-            found[-1] += f"\n{line}"
+            command, _ = found[-1]
+            found[-1] = (f"{command}\n{line}", "")
             if goes_on not in {"\\", "|", line}:
                 continue  # a text up to that word
         elif line.startswith(_PROMPT):
-            found.append(line.removeprefix(_PROMPT))
+            found.append((line.removeprefix(_PROMPT), ""))
         else:
-            continue  # output of the previous command
+            if found:
+                command, output = found[-1]
+                found[-1] = (command, f"{output}{line}\n")
+            continue
         here = _HERE.search(line)
         goes_on = here[1] if here else line[-1:] if line.endswith(("\\", "|")) else ""
     return found

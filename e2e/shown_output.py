@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.blocks import transcript
+
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _MAX_LINES_BETWEEN = 5
 """Blank lines and prose between a block and its output."""
@@ -22,6 +24,7 @@ LEFT_OUT = "..."
 PATTERNS = (
     ("<time>", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"),
     ("<time>", r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\b"),
+    ("<time>", r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\b"),
     ("<folder>", r"/tmp/tmp\.\w{10}"),
     ("<address>", r"\b\d{1,3}(?:\.\d{1,3}){3}\b"),
     ("<pod>", rf"(?<=-){_HASH}{{6,10}}-{_HASH}{{5}}\b"),
@@ -39,7 +42,7 @@ FIGURE = r"(?<![\w-])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 
 @dataclass(frozen=True)
 class Step:
-    """A block of shell commands on a page, and the output that the page shows for it."""
+    """A block of shell commands on a page, or one command after a prompt, and the output that the page shows for it."""
 
     page: str
     script: str
@@ -48,7 +51,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Return the page and the block's first line."""
+        """Return the page and the first line of the block or command."""
         return f"{self.page}: {self.script.partition(chr(10))[0]}"
 
 
@@ -65,6 +68,29 @@ def steps(page: Path) -> list[Step]:
         for index, block in enumerate(fenced)
         if block["language"] == "sh"
     ]
+
+
+def console_steps(page: Path) -> list[Step]:
+    """Return the commands of the page's `console` blocks, in order.
+
+    The output of a command is what comes below it in its block. The last command's can be in a `text` block, as for `steps`.
+    """
+    text = page.read_text()
+    fenced = list(_FENCED.finditer(text))
+    return [
+        step
+        for index, block in enumerate(fenced)
+        if block["language"] == "console"
+        for step in _console(page.name, block["text"], _output(text, block, fenced[index + 1 : index + 2]))
+    ]
+
+
+def _console(page: str, block: str, after: str | None) -> Iterator[Step]:
+    pairs = transcript(block)
+    for command, output in pairs[:-1]:
+        yield Step(page, command, output or None)
+    for command, output in pairs[-1:]:
+        yield Step(page, command, output or after)
 
 
 def _output(text: str, block: re.Match[str], following: Sequence[re.Match[str]]) -> str | None:

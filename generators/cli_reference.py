@@ -65,6 +65,8 @@ This page lists the commands, options, output and exit statuses of `halcyon`. `k
 
 ```console
 $ pip install ./cli
+...
+Successfully installed ... halcyon-cli-0.1.0 ...
 ```
 
 | extra | for | installation |

@@ -5,18 +5,23 @@ run, or the reason why it isn't.
 """
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from e2e.shown_output import Step
+
+Entry = TypeVar("Entry")
+
+INSTALL_PAGE, INSTALL_TEST = "install.md", "e2e/guides/test_install_page.py"
 
 RUN_BY = {
     "make": "e2e/readme/test_readme.py",
     "KUBECONFIG=~/.kube/config make demo": "e2e/readme/test_readme.py",
     "python -m images push": "e2e/readme/test_readme.py",
     "docker build -t": "images/test_docker.py",
-    "helm": "e2e/guides/test_install_page.py",
-    "kubectl delete modeldeployments --all": "e2e/guides/test_install_page.py",
-    "kubectl delete crd": "e2e/guides/test_install_page.py",
-    "kubectl kustomize": "e2e/guides/test_install_page.py",
+    "helm": INSTALL_TEST,
+    "kubectl delete modeldeployments --all": INSTALL_TEST,
+    "kubectl delete crd": INSTALL_TEST,
+    "kubectl kustomize": INSTALL_TEST,
     "kubectl -n halcyon-system port-forward": "e2e/guides/test_dashboard_page.py",
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
     "oauth2-proxy": "tests/integration/dashboard/test_single_sign_on.py",
@@ -24,7 +29,7 @@ RUN_BY = {
     "halcyon promote": "tests/integration/operator/test_rollout.py",
     "halcyon abort": "tests/integration/operator/test_rollout.py",
     "halcyon diagnose": "tests/integration/cli/test_commands.py",
-    "pip install './cli[bench]'": "tests/integration/cli/test_wheel.py",
+    "pip install": "tests/integration/cli/test_wheel.py",
 }
 """`make` targets are run by continuous integration or manually. Another test checks that they exist."""
 
@@ -38,6 +43,34 @@ NOBODY = {
     "cosign": "no image is published or signed yet",
     "gh attestation": "the same",
 }
+
+_UNWELL = "tests/unit/monitoring/test_runbook_outputs.py"
+
+SHOWN_BY = {
+    "cli.md: halcyon": "tests/unit/cli/commands/test_app.py",
+    "scaling.md: halcyon explain": "tests/unit/cli/explain/test_documented_examples.py",
+    "downloads.md: halcyon status": "tests/integration/cli/test_downloads.py",
+    "upgrade.md: halcyon refresh": "tests/integration/cli/test_refresh.py",
+    "HalcyonAutoscalerConflict.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE get": _UNWELL,
+    "HalcyonBalancerDegraded.md: kubectl -n NAMESPACE logs": _UNWELL,
+    "HalcyonGPUIdle.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonMetricMissing.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonModelAtMax.md: kubectl halcyon explain": _UNWELL,
+    "HalcyonModelLoadFailed.md: kubectl get mdep": _UNWELL,
+    "HalcyonModelNotReady.md: kubectl get mdep": _UNWELL,
+    "HalcyonModelNotReady.md: kubectl halcyon get": _UNWELL,
+    "HalcyonNoLeader.md: kubectl -n halcyon-system logs": _UNWELL,
+    "HalcyonPermissionsMissing.md: kubectl -n halcyon-system logs": _UNWELL,
+    "HalcyonReconcileErrors.md: kubectl -n halcyon-system logs": _UNWELL,
+    "HalcyonRolloutBlocked.md: kubectl halcyon get": _UNWELL,
+    "HalcyonRolloutBlocked.md: kubectl get mdep": _UNWELL,
+    "HalcyonSpecRejected.md: kubectl get mdep": _UNWELL,
+}
+"""Commands whose output is that of a state which the cluster of `test_commands` doesn't have, and the test that compares it.
+
+They are run there, too: they end well. Outputs of cli.md are golden files of the tests of its commands.
+"""
 
 
 BLOCKS_RUN_BY = {
@@ -76,13 +109,69 @@ MEASURED = {
     "scaling.md: sed": "rates of this machine",
     "troubleshooting.md: kubectl apply": "balancers that are ready by then",
     "scaling.md: halcyon scale": "the same",
+    "demo.md: python -m e2e.load": "the same",
 }
-"""Shell blocks whose output is compared without its numbers, with what the numbers are."""
+"""Shell blocks and commands whose output is compared without its numbers, with what the numbers are."""
 
 NOT_COMPARED = {
     'analyse.md: halcyon analyse "$folder/digits.onnx" --roofline': "peaks of this machine, and a verdict that depends on them",
+    "gpus.md: kubectl get nodes -o jsonpath": "no node here has MIG slices",
 }
-"""Shell blocks that are run, and whose output isn't compared, with the reason."""
+"""Shell blocks and commands that are run, and whose output isn't compared, with the reason."""
+
+_AVAILABLE = {
+    "  Progressing    True    NewReplicaSetAvailable\n": "",
+    "False   MinimumReplicasUnavailable": "True MinimumReplicasAvailable Progressing True NewReplicaSetAvailable",
+}
+SUBSTITUTES = {
+    "cost.md: halcyon top": {
+        "  COST/H EUR": "",
+        "resnet50  5/5    1-8    12/40  61    5     4.00        Ready": "...",
+    },
+    "demo.md: python -m e2e.load ADDRESS:8001 MODEL --channels": {
+        '"digits-a-7cd884bbb-cbxt9": 2045,\n    "digits-a-7cd884bbb-rbpgb": 2066': "...",
+    },
+    "incidents.md: halcyon pause --all": {
+        "modeldeployment.serving.halcyon.dev/bert paused in namespace team\n": "",
+        "2 of 3": "1 of 1",
+    },
+    "incidents.md: halcyon history": {
+        "3         digits-c2d65bc95f  failed   2m   load failed: no such tensor: INPUT0\n": "",
+        "nvcr.io/nvidia/tritonserver:25.09-py3": "localhost/tritonserver-cpu:24.10 ...",
+    },
+    "incidents.md: halcyon undo": {"revision 2": "revision 1"},
+    "incidents.md: halcyon status": {"1 of 3 pods are ready": "...", "3 of 3": "..."},
+    "HalcyonAutoscalerConflict.md: kubectl get hpa": {
+        "keda-hpa-digits": "digits",
+        "9/10 (avg)   1         8         5": "...",
+    },
+    "HalcyonColdStartSlow.md: kubectl -n NAMESPACE describe": {
+        "gpu-1": "node",
+        "Successfully pulled image ... in 4m49s ...": "...",
+    },
+    "HalcyonMetricsAPIErrors.md: kubectl describe": {
+        "SucceededGetScale        the HPA controller was able to get the target's current scale": "...",
+        "False   FailedGetExternalMetric  the HPA was unable to compute the replica count: unable to get": "True",
+    },
+    "HalcyonOperatorDown.md: kubectl -n halcyon-system get": {
+        "0/1     CrashLoopBackOff   6 (2m48s ago)": "1/1 Running 0",
+        "0/1     CrashLoopBackOff   6 (2m43s ago)": "1/1 Running 0",
+    },
+    "HalcyonOperatorDown.md: kubectl -n halcyon-system describe": {
+        "0 available | 2 unavailable": "2 available | 0 unavailable",
+        **_AVAILABLE,
+    },
+    "HalcyonPermissionsMissing.md: kubectl auth can-i": {"no": "yes"},
+    "HalcyonReplicaMissing.md: kubectl -n halcyon-system get": {
+        "node-1": "node",
+        "0/1     Pending   0          16m   <none>         <none>": "1/1 Running 0 16m 10.200.128.3 node",
+    },
+    "HalcyonReplicaMissing.md: kubectl -n halcyon-system describe": {
+        "1 available | 1 unavailable": "2 available | 0 unavailable",
+        **_AVAILABLE,
+    },
+}
+"""Words of a page that are of another model, or of a cluster that is unwell, and those of the cluster of these tests."""
 
 
 def reason(command: str) -> str | None:
@@ -90,6 +179,27 @@ def reason(command: str) -> str | None:
     return next((said for start, said in (RUN_BY | NOBODY).items() if command.startswith(start)), None)
 
 
-def entry(step: Step, listed: Mapping[str, str]) -> str | None:
-    """Return what a list has about a shell block; None if the block isn't listed."""
+def is_nobodys(step: Step) -> bool:
+    """Return True if no test runs this command."""
+    return step.script.startswith(tuple(NOBODY))
+
+
+def is_compared(step: Step) -> bool:
+    """Return True if the tests of this folder compare the output of this command with its page."""
+    if entry(step, SHOWN_BY | NOT_COMPARED) is not None:
+        return False
+    test = reason(step.script)
+    return test is None or (test == INSTALL_TEST and step.page == INSTALL_PAGE)
+
+
+def entry(step: Step, listed: Mapping[str, Entry]) -> Entry | None:
+    """Return what a list has about a shell block or a command; None if it isn't listed."""
     return next((said for start, said in listed.items() if step.name.startswith(start)), None)
+
+
+def expected(step: Step) -> str:
+    """Return the output to compare: the page's, with the substitutes for this cluster."""
+    output = step.output or ""
+    for words, instead in (entry(step, SUBSTITUTES) or {}).items():
+        output = output.replace(words, instead)
+    return output

@@ -1,4 +1,4 @@
-"""Outcome of a page's shell block: whether it printed what its page shows; the record of the last run of each page."""
+"""Outcome of a page's shell block or command: whether it printed what its page shows; the record of the last run of each page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality.rows import OUT, commit, today
-from e2e.guides import elsewhere
+from e2e.guides import elsewhere, reader
 from e2e.shown_output import Step, difference
 
 RECORD = OUT / "raw" / "guides.json"
@@ -17,7 +17,7 @@ RECORD = OUT / "raw" / "guides.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Comparison of one block's output."""
+    """Comparison of the output of one block or command."""
 
     is_compared: bool
     difference: str | None
@@ -26,18 +26,19 @@ class Outcome:
 
 
 def of(step: Step, printed: str) -> Outcome:
-    """Compare the output of a block with the shown one.
+    """Compare the output of a block or a command with the shown one.
 
-    A block without an output on its page prints nothing.
+    If the page has no output, nothing is printed. Names on the page count as those of the cluster.
     """
-    if elsewhere.entry(step, elsewhere.NOT_COMPARED) is not None:
+    if elsewhere.entry(step, elsewhere.SHOWN_BY | elsewhere.NOT_COMPARED) is not None:
         return Outcome(is_compared=False, difference=None, printed=printed)
     has_figures = elsewhere.entry(step, elsewhere.MEASURED) is not None
-    return Outcome(True, difference(step.output or "", printed, has_figures=has_figures), printed)
+    shown, real = reader.named(elsewhere.expected(step)), reader.named(printed)
+    return Outcome(True, difference(shown, real, has_figures=has_figures), printed)
 
 
 def record(page: Path, outcomes: Mapping[str, Outcome], *, file: Path = RECORD) -> None:
-    """Keep the outcomes of a page's blocks, by their scripts, in place of those of an earlier run.
+    """Keep the outcomes of a page's blocks and commands, by their scripts, in place of those of an earlier run.
 
     Pages with the same name in two folders share an entry.
     """

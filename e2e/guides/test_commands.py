@@ -1,21 +1,23 @@
 """Commands that a page shows one by one, with words for the reader's own names, on a model that is served.
 
-They end well, each; what they print is the page's business. Blocks of `sh` are `test_guides`'.
+Each ends well, and prints what its page shows. Blocks of `sh` are `test_guides`'.
 """
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from demo import models, setup
 from demo.kube import Kube, wait_for
 from demo.models import REPOSITORY
-from e2e.blocks import commands
-from e2e.guides.conftest import run
+from e2e.guides import outcome, reader
+from e2e.guides.conftest import environment, run, run_steps
 from e2e.guides.elsewhere import reason
+from e2e.guides.reader import NAMESPACE
+from e2e.shown_output import Step, console_steps
 
-NAMESPACE = "pages"
 LIMIT_S = 120
 METRIC = "desiredreplicas"
 READERS_FILES = {
@@ -26,10 +28,10 @@ READERS_FILES = {
 }
 """Files of this repository, and one that the tests render, in place of the reader's own."""
 SHOWN = [
-    (page, command)
+    (page, step)
     for page in [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
-    for command in commands(page)
-    if reason(command) is None
+    for step in console_steps(page)
+    if reason(step.script) is None
 ]
 _FILTER = re.compile(r"\s*\| grep .*$")
 """Whose lines may not be there in a cluster that is well."""
@@ -65,16 +67,12 @@ def named(command: str, kube: Kube) -> str:
     """The command with this model's names."""
     pod = kube.pods("digits", "server")[0]["metadata"]["name"]
     words = {
-        "NAMESPACE": NAMESPACE,
-        "team": NAMESPACE,
-        "NAME": "digits",
-        "MODEL": "digits",
-        "resnet50": "digits",
         "POD": pod,
         "VERB RESOURCE.GROUP": "list modeldeployments.serving.halcyon.dev",
         "ADDRESS:8000": kube.must_address("digits", models.HTTP_PORT),
         "ADDRESS:8001": kube.must_address("digits", models.GRPC_PORT),
     }
+    command = reader.named(command)
     for word, name in words.items():
         command = re.sub(rf"\b{re.escape(word)}\b", name, command)
     for word, file in READERS_FILES.items():
@@ -82,6 +80,11 @@ def named(command: str, kube: Kube) -> str:
     return _FILTER.sub("", command)
 
 
-@pytest.mark.parametrize("command", [pytest.param(command, id=f"{page.stem}: {command}") for page, command in SHOWN])
-def test_a_command_does_what_its_page_shows(command: str, served: Kube) -> None:
-    run(named(command, served), served, limit_s=LIMIT_S)
+@pytest.mark.parametrize(
+    ("page", "step"), [pytest.param(page, step, id=f"{page.stem}: {step.script}") for page, step in SHOWN]
+)
+def test_a_command_prints_what_its_page_shows(page: Path, step: Step, served: Kube) -> None:
+    (printed,) = run_steps([named(step.script, served)], environment(served), limit_s=LIMIT_S)
+    found = outcome.of(step, printed)
+    outcome.record(page, {step.script: found})
+    assert found.difference is None

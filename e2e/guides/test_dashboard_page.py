@@ -9,18 +9,24 @@ from collections.abc import Iterator
 
 from demo.kube import SYSTEM, Kube
 from demo.models import REPOSITORY
-from e2e.blocks import commands
-from e2e.guides.conftest import environment, run
+from e2e.guides.conftest import environment, run_steps
+from e2e.shown_output import Step, console_steps, difference
 
 PAGE = REPOSITORY / "docs" / "guides" / "dashboard.md"
 CHART = REPOSITORY / "charts" / "halcyon"
 
 
+def port_of(step: Step) -> str:
+    """Return the port on this machine that the page has."""
+    return step.script.rpartition(" ")[2]
+
+
 @contextlib.contextmanager
-def forwarded(command: str, kube: Kube) -> Iterator[int]:
+def forwarded(step: Step, kube: Kube) -> Iterator[int]:
     """While the command runs; the port on this machine."""
+    assert step.output is not None
     # A free port instead of the page's, which another program of this machine may have.
-    command = re.sub(r" (\d+)$", r" :\1", command)
+    command = re.sub(r" (\d+)$", r" :\1", step.script)
     with subprocess.Popen(
         ["bash", "-c", f"exec {command}"],
         env=environment(kube),
@@ -33,6 +39,7 @@ def forwarded(command: str, kube: Kube) -> Iterator[int]:
             told = forwarding.stdout.readline()
             found = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ->", told)
             assert found is not None, told
+            assert difference(step.output.splitlines()[0].replace(port_of(step), found[1], 1), told) is None
             yield int(found[1])
         finally:
             forwarding.terminate()
@@ -54,7 +61,7 @@ def upgrade(kube: Kube, *values: str) -> None:
 
 
 def test_it_is_reached_as_the_page_says(kube: Kube) -> None:
-    on_localhost, by_service, make_token, _ = commands(PAGE)  # the last is run by tests/integration/dashboard
+    on_localhost, by_service, make_token, _ = console_steps(PAGE)  # the last is run by tests/integration/dashboard
 
     with forwarded(on_localhost, kube) as port:
         status, page = answer(f"http://localhost:{port}/")
@@ -63,7 +70,9 @@ def test_it_is_reached_as_the_page_says(kube: Kube) -> None:
 
     upgrade(kube, "--set=dashboard.listen=pod")
     try:
-        token = run(make_token.replace("NAMESPACE", "default"), kube, limit_s=30).strip().splitlines()[-1]
+        (printed,) = run_steps([make_token.script.replace("NAMESPACE", "default")], environment(kube), limit_s=30)
+        assert difference(make_token.output or "", printed) is None
+        token = printed.strip()
         with forwarded(by_service, kube) as port:
             assert answer(f"https://localhost:{port}/api/models")[0] == 401
             assert answer(f"https://localhost:{port}/api/models", token)[0] == 200

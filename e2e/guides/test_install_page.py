@@ -13,12 +13,13 @@ from demo import models
 from demo.errors import DemoError
 from demo.kube import SYSTEM, Kube
 from demo.models import REPOSITORY
-from e2e.blocks import commands
-from e2e.guides.conftest import run
+from e2e.guides import outcome
+from e2e.guides.conftest import environment, run, run_steps
+from e2e.shown_output import Step, console_steps
 
 PAGE = REPOSITORY / "docs" / "guides" / "install.md"
-PUSH, INSTALL, TEST, CRDS, NAMESPACED, UPGRADE, REMOVE, DELETE_MODELS, REMOVE_TOO, DELETE_CRD, KUSTOMIZE = commands(
-    PAGE
+PUSH, INSTALL, TEST, CRDS, NAMESPACED, UPGRADE, REMOVE, DELETE_MODELS, REMOVE_TOO, DELETE_CRD, KUSTOMIZE = (
+    console_steps(PAGE)
 )
 EXAMPLE = str(REPOSITORY / "manifests" / "examples" / "digits.yaml")
 VALUES = "build/images-values.yaml"
@@ -40,8 +41,17 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare(kube: Kube) -> Kube:
     """The cluster without Halcyon."""
     for command in (REMOVE, DELETE_CRD):
-        run(f"{command.partition('#')[0]} --ignore-not-found", kube, limit_s=LIMIT_S)
+        run(f"{command.script.partition('#')[0]} --ignore-not-found", kube, limit_s=LIMIT_S)
     return kube
+
+
+def follow(step: Step, kube: Kube, *, instead: tuple[str, str] = ("", "")) -> str | None:
+    """Run a command of the page, with other words instead of some, and record its output. Return how this differs from the page's."""
+    script = step.script.replace(*instead) if instead[0] else step.script
+    (printed,) = run_steps([script], environment(kube), limit_s=LIMIT_S)
+    found = outcome.of(step, printed)
+    outcome.record(PAGE, {step.script: found})
+    return found.difference
 
 
 def there(kube: Kube, what: str, *, namespace: str = SYSTEM) -> bool:
@@ -49,48 +59,48 @@ def there(kube: Kube, what: str, *, namespace: str = SYSTEM) -> bool:
 
 
 def test_the_push_is_the_one_that_readme_has() -> None:
-    assert PUSH in (REPOSITORY / "README.md").read_text()
+    assert PUSH.script in (REPOSITORY / "README.md").read_text()
 
 
 def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path) -> None:
-    assert REMOVE == REMOVE_TOO
-    assert UPGRADE in commands(PAGE.with_name("upgrade.md"))
-    for command in (INSTALL, TEST, UPGRADE):
-        assert VALUES in command or command is TEST
-        run(command.replace(VALUES, str(values)), bare, limit_s=LIMIT_S)
+    assert REMOVE.script == REMOVE_TOO.script
+    assert UPGRADE.script in {step.script for step in console_steps(PAGE.with_name("upgrade.md"))}
+    ours = (VALUES, str(values))
+    assert all(VALUES in step.script for step in (INSTALL, UPGRADE))
+    differences = [follow(step, bare, instead=ours) for step in (INSTALL, TEST, UPGRADE)]
     assert not there(bare, "modeldeployments"), "helm test leaves nothing"
     bare("apply", "-f", EXAMPLE)
     models.wait_until_served(bare, "digits", replicas=1)
     serving = {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")}
 
-    run(REMOVE, bare, limit_s=LIMIT_S)
+    differences.append(follow(REMOVE, bare))
     assert not there(bare, "deployment/halcyon")
     assert {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")} == serving
     assert bare.model("digits") is not None
 
-    run(INSTALL.replace(VALUES, str(values)), bare, limit_s=LIMIT_S)
+    differences.append(follow(INSTALL, bare, instead=ours))
     models.wait_until_served(bare, "digits", replicas=1)
     assert {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")} == serving
 
-    for command in (DELETE_MODELS, REMOVE_TOO, DELETE_CRD):
-        run(command, bare, limit_s=LIMIT_S)
+    differences += [follow(step, bare) for step in (DELETE_MODELS, REMOVE_TOO, DELETE_CRD)]
     with pytest.raises(DemoError, match="NotFound"):
         bare("get", "crd", CRD)
     bare("wait", "--for=delete", "pod", "-l", "serving.halcyon.dev/model-deployment=digits", "--timeout=90s")
     bare("delete", "-f", EXAMPLE, "--ignore-not-found")
+    assert [one for one in differences if one] == []
 
 
 def test_in_listed_namespaces(bare: Kube, values: Path) -> None:
     for namespace in ("team-a", "team-b"):
         bare("create", "namespace", namespace)
     try:
-        run(CRDS, bare, limit_s=LIMIT_S)
-        run(NAMESPACED.replace(VALUES, str(values)), bare, limit_s=LIMIT_S)
+        differences = [follow(CRDS, bare), follow(NAMESPACED, bare, instead=(VALUES, str(values)))]
         bare("rollout", "status", "deployment/halcyon", "--timeout=120s", namespace="halcyon-team")
         told = json.loads(
             bare("get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/instance=halcyon", "-o", "json")
         )
         assert told["items"] == []
+        assert [one for one in differences if one] == []
     finally:
         bare.helm("uninstall", "halcyon", "--namespace=halcyon-team", "--ignore-not-found")
         bare.helm("uninstall", "halcyon-crds", "--ignore-not-found")
@@ -99,7 +109,8 @@ def test_in_listed_namespaces(bare: Kube, values: Path) -> None:
 
 def test_with_kustomize(bare: Kube) -> None:
     try:
-        run(KUSTOMIZE.replace("YOUR.REGISTRY/PATH", "localhost"), bare, limit_s=LIMIT_S)
+        differs = follow(KUSTOMIZE, bare, instead=("YOUR.REGISTRY/PATH", "localhost"))
         bare("rollout", "status", "deployment/halcyon", "--timeout=120s", namespace=SYSTEM)
+        assert differs is None
     finally:
         run("kubectl delete -k manifests/overlays/cluster --ignore-not-found --wait=false", bare, limit_s=LIMIT_S)

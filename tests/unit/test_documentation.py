@@ -20,7 +20,7 @@ from benchmarks.adoption import documents
 from e2e.blocks import blocks, commands
 from e2e.guides import elsewhere, outcome
 from e2e.guides.conftest import run_steps
-from e2e.shown_output import Step, difference, steps
+from e2e.shown_output import Step, console_steps, difference, steps
 from halcyon_cli.lint.checks import check
 from tests.yaml_text import all_loaded, loaded
 
@@ -101,11 +101,37 @@ def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
         assert (ROOT / test).is_file(), test
 
 
-def test_listed_shell_blocks_are_on_a_page_and_their_tests_exist() -> None:
+def test_listed_blocks_and_outputs_are_on_a_page_and_their_tests_exist() -> None:
     names = [step.name for page in PAGES for step in steps(page)]
-    listed = [*elsewhere.BLOCKS, *elsewhere.MEASURED, *elsewhere.NOT_COMPARED]
+    names += [step.name for page in PAGES for step in console_steps(page)]
+    both = [*elsewhere.MEASURED, *elsewhere.NOT_COMPARED, *elsewhere.SHOWN_BY, *elsewhere.SUBSTITUTES]
+    listed = [*elsewhere.BLOCKS, *both]
     assert [start for start in listed if not any(name.startswith(start) for name in names)] == []
-    assert [test for test in elsewhere.BLOCKS_RUN_BY.values() if not (ROOT / test).is_file()] == []
+    tests = elsewhere.BLOCKS_RUN_BY | elsewhere.SHOWN_BY
+    assert [test for test in tests.values() if not (ROOT / test).is_file()] == []
+
+
+def test_entries_for_commands_mean_no_block() -> None:
+    ours = [*elsewhere.SHOWN_BY, *elsewhere.SUBSTITUTES]
+    every = [*ours, *elsewhere.NOT_COMPARED]
+    blocks_of = {start for page in PAGES for step in steps(page) for start in every if step.name.startswith(start)}
+    console = {
+        start for page in PAGES for step in console_steps(page) for start in every if step.name.startswith(start)
+    }
+    assert blocks_of & {*ours, *console} == set()
+
+
+def test_words_that_differ_from_those_of_the_cluster_are_on_their_page() -> None:
+    for page in PAGES:
+        for step in console_steps(page):
+            words = elsewhere.entry(step, elsewhere.SUBSTITUTES) or {}
+            assert [one for one in words if one not in (step.output or "")] == [], step.name
+
+
+def test_every_command_that_can_be_run_shows_its_output() -> None:
+    shown_ones = [step for page in documents.PAGES for step in console_steps(page) if not elsewhere.is_nobodys(step)]
+    assert len(shown_ones) > 90
+    assert [step.name for step in shown_ones if step.output is None] == []
 
 
 def test_a_shell_block_that_is_run_shows_its_output() -> None:
@@ -190,6 +216,12 @@ def test_the_row_counts_blocks_whose_last_run_agrees(tmp_path: Path) -> None:
     )
     found = documents.counts((page,), file)
     assert (found["commands"], found["commands without output"]) == (3, 1), "one is listed with the reason"
+    assert (found["commands that printed what their page shows"], found["commands not shown to print it"]) == (0, 2)
+    first, _, last = console_steps(page)
+    of_commands = {step.script: outcome.of(step, text) for step, text in ((first, "printed\n"), (last, ""))}
+    outcome.record(page, of_commands, file=file)
+    found = documents.counts((page,), file)
+    assert (found["commands without output"], found["commands not shown to print it"]) == (0, 0), "nothing was printed"
     assert (found["blocks of shell"], found["blocks not shown to print it"]) == (2, 2)
     outcomes = [outcome.of(step, printed) for step, printed in zip(steps(page), ("1\n", "2\n"), strict=True)]
     assert [one.difference is None for one in outcomes] == [True, False]
@@ -203,6 +235,22 @@ def test_a_measured_block_is_compared_without_its_numbers() -> None:
     step = Step("batching.md", "halcyon bench\n", "142 requests/s\n")
     assert outcome.of(step, "990 requests/s\n").difference is None
     assert outcome.of(Step("zero.md", step.script, step.output), "990 requests/s\n").difference is not None
+
+
+def test_the_output_of_a_command_is_below_it_or_after_its_block(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ a \\\n  --b\n1\n2\n$ c\n$ d\n```\n\nIt prints:\n\n```text\n3\n```\n")
+    assert [(step.name, step.output) for step in console_steps(page)] == [
+        ("page.md: a \\", "1\n2\n"),
+        ("page.md: c", None),
+        ("page.md: d", "3\n"),
+    ]
+
+
+def test_names_of_the_page_count_as_those_of_the_cluster() -> None:
+    step = Step("zero.md", "halcyon status NAME", "resnet50 in team is ready\n")
+    assert outcome.of(step, "digits in pages is ready\n").difference is None
+    assert outcome.of(step, "digits in elsewhere is ready\n").difference is not None
 
 
 def test_a_command_goes_on_where_its_line_says_so(tmp_path: Path) -> None:

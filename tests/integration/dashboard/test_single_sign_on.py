@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from e2e.cluster import binaries
+from e2e.shown_output import Step, console_steps, difference
 from halcyon.dashboard.authorization import Authorizer, Proxy
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.ports import UNKNOWN, Name
@@ -30,7 +31,8 @@ from tests.unit.dashboard.objects import model
 
 pytestmark = pytest.mark.more
 
-GUIDE = Path("docs/guides/dashboard.md").read_text()
+PAGE = Path("docs/guides/dashboard.md")
+GUIDE = PAGE.read_text()
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -128,11 +130,15 @@ class Source:
         return answers[name]
 
 
+def guided() -> Step:
+    """The command oauth2-proxy in the guide, and its output there."""
+    (step,) = (step for step in console_steps(PAGE) if step.script.startswith("oauth2-proxy"))
+    return step
+
+
 def options() -> list[str]:
     """The options of oauth2-proxy in the guide."""
-    found = re.search(r"\$ oauth2-proxy (.*?)```", GUIDE, re.DOTALL)
-    assert found is not None
-    return [one.replace('"', "") for one in re.findall(r'--[\w-]+(?:="[^"]*"|=\S+)?', found[1])]
+    return [one.replace('"', "") for one in re.findall(r'--[\w-]+(?:="[^"]*"|=\S+)?', guided().script)]
 
 
 @pytest.fixture
@@ -175,6 +181,7 @@ async def proxied(tmp_path: Path) -> AsyncIterator[str]:
                 break
             except OSError:
                 await asyncio.sleep(0.1)
+        assert difference(guided().output or "", (tmp_path / "log").read_text()) is None
         yield front
     finally:
         process.terminate()
