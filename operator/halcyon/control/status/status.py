@@ -316,12 +316,18 @@ _DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
 """Columns of `kubectl get` whose values come from the last scaling decision and its signals."""
 
 
+def _state_order(ready: dict[str, Any]) -> tuple[str, ...]:
+    """Return the types of the conditions whose reason is the state, the first one first.
+
+    While a rollout goes on, the state says so, unless it is known why no server is ready.
+    """
+    is_known = ready["status"] == "False" and ready["reason"] != Reason.NO_SERVERS_READY
+    return ("Stalled", "Ready") if is_known else ("Stalled", "Reconciling", "Ready")
+
+
 def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
     found = {c["type"]: c for c in status["conditions"]}
-    state = next(
-        (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
-        found["Ready"]["reason"],
-    )
+    state = next((found[kind]["reason"] for kind in _state_order(found["Ready"]) if kind in found), "")
     desired, _, ready = counts(view, plan)
     summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(view, plan)
     if view.scaling.settling:

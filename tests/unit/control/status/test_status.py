@@ -696,6 +696,7 @@ def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> Non
     [
         (deployed(), "Ready"),
         (deployed(ready=0, starting=1), "Progressing"),
+        (deployed(ready=0, starting=1, troubled={"containers": PULLING}), "ImagePullFailed"),
         (deployed(ready=0, starting=1, server=LATE), "ProgressDeadlineExceeded"),
         (deployed({"replicas": 0}, ready=0), "ScaledToZero"),
     ],
