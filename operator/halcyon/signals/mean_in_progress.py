@@ -25,8 +25,8 @@ from halcyon.signals.time_series import Ring
 MIN_WINDOW_S = 4.5
 """Minimum length of the window in which requests are counted, in seconds. It covers about five samples of a pod."""
 MAX_WINDOW_S = 180.0
-"""Maximum length of the window in which requests are counted, in seconds. If requests take longer, the computed number
-still varies as they end."""
+"""Maximum length of the window in which requests are counted, in seconds. If single requests take longer than this, the
+computed number of requests in progress still fluctuates whenever some of them end."""
 _MIN_ENDS = 3
 """Minimum number of samples in the window, after its first one, in which requests have ended."""
 _MIN_ENDED = 8.0

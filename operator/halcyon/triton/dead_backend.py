@@ -111,10 +111,11 @@ class DeadBackends:
 
     @property
     def out(self) -> frozenset[str]:
-        """Names of the pods that must take no requests.
+        """Names of the pods to take out of service.
 
-        These are all dead pods that answer no request. If there are none, it is one dead pod that still answers some
-        requests. The first pod by name is chosen, so that all agents choose the same pod.
+        These are all pods with a dead backend that answer no requests. If there are none, the set has one pod that
+        still answers some requests because only some of its model instances are dead. It is the first such pod by name,
+        so that all agents choose the same one.
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 

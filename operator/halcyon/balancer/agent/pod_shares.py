@@ -79,10 +79,11 @@ class PodShares:
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
 
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
-        """Return the HAProxy variables that limit batch inference: rows that may be at servers, and rows per request.
+        """Return the HAProxy variables that limit batch inference.
 
-        The result is empty if the plan has no capacity for batch inference. `servers` is the number of servers that
-        take requests.
+        They limit the rows in progress at servers, and they contain the mean number of rows in a user's request. The
+        result is empty if the plan has no capacity for batch inference. `servers` is the number of servers that take
+        requests.
         """
         if not plan.has_lower_class or classes is None:
             self.concurrency.lower = (0.0, 0, 0)

@@ -52,7 +52,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Listen:
-    """Addresses on which this pod's HAProxy listens, and its files."""
+    """Listen addresses and file paths of this pod's HAProxy."""
 
     ports: Ports = Ports()
     dual_stack: bool = False

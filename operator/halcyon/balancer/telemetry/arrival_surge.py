@@ -41,7 +41,7 @@ class ArrivalSurge:
         self._confirmed_at = -math.inf
 
     def add(self, requests: int, *, process: object, now: float) -> bool:
-        """Add a sample, and return True if an early second sample should confirm a surge.
+        """Add a sample, and return True if a second sample must be taken early to confirm a surge.
 
         Args:
             requests: HAProxy's counter of incoming requests, including rejected ones.

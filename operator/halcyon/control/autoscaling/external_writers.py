@@ -38,13 +38,16 @@ class ExternalWriters:
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Compare the replicas with those of the last call, and return a message about a competing writer, if any.
+        """Compare the replicas with those of the last call, and return a message about a competing writer.
 
-        Without a competing writer the message is empty.
+        The message is empty if there is no competing writer.
 
-        Args: key: the model. replicas: replicas in force. desired: replicas that Halcyon requests from now on. writer:
-        field manager that set spec.replicas last, according to managedFields; empty if they name none. now: monotonic,
-        in seconds.
+        Args:
+            key: the model.
+            replicas: current spec.replicas.
+            desired: replicas that Halcyon requests from now on.
+            writer: field manager that last set spec.replicas, according to managedFields; empty if none is recorded.
+            now: monotonic time, in seconds.
         """
         before = self._seen.get(key)
         known = self._asked.get(key)

@@ -72,7 +72,7 @@ class _Means:
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of the GPU utilisation in `gpu`. If the source changes, a new mean begins."""
+    """Source of the GPU utilisation in `gpu`. If the source changes, the average is restarted from the new samples."""
     waiting_samples: _Samples = ()
     gpu_samples: _Samples = ()
 
@@ -342,9 +342,9 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return the backend failures of the pods in this state, by pod.
+    """Return the backend failures of the pods in the given state, by pod.
 
-    Each pod in the state maintenance has a failure; in other states, only some pods have one.
+    Every pod in the `maintenance` state has a failure. In other states, only some pods have one.
     """
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"

@@ -249,7 +249,7 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
 
 
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """Return a plan for `count` replicas with a single limit as the reason and no parts."""
+    """Return a plan for `count` replicas with a single limit as the reason, and without the replicas of each part."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 

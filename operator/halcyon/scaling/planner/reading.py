@@ -113,7 +113,7 @@ class Objectives:
     """Maximum seconds from the creation of a pod until it is ready. Within this time, a model whose first pods start is
     not idle."""
     windows: tuple[OpenWindow, ...] = field(default=())
-    """Schedules that are open now."""
+    """Schedules whose time window is open now."""
     batch_prior: Mapping[int, float] | None = None
     """Seconds that a batch takes, by its number of rows, as measured in the warm-up before any traffic."""
     measured_batches: Mapping[int, float] | None = None

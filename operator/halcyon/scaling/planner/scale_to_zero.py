@@ -25,7 +25,8 @@ _ENOUGH = 1.5
 """Ratio of the new idle timeout to the timeout that would have avoided the last scale to zero. People and timers return
 after similar intervals, but not exactly the same."""
 _CHEAP = 4.0
-"""Ratio of the GPU time saved at zero replicas to the GPU time of the start, above which the idle timeout is halved."""
+"""Ratio of the GPU time saved by scaling to zero to the GPU time spent on the next cold start. Above this ratio, the
+idle timeout is halved."""
 
 
 @immutable(frozen=True, slots=True)

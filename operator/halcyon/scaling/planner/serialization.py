@@ -347,8 +347,8 @@ _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )
-"""Ways to reduce the size of a stored memory that is too large, in the order in which they are applied. Each is (part,
-field, function that reduces the field)."""
+"""Ways to shrink a serialized memory that is too large, in the order in which they are tried. Each is (part, field,
+function that shrinks the field)."""
 
 
 def _size(document: Mapping[str, Any]) -> int:

@@ -21,10 +21,11 @@ remaining share is for effects that the formulas don't include, such as load cha
 _RESIDUAL = 0.5
 """Average time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
 
-The formula of `largest_load` then allows 99 % of the rate that is sustainable in simulations. That is the median over
-seven arrival distributions, 1 and 20 replicas, and objectives of 2.4, 4 and 8 batches. With an objective of 2.4
-batches, up to 0.7 % of the requests are late at the allowed rate. With larger objectives, the share never exceeds
-`LATE_SHARE`."""
+With this value, `largest_load` allows 99 % of the rate that can be sustained in simulations. The 99 % is a median over
+seven arrival distributions, 1 and 20 replicas, and latency objectives of 2.4, 4 and 8 times a full batch. With the
+objective of 2.4 times, up to 0.7 % of the requests are late at the allowed rate. With the longer objectives, at most
+`LATE_SHARE` of the requests are late.
+"""
 _MIN_BATCHES = 2.0
 """Minimum latency objective, as a multiple of the time of a full batch. A request that arrives just after a batch has
 begun waits for that batch to end, and is then computed in the next one.

@@ -24,8 +24,8 @@ _LONG_S = 60.0
 """Length, in seconds, of the shortest window whose mean can lower the arrival rate. Autoscalers usually use this length
 (KPA, Cortex)."""
 _CALM_S = (900.0, 480.0, 240.0, 120.0)
-"""Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
-kept for the longest of them."""
+"""Lengths, in seconds, of the longer windows. While the load is constant, the rate is averaged over these windows.
+Samples are kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
 """Maximum deviation between the mean of a window and that of a longer window at which they are considered equal. It is
 in standard errors of the mean (95 % confidence). Values from 1.5 to 3 give the same results in the table of
@@ -43,10 +43,11 @@ _UNKNOWN_NOISE = 0.2
 the mean. Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low
 rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
 _OPENING_SIGMAS = 1.0
-"""Number of standard errors that are subtracted from the rate in the first minute after the first request, if a model's
-capacity was measured before. For a model that takes 5 s and whose pods start in 60 s, one standard error instead of
-the rate with `sure` makes 3 percentage points fewer responses late, and costs 8 % more GPU time in five minutes. Half
-of a standard error costs as much for a model with 32 requests at once, and 20 % for pods that start in 3 s."""
+"""Number of standard errors subtracted from the rate in the first minute after the first request, if the model's
+capacity was measured before. Otherwise `_SURE_SIGMAS` applies. The smaller number makes 3 percentage points fewer
+responses late and costs 8 % more GPU time in five minutes, if requests take 5 s and pods start in 60 s. With half a
+standard error, the additional GPU time is also 8 % for a model that computes 32 requests at once, and 20 % for pods
+that start in 3 s."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""

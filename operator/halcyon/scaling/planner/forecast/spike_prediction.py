@@ -68,7 +68,7 @@ class Bet:
 
 
 def predicted(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
-    """Return the prediction of the next spike after the last of `spikes` has ended; None with too little evidence.
+    """Predict the next spike, once the last of `spikes` has ended. Return None if there is too little evidence.
 
     `wrong_at` is the time when a prediction was last wrong. Only intervals that ended after it are used.
     """

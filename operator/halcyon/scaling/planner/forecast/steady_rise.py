@@ -33,9 +33,10 @@ long as the start of a pod would be missed."""
 
 
 def extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
-    """Return the arrival rate extrapolated to `horizon_s` seconds from now; None if most blocks don't rise.
+    """Return the arrival rate extrapolated to `horizon_s` seconds from now; None if it doesn't rise.
 
-    `counts` are the arrivals in blocks of `block_s` seconds, and `spread` is their dispersion.
+    The rate rises if the number of arrivals increases between most blocks. `counts` are the arrivals in blocks of
+    `block_s` seconds, and `spread` is their dispersion.
     """
     increases = sorted(b - a for a, b in pairwise(counts))
     half = len(increases) // 2
