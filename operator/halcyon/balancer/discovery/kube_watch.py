@@ -6,7 +6,7 @@ of the objects.
 
 The client lists the objects first, and then watches their changes. If the stream ends, the watch is resumed. After an
 error, the objects are listed again. While the API server is unavailable, requests are retried, and the last snapshot
-stays in force.
+stays in use.
 """
 
 # list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...

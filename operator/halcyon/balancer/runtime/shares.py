@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ByProtocol = tuple[float, float]
 """Pair of numbers: the first for HTTP, the second for gRPC."""
 HALF_LIFE_S: Final = 4.0
-"""Half-life of the demand of an idle balancer, in seconds. Because of it, gaps between requests don't change the
-shares."""
+"""Half-life of the demand of an idle balancer, in seconds. With this delay, short gaps between requests don't change
+the shares."""
 MIN_DEMAND: Final = 0.5
 """Demand below which a balancer counts as idle for a protocol, in requests."""
 MAX_BYTES: Final = 512 * 1024
@@ -42,7 +42,7 @@ class LoadError(ValueError):
 
 @dataclass(frozen=True)
 class PodLoad:
-    """Load that one balancer puts on one pod. Each pair of numbers has one for HTTP and one for gRPC."""
+    """Load that one balancer puts on one pod. Each pair of numbers is (HTTP, gRPC)."""
 
     inflight: tuple[int, int]
     """Number of requests in progress at the pod."""

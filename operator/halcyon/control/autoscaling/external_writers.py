@@ -19,8 +19,8 @@ LATELY_S = 60.0
 """Time for which a value that Halcyon has requested counts as Halcyon's, in seconds. An HPA writes the requested value
 within this time, as it polls every 15 s."""
 TIMES, WITHIN_S = 3, 300.0
-"""Two limits: the number of external changes, and the period in seconds. If so many changes occur within the period,
-they are a conflict and not manual changes."""
+"""Number of external changes, and period in seconds. If at least this number of changes occurs within the period, they
+count as a conflict and not as manual changes."""
 CALM_S = 600.0
 """Time without another external change after which Halcyon writes replicas again, in seconds."""
 
@@ -88,13 +88,13 @@ class ExternalWriters:
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record a write by Halcyon, so that `look` detects a writer that reverts it before the next call."""
+        """Record a write by Halcyon, so that `look` detects another writer even if it reverts the write before the next call."""
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:
         """Ignore changes until the next call of `look`.
 
-        Halcyon doesn't set the replicas now, so changes are no conflict.
+        While Halcyon doesn't set the replicas, changes by other writers are not a conflict.
         """
         self._seen.pop(key, None)
 
