@@ -143,7 +143,8 @@ def place(
         open_holds: slots whose server `held` still takes requests, because earlier commands failed.
 
     Returns:
-        The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another call returns no
+        The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another
+            call with the same arguments returns no
         commands.
     """
     serving = {

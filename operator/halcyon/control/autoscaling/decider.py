@@ -128,7 +128,7 @@ class Decider:
     """Clock to which the times in the planners' memories refer."""
 
     def __post_init__(self) -> None:
-        """Create the decider with the clock and the caches of the signals, so that memories and signals use the same ones."""
+        """Use the clock and the caches of the signals, so that memories and signals refer to the same ones."""
         self._epoch = self.signals.epoch
         self._measured = MeasuredCapacities(self.signals.caches)
 
@@ -332,7 +332,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set, so that the step isn't taken for a pause or a burst."""
+        """Shift the times in all memories after the wall clock was set, so that the step doesn't count as a pause or burst."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:

@@ -88,7 +88,7 @@ class ExternalWriters:
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record a write by Halcyon, so that `look` detects another writer even if it reverts the write before the next call."""
+        """Record a write by Halcyon, so that `look` also detects a writer that reverts it before the next call."""
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:

@@ -293,7 +293,7 @@ class Autoscaler:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Start writing a model's desired replicas, unless Halcyon currently doesn't write them or a write is already running."""
+        """Start writing a model's desired replicas, unless Halcyon must not write them now or a write is running."""
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
             return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):

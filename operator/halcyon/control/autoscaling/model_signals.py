@@ -224,7 +224,7 @@ class ModelSignals:
         )
 
     def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
-        """Return the GPU utilisation of the ready pods as a mean, and the number of rows that each pod has computed.
+        """Return the mean GPU utilisation of the ready pods, and each pod's counter of computed rows.
 
         Return None if no agent has reported on the model.
         """

@@ -148,7 +148,7 @@ class ReplicaLimits:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
     def _grant(self, key: Key, made: Decision) -> None:
-        """Record a grant of replicas, so that no other model is granted the same part of a quota before the pods exist."""
+        """Record a grant of replicas, so that no other model gets the same part of a quota before the pods exist."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return
         now = self.clock.monotonic()
@@ -160,7 +160,7 @@ class ReplicaLimits:
             granted[key] = _Granted(made.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
-        """Return the number of pods granted to other models in the namespace that a quota might not count yet."""
+        """Return the pods granted to other models of the namespace that may not be counted in a quota yet."""
         found = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)
