@@ -332,7 +332,10 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set, so that the step doesn't count as a pause or burst."""
+        """Shift the times in all memories after the wall clock was set.
+
+        The step then doesn't look like a pause or a burst.
+        """
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:

@@ -87,7 +87,7 @@ class Capacity:
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether so many batches have been executed that the times from `halcyon bench` no longer have weight."""
+        """Return whether so many batches have been executed that times from `halcyon bench` have no weight."""
         # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 

@@ -43,7 +43,7 @@ _EDGE = 2
 """Number of differences between neighbouring blocks that one step of the load affects. It is two because a step occurs
 within a block and thus changes two differences."""
 _NEAR = 1.2
-"""Maximum ratio of `doubt` to `value` at which the estimate `value` counts as learnt. Values from 1.05 to 1.5 give the
+"""Maximum ratio of `doubt` to `value` at which the estimate `value` counts as learnt. Values of 1.05 and 1.5 give the
 same planned replicas."""
 _MEDIAN = 0.455
 """Median of the square of a normally distributed value whose mean square is 1."""
