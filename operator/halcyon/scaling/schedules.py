@@ -3,8 +3,8 @@
 A window opens whenever its cron rule matches the wall clock of its time zone. It stays open for its duration, which is
 elapsed time, so that 8 h are 8 h even if the clocks change. If the clocks skip a start, the window opens at the first
 instant after the skipped time. If a start occurs twice, the window opens only the first time. (If the clocks are set
-back at 3:00, an hourly rule therefore opens only once between 2:00 and 3:00.) There is no lead time: if replicas need 5
-minutes to start, set the rule 5 minutes earlier.
+back from 3:00 to 2:00, an hourly rule therefore opens the window only once from 2:00 to 3:00.) There is no lead time:
+if replicas need 5 minutes to start, set the rule 5 minutes earlier.
 
 If several windows are open, the highest `low` and the lowest `high` apply. If `low` is then above `high`, `high` wins,
 because it limits the cost, and `conflict` reports this. An evaluation takes a few cron steps per schedule, so callers

@@ -4,8 +4,8 @@ Demand is known if every existing balancer has reported within `MAX_AGE_S`. Valu
 the ready pods report them; `engine_used` needs all ready pods, `batches` and `rows` only one.
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
-although its pod exists, this balancer may receive most of the requests. The demand is then unknown, and no partial sums
-are used. After a silence, it stays unknown until a second report confirms the growth in the first one.
+although its pod exists, this balancer may receive any number of requests. The demand is then unknown, and no partial
+sums are used. After a silence, it stays unknown until a second report confirms the growth in the first one.
 
 The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum
 of all counts at one common time: the time of the last count of the slowest busy balancer. Otherwise the requests of a

@@ -1,8 +1,8 @@
 """Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
 
 With the policy Planner, the HPA's rules decide while data about batches is missing. If the planner has less than a day
-of a model's history, more history is requested from the site's Prometheus, if there is one. Decisions don't wait for
-the response. Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`,
+of a model's history, more is requested from the site's Prometheus, if there is one. Decisions don't wait for the
+response. Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`,
 `scaling.hpa`).
 """
 
@@ -65,7 +65,7 @@ class _Ruled:
     """Monotonic time of the decision, in seconds."""
     decision: Decision
     memory: HpaMemory
-    """Memory that does not include the change of the replicas. It is used if this change was not written."""
+    """Memory without the change of the replicas, for use if this change was not written."""
     is_lost: bool = False
     """Whether writing the replicas failed."""
 
@@ -246,9 +246,8 @@ class Decider:
     ) -> Decision | None:
         """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
-        Later decisions of the planner start from this decision. The result is None if the load is known, or if the load
-        of the reporting balancers needs no more replicas. A model at zero is started at once if a reporting balancer
-        holds a request.
+        Later decisions of the planner start from this one. The result is None if the load is known, or if that of the
+        reporting balancers needs no more replicas. A model at zero is started at once if one of these holds a request.
         """
         gathered = sensed.gathered
         if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
@@ -332,10 +331,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set.
-
-        The step then doesn't look like a pause or a burst.
-        """
+        """Shift the times in all memories after the wall clock was set, because its step is not a pause or a burst."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
@@ -344,7 +340,7 @@ class Decider:
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
-    """Return the schedules in the spec whose window is open at the time `at`; None if the spec has no schedules."""
+    """Return the schedules that are active at the time `at`; None if the spec has no schedules."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
     held = model.opened

@@ -40,7 +40,7 @@ multiple of the time for which replicas are kept."""
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """Recent numbers of replicas needed, and the hold, which is the time for which replicas are kept after they were last needed.
+    """Recent numbers of replicas needed, and the hold: the time for which replicas are kept after the last need.
 
     The hold is learnt from the load.
     """
