@@ -2,7 +2,7 @@
 
 The receive time minus the send time is the offset between both clocks plus the transit time. The offset is constant,
 and at least one report per minute has a short transit time. The minimum of this difference is therefore a good estimate
-of the offset. The part of a difference that exceeds the minimum is the delay in the network or the receiver, and is
+of the offset. The part of a difference that exceeds the minimum is the delay in the network or the receiver. It is
 subtracted from the receive time (Paxson, 1998, on one-way delays).
 """
 

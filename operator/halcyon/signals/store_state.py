@@ -51,8 +51,8 @@ POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
 """Maximum number of received requests that may still be rejected. The number is twice the largest queueLimit, because
-the limit applies separately to requests that wait for a free server and to requests that wait until the first server is
-ready."""
+the limit applies to two groups separately. These are the requests that wait for a free server, and those that wait
+until the first server is ready."""
 MAX_CONFIRM_DELAY_S = 0.5
 """Maximum seconds between two reports of an agent at which the second report confirms the first one. Periodic reports
 are further apart."""
@@ -145,8 +145,8 @@ class ObservedPod:
     spent_us: int | None = None
     """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
-    """Time of the first read in which the batch counters had fallen; None once a second read has confirmed the fall, or
-    if they have not fallen."""
+    """Time of the first read in which the batch counters had fallen. It is None if they have not fallen, or once a
+    second read has confirmed the fall."""
 
 
 class PodSnapshot(NamedTuple):

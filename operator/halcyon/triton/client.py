@@ -92,7 +92,7 @@ class Metrics:
     gpu: float | None = None
     """GPU utilisation from 0 to 1, as the mean over the GPUs of the pod."""
     engine_used: float | None = None
-    """Used share (0 to 1) of an engine's KV cache blocks or concurrent requests."""
+    """Used share (0 to 1) of an engine's capacity: of its KV cache blocks, or of its maximum concurrent requests."""
 
 
 @dataclass(frozen=True)

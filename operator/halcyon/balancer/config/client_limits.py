@@ -3,8 +3,8 @@
 The more of the maximum is in use, the smaller the part that one source may use. If a source exceeds its part, its new
 connections are closed, and its new requests are rejected.
 
-A single source may use up to three quarters of the capacity, because it may be an Ingress, a NAT gateway or a node with
-many clients. If several sources each use as much as they may, four or five of them together exhaust the capacity.
+A single source may use up to three quarters of the capacity. It may be an Ingress, a NAT gateway or a node with many
+clients. If several sources each use as much as they may, four or five of them together exhaust the capacity.
 
 A source is an IPv4 address or an IPv6 /64 network. Connections are counted per front end. Requests are counted over all front ends
 (`memory_budget`), before HAProxy waits for any part of a body. Requests are counted per source only while more than half of the

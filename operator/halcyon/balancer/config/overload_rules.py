@@ -61,9 +61,9 @@ _REPEATS_AFTER_MS: Final = "900:1600"
 def repetition_rules(out: Writer, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end that count the requests that clients repeat after a rejection.
 
-    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate: a
-    request counts if it arrives on the same connection as a rejected request, after the time in `Retry-After`. The
-    rules use the ACL `infers`.
+    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate. A
+    request counts if it arrives on the connection of a rejected request, after the time in `Retry-After`. The rules use
+    the ACL `infers`.
     """
     if protocol == "grpc":
         out.add("http-request sc-inc-gpc(5,0) if infers { req.hdr(grpc-previous-rpc-attempts) -m found }")

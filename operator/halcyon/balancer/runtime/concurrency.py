@@ -85,8 +85,8 @@ class Concurrency:
         self.facts: dict[str, ModelConcurrency] = {}
         """Properties of the model that Triton's configuration shows, by revision."""
         self.objective_bound = 0
-        """Number of requests that may be in progress at a pod according to the latency objective; 0 if it is unknown,
-        or if there is no objective."""
+        """Number of requests that may be in progress at a pod according to the latency objective. It is 0 if it is
+        unknown, or if there is no objective."""
         self.rejected_load = 0.0
         """Number of requests that would wait in this balancer if they had not been rejected. They count as demand."""
         self.lower: tuple[float, int, int] = (0.0, 0, 0)

@@ -4,10 +4,10 @@ If each instance of a model computes one request at a time, the maximum follows 
 the maximum is found by doubling and halving it while the throughput is measured.
 
 Models of the second kind form batches themselves (vLLM, TensorRT-LLM, asynchronous Python). Only their throughput shows
-how many requests they compute at once. While requests wait and all pods are full, this module measures the turnover:
-the time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound doubles the
-throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a stopping pod can
-answer within the drain time.
+how many requests they compute at once. While requests wait and all pods are full, this module measures the turnover.
+That is the time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound
+doubles the throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a
+stopping pod can answer within the drain time.
 """
 
 # the model                                       | maximum concurrency of a pod (the bound)
@@ -36,8 +36,8 @@ RETRY_S: Final = 300.0
 `MAX_RETRY_S`."""
 MAX_RETRY_S: Final = 3600.0
 MIN_OVERLAP_S: Final = 0.2
-"""Minimum execution time, in seconds, at which requests are known to be computed simultaneously. In a shorter
-execution, requests in transit could be mistaken for simultaneous ones."""
+"""Minimum execution time, in seconds, from which simultaneous executions can be detected. In a shorter time, requests
+in transit could be mistaken for simultaneous executions."""
 MIN_SAMPLES: Final = 2
 """Number of successive samples that must show simultaneous executions. A single sample can be wrong because of requests
 in transit."""
@@ -59,8 +59,8 @@ class Load:
     answered: int
     """Number of requests that have ended since the previous load."""
     computing: int | None = None
-    """Minimum number of requests in the last second that were in pods but not in Triton's queue; None if there is no
-    new sample of the pods."""
+    """Minimum number of requests in the last second that were in pods but not in Triton's queue. It is None if there is
+    no new sample of the pods."""
     execution_s: float | None = None
     """Mean time of an execution, in seconds; None if there has been no execution yet."""
 

@@ -4,7 +4,7 @@ The room of a pod is the number of rows that the pod can compute in addition to 
 requests wait in any balancer.
 
 In each batch, the rows that users send during one batch are reserved, and the rest is free. Users' requests never wait
-for room. Their rows count as rows at servers, so each users' request reduces the room that is left. `lower.lua`
+for room. Their rows count as rows at servers, so each of these requests reduces the room that is left. `lower.lua`
 compares the rows at servers with the room.
 
 If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to those of users. The batches of users
@@ -52,16 +52,17 @@ RATE_OVER_S: Final = 0.5
 GENTLE: Final = 0.1
 """Maximum share by which users' batches may take longer because of batch inference that is `Gentle`."""
 _UNSEEN: Final = 0.5
-"""Share of the rows in execution for users of other balancers that is kept free as capacity. It applies if the model
-computes no batches."""
+"""Capacity that is kept free for users of other balancers, as a share of the rows that they have in execution. It
+applies if the model computes no batches."""
 _IDLE_ROWS: Final = 0.01
 """Number of users' rows per execution below which users count as idle. While users are idle, `Gentle` has no effect."""
 _GENTLE_FULL: Final = 0.9
 """Maximum number of rows in a pod, including users' rows, at which a gentle class is sent, as a share of a full batch.
 With more, batch inference would take places in batches that users need during a burst."""
 _GENTLE_INSIDE: Final = 1.4
-"""Ratio of the rows of a gentle class in a pod to the rows by which a batch may grow. It is above 1 because a row that
-arrives during an execution waits for the next one, so a batch contains only some of the rows in the pod."""
+"""Ratio of the rows of a gentle class in a pod to the rows by which a batch may grow. The ratio is above 1 because a
+row that arrives during an execution waits for the next one. A batch therefore contains only some of the rows in the
+pod."""
 _GENTLE_LEFT: Final = 0.6
 """Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0

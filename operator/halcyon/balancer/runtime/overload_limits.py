@@ -1,7 +1,7 @@
 """Limits on the queue of one balancer that follow from the latency objective. Pure.
 
-The limits follow from four numbers of requests per pod: those computed at once, those answered within the objective,
-those answered within twice the objective, and those sent to the pod.
+The limits follow from four numbers of requests per pod. Two are the requests computed at once and those sent to the
+pod. The other two are the requests answered within the objective and within twice the objective.
 
 The number of requests sent to a pod is limited only while an overload lasts. In a burst it would keep pods idle,
 because the shares of balancers follow the demand only after a second.

@@ -1,8 +1,8 @@
 """Division of the requests that a pod may have in progress among the model's balancers and their protocols. Pure.
 
-HAProxy limits the requests in progress per server of a back end (`maxconn`), so every pod has a separate limit in each
-balancer and for each protocol. Each agent computes its own limits from the loads that all agents publish. The limits,
-called shares here, are proportional to the demand. A share grows only into what the other shares have released.
+HAProxy limits the requests in progress per server of a back end (`maxconn`). Every pod therefore has a separate limit
+in each balancer and for each protocol. Each agent computes its own limits from the loads that all agents publish. The
+limits, called shares here, are proportional to the demand. A share grows only into what the other shares have released.
 """
 
 # demand                  | limit for a pod

@@ -19,8 +19,8 @@ for a short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
 """Time constant of the moving average of the arrival rate, in seconds. The average is exponential."""
 _MAX_IN_A_ROW = 3
-"""Maximum number of successive early samples. A sudden rise needs two: one after the sample in which the rise began,
-and one after the first sample that is entirely within the rise."""
+"""Maximum number of successive early samples. A sudden rise needs two. One follows the sample in which the rise began,
+the other follows the first sample that is entirely within the rise."""
 _MIN_REST_S = 5.0
 """Pause after `_MAX_IN_A_ROW` successive early samples, in seconds.
 

@@ -60,7 +60,7 @@ from halcyon.scaling.planner.reading import Reading
 
 _SILENT_S = 5.0
 """Additional seconds without any answer after which unanswered requests contradict the batch times. They are added to
-the time in a pod at which an answered request contradicts them."""
+the time in a pod at which an answered request contradicts these times."""
 _AGREE_S = 60.0
 """Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
 _RELAX_S = 600.0
@@ -122,7 +122,7 @@ class AnswerEvidence:
     alone: tuple[int, float, float] | None = None
     """Capacity of a pod, computed from its batch times while few pods were ready: (ready pods, requests per second of
     each, time). The answers agreed with these batch times. The capacity is taken from the time in the last minutes when
-    the fewest pods were ready, because a lock that pods share makes batches longer. The value is None if unknown."""
+    the fewest pods were ready. A lock that pods share makes batches longer. The value is None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
@@ -223,8 +223,8 @@ class AnswerEvidence:
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
         """Return the value of the field `alone` after answers that agree with the batch times.
 
-        If a pod has several instances, the value stays the same, because the time of one batch does not show how many
-        requests the instances answer together.
+        If a pod has several instances, the value stays the same. The time of one batch does not show how many requests
+        the instances answer together.
         """
         known = self.alone
         if replica.instances > 1:

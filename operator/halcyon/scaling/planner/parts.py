@@ -30,9 +30,9 @@ _HALF_BUSY = 0.5
 """GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected and is no evidence of
 overload."""
 _BAND_SIGMAS = 3.0
-"""Distance between the load at which replicas are added and the load at which they are removed, in standard errors of a
-minute's arrival rate and of its dispersion. With 2 for the rate, the direction of scaling was reversed about four times
-as often under constant loads (0.3 times an hour, with noise and without). In return, 3 % GPU time was saved for
+"""Distance between the load at which replicas are added and the load at which they are removed. It is in standard
+errors of a minute's arrival rate and of its dispersion. With 2 for the rate, scaling reversed its direction about four
+times as often under constant loads (0.3 times an hour, with noise and without). In return, 3 % GPU time was saved for
 constant loads, and 0.2 % in the table of scenarios."""
 _SURE_S = 30.0
 """Seconds after which surplus replicas are released, counted from the time when a limit that pods share was found.

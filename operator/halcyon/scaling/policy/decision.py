@@ -58,8 +58,8 @@ class Signal:
     """Time at which the signal's value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason why the signal's value is missing; empty if the value is known, or if no pod is ready, so that there is
-    nothing to measure."""
+    """Reason why the signal's value is missing. It is empty if the value is known, or if there is nothing to measure
+    because no pod is ready."""
     shown: float | None = None
     """Measured number that is shown to users: queued requests, or the mean GPU utilisation of the ready pods in
     percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. The value

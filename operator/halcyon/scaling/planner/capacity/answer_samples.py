@@ -20,8 +20,9 @@ BY_ENGINE = 2
 """Value of the field `HOT` of a sample if the pods are full because the engines have no free capacity."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
-"""Sample of a model's pods. The fields are the time, the requests answered, in execution and queued, the ready pods,
-the reason why the pods are full (`BY_GPU`, `BY_ENGINE` or 0), and whether requests are queued in balancers."""
+"""Sample of a model's pods. The first fields are the time, the requests answered, in execution and queued, and the
+ready pods. The last ones are the reason why the pods are full (`BY_GPU`, `BY_ENGINE` or 0), and whether requests are
+queued in balancers."""
 
 
 def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:

@@ -21,8 +21,8 @@ from halcyon.scaling.planner.capacity.answer_samples import (
 )
 
 GROWN = 1.5
-"""Minimum ratio of the time in a pod to the shortest such time at which the requests in the pod are assumed to slow
-each other down."""
+"""Minimum ratio of the time in a pod to the shortest such time. From this ratio on, the requests in a pod are assumed
+to slow each other down."""
 _LEVEL = 0.25
 """Maximum relative change at which the number of requests in execution counts as constant."""
 SHORT_S, WINDOW_S = 3.0, 10.0

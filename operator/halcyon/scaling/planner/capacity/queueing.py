@@ -21,10 +21,10 @@ remaining share is for effects that the formulas don't include, such as load cha
 _RESIDUAL = 0.5
 """Average time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
 
-With this value, `largest_load` allows 99 % of the rate that can be sustained in simulations. The 99 % is a median over
-seven arrival distributions, 1 and 20 replicas, and latency objectives of 2.4, 4 and 8 times a full batch. With the
-objective of 2.4 times, up to 0.7 % of the requests are late at the allowed rate. With the longer objectives, at most
-`LATE_SHARE` of the requests are late.
+With this value, `largest_load` allows 99 % of the rate that can be sustained in simulations. This is the median over
+seven arrival distributions, 1 and 20 replicas, and objectives of 2.4, 4 and 8 times a full batch. With the objective of
+2.4 times, up to 0.7 % of the requests are late at the allowed rate. With the longer objectives, at most `LATE_SHARE` of
+the requests are late.
 """
 _MIN_BATCHES = 2.0
 """Minimum latency objective, as a multiple of the time of a full batch. A request that arrives just after a batch has

@@ -263,8 +263,8 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
     """Return the first reported batches of each size, without the additional time of the model's very first execution.
 
     The very first execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is
-    never faster than a smaller one. If the mean time of a size is above that of a larger size that ran at least as
-    often, the difference is therefore this additional time, and is subtracted.
+    never faster than a smaller one. If a size takes longer on average than a larger size that ran at least as often,
+    the difference is therefore this additional time. It is subtracted.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):

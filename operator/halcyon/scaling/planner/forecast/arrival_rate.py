@@ -27,8 +27,8 @@ _CALM_S = (900.0, 480.0, 240.0, 120.0)
 """Lengths, in seconds, of the longer windows. While the load is constant, the rate is averaged over these windows.
 Samples are kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Maximum difference, in standard errors of the mean, at which the means of a window and of a longer window are
-considered equal (95 % confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
+"""Maximum difference between the means of a window and of a longer window that are considered equal. It is in standard
+errors of the mean (95 % confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
 """Number of standard errors by which the rate in a short window must exceed the mean of longer windows to replace this
 mean. The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5 standard
@@ -44,9 +44,9 @@ rate. At low rates, Poisson noise is at least as large. With 0.25, steps in the 
 _OPENING_SIGMAS = 1.0
 """Number of standard errors subtracted from the rate in the first minute after the first request, if the model's
 capacity was measured before. Otherwise `_SURE_SIGMAS` applies. The smaller number makes 3 percentage points fewer
-responses late and costs 8 % more GPU time in five minutes, if requests take 5 s and pods start in 60 s. With half a
-standard error, the additional GPU time is also 8 % for a model that computes 32 requests at once, and 20 % for pods
-that start in 3 s."""
+responses late and uses 8 % more GPU time in five minutes. This applies to requests of 5 s and pods that start in 60 s.
+Half a standard error uses 8 % more GPU time for a model that computes 32 requests at once. For pods that start in 3 s,
+it uses 20 % more."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""

@@ -40,9 +40,9 @@ count, because its distribution is close to normal even for small counts. With o
 errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
 """Maximum contribution of one sample to the burstiness of the load, as a multiple of the present burstiness. Without
-this limit, the first seconds of a spike would increase the burstiness so much that the rest of the spike would count as
-usual noise. The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in
-bursty noise. With higher values, small spikes are missed."""
+this limit, the first seconds of a spike would increase the burstiness so much that the rest would count as usual noise.
+The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in bursty
+noise. With higher values, small spikes are missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""

@@ -41,9 +41,9 @@ WEEKS = 2
 """Number of weeks in the median of the weekly model, which is the number of weeks that are stored."""
 NEAR = 5
 """Number of bins (25 min in total) in which the present arrival rate is compared with the usual rate. With a longer
-time, the forecast would react too late, because real load changes irregularly and its rate an hour ago tells little
-about the present. In a first test on two traces, 20 and 30 min gave better results than 10 and 60 min. The median of
-the five ratios is used, so that a burst does not count as a new level."""
+time, the forecast would react too late. Real load changes irregularly, and its rate an hour ago says little about the
+present. In a first test on two traces, 20 and 30 min gave better results than 10 and 60 min. The median of the five
+ratios is used, so that a burst does not count as a new level."""
 HOUR = 12
 """Number of bins in one hour. The median of the last hour is used as a forecast that has no season. If more than `HOUR`
 bins in a row were not observed, the models are updated only for the newest `HOUR` of these bins."""
