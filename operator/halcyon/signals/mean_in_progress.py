@@ -2,7 +2,7 @@
 
 A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
 second is therefore not the number of requests. With ten requests that end together every 30 s, the growth would be 0
-for 29 s and 300 for one second. For this reason, the window
+for 29 s and 300 s per second for one second. For this reason, the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.

@@ -58,9 +58,9 @@ For example, `pod` is null if no pod responded."""
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the access log's first rules to a client-facing front end. They also give each request an id.
+    """Add the access log's first rules to a client-facing front end. These rules also give each request an id.
 
-    They precede all other rules for requests, so that a request that is rejected later also has an id.
+    The rules precede all other rules for requests, so that requests that are rejected later also have an id.
 
     Raises:
         ConfigError: this agent version does not support the plan's value of `access_log`.

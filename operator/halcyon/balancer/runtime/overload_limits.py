@@ -73,7 +73,7 @@ class BatchTime:
 
 
 def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | None:
-    """Return the time of a batch from the pods' statistics; None without statistics.
+    """Return the time of a batch from the pods' statistics; None if there are no statistics.
 
     Args:
         pods: statistics of the pods.

@@ -24,7 +24,7 @@ from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 AGENTS = "agents"
-"""Name of the source of GPU utilisation whose values agents report."""
+"""Name of the source of GPU utilisation that consists of the agents' reports."""
 
 
 @immutable(frozen=True, slots=True)

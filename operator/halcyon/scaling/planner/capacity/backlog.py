@@ -1,4 +1,4 @@
-"""Number of replicas needed to clear a backlog of queued requests.
+"""Computation of the number of replicas needed to clear a backlog of queued requests.
 
 Pods that are still starting are taken into account.
 """
