@@ -32,7 +32,7 @@ def project(pod: Object) -> Object:
 
 
 def current(pods: Iterable[Object]) -> Object | None:
-    """Return the newest of the pods that isn't being deleted; None if there is none."""
+    """Return the newest pod that isn't being deleted; None if there is none."""
     live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     return max(live, key=lambda pod: (str(pod["metadata"]["creationTimestamp"]), pod["metadata"]["name"]), default=None)
 

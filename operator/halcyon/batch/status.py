@@ -26,7 +26,7 @@ from halcyon.kube.kinds import Object
 
 _MESSAGE_LIMIT = 1024
 _ETA_STEP = 0.05
-"""Change of the expected end above which the status is updated, as a share of the remaining time."""
+"""Minimum change in the expected end time that causes a status update, as a share of the remaining time."""
 
 
 @dataclass(frozen=True)

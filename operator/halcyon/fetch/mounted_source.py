@@ -151,10 +151,10 @@ def _has_version(folder: Path) -> bool:
 
 
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
-    """Check the first files in these version folders.
+    """Check the first files in the given version folders.
 
-    Raise an error if one of them can't be read, is missing, or is a pointer of Git LFS. Other folders are not checked.
-    They may have files that the model doesn't need, such as pictures of its documentation.
+    Raise an error if one of them can't be read, is missing, or is a Git LFS pointer. Other folders are not checked.
+    They may contain files that the model doesn't need, such as images for its documentation.
     """
     left = [folder / name for name in reversed(tuple(names))]
     for _ in range(_MAX_EXAMINED):

@@ -68,10 +68,10 @@ class Kube(Protocol):
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
         """Change spec.replicas through /scale from `before` to `after`, and return the resulting Scale.
 
-        A concurrent change to other fields of the object is no conflict.
+        A concurrent change to other fields of the object is not a conflict.
 
         Raises:
-            Conflicted: the object has another uid than `obj`, or its replicas are no longer `before`.
+            Conflicted: the object's uid differs from that of `obj`, or its replicas are no longer `before`.
         """
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
@@ -326,9 +326,10 @@ class KubeClient(Kube):
 
 @contextlib.contextmanager
 def _another_uid_conflicts() -> Generator[None, None, None]:
-    """Return a context manager that raises `Conflicted` if the object in the cluster has another uid.
+    """Return a context manager that raises `Conflicted` if the object in the cluster has a different uid.
 
-    Without a resourceVersion, the API server reports another uid as a change to an immutable field (422).
+    If the request has no resourceVersion, the API server reports a different uid as a change to an immutable field
+    (422).
     """
     try:
         yield

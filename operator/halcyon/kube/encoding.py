@@ -40,11 +40,10 @@ def creating(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def changing(obj: dict[str, Any], seen: dict[str, Any], *, versioned: bool) -> dict[str, Any]:
-    """Return the body of an apply that only changes the object `seen`.
+    """Return the body of an apply that updates the object `seen`, but never creates it.
 
-    It fails with `Conflicted` if the object was deleted.
-
-    If `versioned` is true, it also fails if the object has been changed since `seen` was read.
+    The request fails with `Conflicted` if the object was deleted. If `versioned` is true, it also fails if the object
+    has been changed since `seen` was read.
     """
     meta = {**obj["metadata"], "uid": seen["metadata"]["uid"]}
     if versioned:

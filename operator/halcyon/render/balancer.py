@@ -36,7 +36,7 @@ PRE_STOP_S = 10
 """Time from the deletion of a balancer pod until HAProxy's stop signal, in seconds.
 
 During this time every kube-proxy stops sending new connections to the pod. The response to the next request on an open
-connection requests the client to reconnect.
+connection makes the client reconnect.
 """
 STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""

@@ -9,9 +9,10 @@ Replicas are granted one at a time, until the next one does not fit. The order d
    another.
 4. The rest of the desired replicas: by priority and, within a priority, by need.
 
-A floor is the number of replicas that a model keeps despite preemption. Level by level means that the next replica goes
-to the model that would then have the fewest GPUs relative to its need; ties are broken by key. This is max-min fairness
-in whole replicas. The code computes the level directly and then grants the remaining GPUs one replica at a time.
+A floor is the number of replicas that a model keeps despite preemption. "Level by level" means that the next replica
+goes to the model that would then have the fewest GPUs relative to its need. Ties are broken by key. The result is
+max-min fairness in whole replicas. The code computes the level directly and then grants the remaining GPUs one replica
+at a time.
 
 Invariants: the grants never exceed the budget or the quota of a namespace. If all floors fit, a bigger site budget
 never gives a model less. Drawback: if the next replica in the order needs more GPUs than are left, these GPUs stay
@@ -80,7 +81,8 @@ class Budget:
 class Grant(NamedTuple):
     """Replicas granted to one model.
 
-    This is a named tuple, because 10,000 are created at once and creating a frozen dataclass takes three times as long.
+    The class is a named tuple because 10,000 are created at once, and creating a frozen dataclass takes three times as
+    long.
     """
 
     key: str
@@ -90,7 +92,7 @@ class Grant(NamedTuple):
     cause: Cause
     """Limit that reduced the replicas of the model below the desired number; "none" if it got all of them."""
     limit: int = 0
-    """Size, in GPUs, of the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
+    """Number of GPUs in the budget or quota that reduced the replicas; 0 if the model got all desired replicas."""
 
     def describe(self) -> str:
         """Describe the grant as a phrase.
@@ -107,7 +109,7 @@ class Grant(NamedTuple):
 
 
 class _Shares:
-    """Replicas granted so far, and the GPUs left, during one allocation."""
+    """State of one allocation: the replicas granted so far, and the GPUs that are left."""
 
     __slots__ = ("demands", "granted", "left", "namespaces", "quotas", "stopped")
 
@@ -129,7 +131,7 @@ class _Shares:
         return sum(gpus) <= self.left and all(held <= self.quotas[name] for name, held in by_namespace.items())
 
     def grow(self, classes: Sequence[Sequence[int]], targets: Sequence[int], *, fill: bool, by_need: bool) -> None:
-        """Grant replicas up to the targets, one priority class after the other.
+        """Grant replicas up to the targets, in order of priority.
 
         If `fill` is false, granting stops at the first replica that doesn't fit. If it is true, granting stops when no
         replica fits.
@@ -153,7 +155,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the target numbers of replicas after the quotas of namespaces are applied.
+        """Return the target numbers of replicas, reduced by the quotas of the namespaces.
 
         Only the targets of `members` are reduced.
         """
@@ -268,8 +270,8 @@ def _levelled(
 def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], total: int) -> float:
     """Return the level (GPUs per unit of need) at which the models in `members` together have `total` GPUs.
 
-    A tiny margin is subtracted from the level. At a level, each model has weight x level GPUs, but at least its low and
-    at most its high number. Replicas are treated as divisible.
+    A tiny margin is subtracted from the level. At a given level, each model has weight x level GPUs, but at least its
+    minimum and at most its maximum number. Replicas are treated as divisible.
 
     The sum is piecewise linear in the level. The level is found by bisection over the breakpoints of this function.
     Models without a breakpoint in the remaining interval are added up once, so each step checks fewer models.

@@ -1,10 +1,10 @@
 """GPU time of a model by state, and its cost. Pure: the caller passes times and prices.
 
-The states of a pod with a node are starting, busy, idle and unknown. The last three apply once it is ready, and depend
-on the utilisation of its GPU.
+A pod that is assigned to a node is starting, busy, idle or unknown. The last three states apply once the pod is ready,
+and depend on the utilisation of its GPU.
 
-GPU time is stored per hour for the last day. The cost per inference therefore reacts to changes within a day, but in
-the morning it still includes the night. Unknown values are None: without a price the cost is None, not 0.
+GPU time is stored per hour for the last day. The cost per inference therefore follows changes within a day. In the
+morning, it still includes the night. Unknown values are None: without a price the cost is None, not 0.
 """
 
 # | state    | GPU time counted                                                                          |
@@ -25,11 +25,11 @@ MAX_GAP_S = 60.0
 """Longest interval between two samples that is counted, in seconds. A longer interval, for example after the process
 was paused, is left out."""
 MIN_INFERENCES = 100.0
-"""Minimum number of inferences in the last day before their cost per thousand is published. With fewer, the value would
-not be meaningful."""
+"""Minimum number of inferences in the last day before their cost per thousand is published. With fewer inferences, the
+cost would not be meaningful."""
 MIN_COUNTED_S = 600.0
-"""Minimum counted time, in seconds, before shares of GPU time are published. In the first minutes, all GPU time is that
-of starting pods."""
+"""Minimum counted time, in seconds, before shares of GPU time are published. In the first minutes, all GPU time is
+spent on starting pods."""
 _MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 
@@ -90,7 +90,7 @@ class GpuUsage:
     starting: int
     """Number of GPUs of pods that are assigned to a node but aren't ready."""
     serving: int
-    """Number of GPUs of pods that are ready or finish their last requests."""
+    """Number of GPUs of pods that are ready or finishing their last requests."""
     worked: ReportedWork = ReportedWork()
     max_gpus: int | None = None
     """Number of GPUs that the maximum replicas would use; None if the model has no scaling."""
@@ -109,7 +109,8 @@ class Ledger:
     total: Spent = Spent()
     """GPU time since this process started counting."""
     hours: tuple[tuple[int, Spent], ...] = ()
-    """GPU time of each of the last 24 hours, oldest first, as (hour since the epoch, GPU time in this hour)."""
+    """GPU time of each of the last 24 hours, oldest first, as (number of the hour since the epoch, GPU time in this
+    hour)."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
         """Return the counted GPU time after adding the time between the last sample and `usage`.
@@ -138,7 +139,7 @@ class Ledger:
     def from_json(cls, stored: object) -> Ledger:
         """Restore the counted GPU time from the result of `to_json`.
 
-        Data in another format comes from another version and is ignored.
+        Data in a different format was written by another version and is ignored.
         """
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():
@@ -155,7 +156,7 @@ class Ledger:
 def _between(before: GpuUsage, now: GpuUsage) -> Spent:
     """Return the GPU time between two samples.
 
-    Samples are only seconds apart, so the whole interval is counted with the states of the newer one.
+    Samples are only seconds apart, so the states in the newer sample are used for the whole interval.
     """
     seconds = now.at - before.at
     busy = now.worked.busy
@@ -180,7 +181,7 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of one GPU-hour, by GPU product or by name of the resource."""
+    """Prices of one GPU-hour, by GPU product or by resource name."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
@@ -216,8 +217,8 @@ class Cost:
     busy: float | None
     idle: float | None
     """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state is divided between busy
-    and idle in the ratio of the known time. The value is None if less than half of the time is known. `busy` is
-    computed likewise."""
+    and idle in the ratio of the known time. The value is None if the state is known for less than half of the time.
+    `busy` is computed in the same way."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:

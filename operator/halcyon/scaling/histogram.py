@@ -1,4 +1,4 @@
-"""Histograms of latencies. Histograms of several pods or several periods can be added. Pure."""
+"""Histograms of latencies, which can be added up over several pods or periods. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Histogram:
         return next((b for b, n in zip(self.bounds_s, accumulate(self.counts), strict=False) if n >= needed), None)
 
     def quantile(self, share: float) -> float | None:
-        """Return the latency in seconds that `share` of the responses did not exceed, interpolated within its bucket.
+        """Return the latency in seconds which `share` of the responses did not exceed, interpolated within its bucket.
 
         The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """

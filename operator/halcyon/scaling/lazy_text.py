@@ -12,7 +12,7 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class LazyText:
-    """Sentence that consists of a format string and values, and is formatted by `str`."""
+    """Sentence that is stored as a format string with values, and formatted when `str` is called on it."""
 
     form: str
     """Format string for `str.format`."""

@@ -110,10 +110,10 @@ class BalancerPoint:
     errors: float
     """Counter of responses that were lost between a server and the client."""
     counted_at: float
-    """Time at which the counters had these values. It is the time of the previous sample, because growth is counted
+    """Time at which the counters had these values. This is the time of the previous sample, because growth is counted
     only after the next sample has confirmed it."""
     unavailable: float = 0.0
-    """Counter of requests that were refused by a server and not by the balancer (HTTP 503, gRPC UNAVAILABLE)."""
+    """Counter of requests that a server, not the balancer, refused (HTTP 503, gRPC UNAVAILABLE)."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ class BalancerObservation:
 
     agent: str
     points: tuple[BalancerPoint, ...] = ()
-    """Samples of the balancer, oldest first. If its HAProxy does not respond, none is newer than `MAX_AGE_S`."""
+    """Samples of the balancer, oldest first. If the balancer's HAProxy does not respond, no sample is newer than
+    `MAX_AGE_S`."""
     latency: tuple[SlotLatency, ...] = ()
     """Latency histograms in the newest sample, reported only while two slots exist. They restart at 0 with HAProxy."""
 
@@ -135,7 +136,7 @@ class Observation:
     """Time at which the observation was made."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
-    """Balancers whose agents reported within `MAX_AGE_S`. A balancer is left out even if its agent has only lost the
+    """Balancers whose agents reported within `MAX_AGE_S`. A balancer is also left out if its agent has only lost the
     connection to the operator."""
     silent: tuple[tuple[str, float], ...] = ()
     """Agents that haven't sent a report within `MAX_AGE_S`, as (agent, seconds since its last report)."""
@@ -157,9 +158,9 @@ def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], float | None]) -> float | None:
     """Return the time-weighted mean of a value over the last `window_s`; None if no value in the window is known.
 
-    Agents report when a value changes, so each value applies until the next one, but at most for `MAX_AGE_S`. A plain
-    mean of the samples would give five seconds without a change the same weight as one change. Unknown values have no
-    weight.
+    Agents report when a value changes, so each value applies until the next one, but at most for `MAX_AGE_S`. In a
+    plain mean of the samples, a value that lasted five seconds would have the same weight as a value that lasted one.
+    Unknown values have no weight.
     """
     return mean_of_sum([points], now, window_s, known)
 
@@ -204,7 +205,7 @@ def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Return the total length of the spans, in which the time that several spans share counts once."""
+    """Return the total length of the spans. Time that is in several spans counts only once."""
     length, until = 0.0, -math.inf
     for begin, end in sorted(spans):
         length += max(end - max(begin, until), 0.0)

@@ -2,14 +2,14 @@
 
 A window opens whenever its cron rule matches the wall clock of its time zone. It stays open for its duration, which is
 elapsed time, so that 8 h are 8 h even if the clocks change. If the clocks skip a start, the window opens at the first
-instant after the skipped time. If a start occurs twice, the window opens only the first time. (An hourly rule therefore
-opens once in the two hours that are both called 02.) There is no lead time: if replicas need 5 minutes to start, set
-the rule 5 minutes earlier.
+instant after the skipped time. If a start occurs twice, the window opens only the first time. (If the clocks are set
+back from 3:00 to 2:00, an hourly rule therefore opens the window only once from 2:00 to 3:00.) There is no lead time:
+if replicas need 5 minutes to start, set the rule 5 minutes earlier.
 
 If several windows are open, the highest `low` and the lowest `high` apply. If `low` is then above `high`, `high` wins,
-because it limits the cost, and `conflict` reports this. An evaluation takes a few cron steps per schedule, so repeat it
-only after `valid_until`. Out of scope: minReplicas and maxReplicas of spec.scaling, which the caller combines with
-these bounds.
+because it limits the cost, and `conflict` reports this. An evaluation takes a few cron steps per schedule, so callers
+should repeat it only after `valid_until`. Out of scope: minReplicas and maxReplicas of spec.scaling, which the caller
+combines with these bounds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ EXAMPLE = "0 8 * * 1-5"
 MIN_DURATION_S = 60.0
 MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
-"""Maximum number of extensions that are followed when the end of an open window is computed. A start of the schedule
-while its window is open extends the window. At the computed end, the schedule is evaluated again."""
+"""Maximum number of extensions that are considered when the end of an open window is computed. If the schedule starts
+again while its window is open, the window is extended. At the computed end, the schedule is evaluated again."""
 MAX_RULE_LENGTH = 200
 """Maximum length of a cron rule, in characters."""
 
@@ -203,7 +203,7 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
 
 
 def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | None:
-    """Return the latest start at or before `at`. Return None if the window of that start has closed by then."""
+    """Return the latest start at or before `at`; None if the window of that start has closed before `at`."""
     wall = datetime.fromtimestamp(at, zone)
     before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
     latest = wall.replace(tzinfo=None, microsecond=0) + timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""Identity of the balancers' agents, and the interfaces by which the collector of reports checks it."""
+"""Identity of the balancers' agents, and the interfaces with which the report collector checks it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExistingModels(Protocol):
 
 
 class Sender(NamedTuple):
-    """Agent that sends a report. It runs in a pod of a model's balancers."""
+    """Agent that sends reports. It runs in a balancer pod of a model."""
 
     namespace: str
     name: str

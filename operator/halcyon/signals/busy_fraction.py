@@ -5,12 +5,12 @@ The estimate is used if GPU utilisation is not measured:
     percent = 100 x seconds spent in batches / (seconds passed x instances), over about the last `WINDOW_S`
 
 The estimate is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU
-is busy, the estimate is 50, no matter how much of the GPU that instance uses. The time of a batch includes input,
+is busy, the estimate is 50 %, no matter how much of the GPU this instance uses. The time of a batch includes input,
 inference and output, for every backend including Python.
 
-Agents report the counters of their last read until the next read, so reads are detected from changes. If the counters
-grew, there was a read. If they are unchanged, the pod is idle, or there was no new read. If they fell, the container
-restarted, and all earlier reads are dropped.
+Between two reads, agents report the counters of the last read again, so new reads are detected from changes. If the
+counters grew, there was a read. If they are unchanged, the pod is idle, or there was no new read. If they fell, the
+container restarted, and all earlier reads are dropped.
 
 A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
 replaces a measurement (`control.autoscaling.sources.gpu_utilization`).
@@ -50,15 +50,15 @@ MIN_IDLE_S = 6.0
 """Seconds without new executions after which the last counters include all executions. It is longer than the interval
 between two reads."""
 MAX_GAP_S = 60.0
-"""Maximum seconds between two reads of a pod's counters that are used together. With a thousand pods, agents read each
-pod every 30 s."""
+"""Maximum seconds between two reads of a pod's counters if an estimate is computed from both. With a thousand pods,
+agents read each pod every 30 s."""
 MIN_SPACING_S = 0.5
 """Minimum seconds between two observations that are processed. The counters don't change faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """Batch counters of one pod, from the reads that are still used."""
+    """Batch counters of one pod, from the recent reads."""
 
     rows: tuple[int, ...]
     """Batch sizes that the last read contained, in rows."""
@@ -137,7 +137,7 @@ def _updated(previous: _Pod | None, pod: PodObservation, batches: Batches, now: 
 
 
 def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:
-    """Return whether the new counters are not a continuation of the earlier ones, for example after a restart."""
+    """Return whether the new counters don't continue the earlier ones, for example because the container restarted."""
     if spent_us < before.spent_us:
         return True
     if rows == before.rows or not (rows and before.rows):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_STEP_S = 1.0
-"""Maximum deviation of the wall clock, in seconds, at which the offset between the two clocks is kept. Each change of
-the offset changes the intervals between samples, and thus the rates computed from them."""
+"""Maximum deviation of the wall clock, in seconds, at which the offset between the two clocks is kept. The offset is
+not updated more often because each change of it changes the intervals between samples, and thus the rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class WallClock:
         return self.offset_s + monotonic_s
 
     def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Return the same offset if both clocks still agree with it within `MAX_STEP_S`.
+        """Return this offset if both clocks still agree with it within `MAX_STEP_S`.
 
         Otherwise return a new offset. The clocks disagree with it if the wall clock was set or the machine was
         suspended.

@@ -1,9 +1,9 @@
-"""Conversion of a report's send time to the receiver's clock, so that delays of the network or the receiver don't distort rates.
+"""Conversion of a report's send time to the receiver's clock, so that delays don't distort rates.
 
 The receive time minus the send time is the offset between both clocks plus the transit time. The offset is constant,
 and at least one report per minute has a short transit time. The minimum of this difference is therefore a good estimate
-of the offset. What exceeds the minimum is delay, and is subtracted from the receive time (Paxson, 1998, on one-way
-delays).
+of the offset. The part of a difference that exceeds the minimum is the delay in the network or the receiver. It is
+subtracted from the receive time (Paxson, 1998, on one-way delays).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WINDOW_S = 30.0
 taken over the present period and the previous one. Clocks drift by up to 100 ppm, which is 6 ms in two periods."""
 MAX_LATE_S = 3.0
 """Maximum delay, in seconds, that is subtracted from the receive time of a report. After a clock was set back, every
-report appears late until the minimum of earlier periods has expired."""
+report appears delayed until the minimum of earlier periods has expired."""
 
 
 class ClockOffset:

@@ -51,11 +51,11 @@ from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.report_parsing import ForeignReport, parse_in_steps
 
 MAX_BYTES = 512 * 1024
-"""Maximum size of a message, in bytes. A pod takes about 260 bytes, so a report of 1,000 pods (the maximum in a spec) fits,
-including the extra pods of a rollout."""
+"""Maximum size of a message, in bytes. Each pod takes about 260 bytes, so a report on 1,000 pods (the maximum in a
+spec) fits, including the additional pods of a rollout."""
 MAX_REPORTS_PER_S = 4.0
 """Maximum average rate of reports on one stream, in reports per second. An agent sends one report per second, and an
-extra one if a request finds no replica."""
+additional one if a request arrives while there is no replica."""
 MAX_BURST = 20.0
 MAX_STREAMS = 32
 """Maximum number of streams per model. It is three times the maximum number of balancers in a spec, so that there are
@@ -75,8 +75,7 @@ MAX_WAITING = 256
 agents' timeout of 5 s, so none would succeed."""
 RETRY_AFTER_S = 2
 LARGE_BYTES = 8 * 1024
-"""Size, in bytes, above which a report is processed in turn with other large reports. A report about 30 pods is
-smaller."""
+"""Size, in bytes, above which reports are processed in turn. A report on 30 pods is smaller."""
 SLICE_S = 0.002
 """CPU time, in seconds, after which the processing of a report pauses so that other tasks can run."""
 CPU_SHARE, CPU_SHARE_PER_POD, MAX_CPU_SHARE = 0.02, 0.0002, 0.2
@@ -93,7 +92,7 @@ _log = logging.getLogger(__name__)
 class Collector:
     """WebSocket handler of `STREAM_PATH`, which receives the agents' reports.
 
-    Callers must read the times that they pass to the store from the same clock, `monotonic`.
+    All times that callers pass to the store must come from the same clock, `monotonic`.
     """
 
     def __init__(
@@ -113,8 +112,8 @@ class Collector:
         """Rate limit for invalid tokens, by address of the client."""
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[AgentIdentity | None]] = {}
-        """Token reviews in progress, by digest of the token. An agent that reconnects waits for the review that is
-        already in progress."""
+        """Token reviews in progress, by digest of the token. If an agent reconnects during a review, it waits for the
+        result of this review."""
         self.waiting = 0
         """Number of agents that wait for a token review."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
@@ -213,7 +212,7 @@ class Collector:
         return sender
 
     def _sender_of(self, identity: AgentIdentity) -> Sender | str:
-        """Return the agent with this identity. If it may not send reports, return the reason."""
+        """Return the agent with this identity, or the reason why it may not send reports."""
         model = model_of_account(identity.account)
         if model is None:
             return f"{identity.account} may not send reports; only a model's account NAME{SUFFIX} may"
@@ -288,7 +287,10 @@ class Collector:
                 self._run(self._review_again(stream, token, sender))
 
     def _take(self, text: object, sender: Sender, now: float) -> Generator[None, None, str]:
-        """Parse, validate and store a report in several steps. The result is a label value of the metric of reports."""
+        """Parse, validate and store a report in several steps.
+
+        Return the outcome, as a label value for the metric of reports.
+        """
         namespace, name, _ = sender
         validated = yield from parse_in_steps(text, sender, lambda pod: self._models.has_pod(namespace, name, pod))
         self.implausible.inc(validated.implausible)
@@ -300,8 +302,9 @@ class Collector:
     async def _in_slices(self, model: tuple[str, str], steps: Generator[None, None, str], *, is_large: bool) -> str:
         """Process a report, and then wait until the model has CPU time left.
 
-        Large reports take turns, so that an iteration of the event loop processes one slice of one large report. While
-        the model has no CPU time left, its stream isn't read, and the agent replaces the report that it couldn't send.
+        Large reports take turns, so that each iteration of the event loop processes only one slice of one large report.
+        While the model has no CPU time left, the stream isn't read. The agent then replaces the report that it couldn't
+        send.
         """
         budget = self._budgets.setdefault(model, TokenBucket(CPU_SHARE, CPU_BURST_S, self._monotonic()))
         turn = self._turn if is_large else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Work that a model's pods report, from the observation store: GPU utilisation and computed rows.
+"""GPU utilisation and computed rows that a model's pods report, read from the observation store.
 
 Pure. Out of scope: estimates of GPU utilisation that is not reported (`control.autoscaling.sources.gpu_utilization`),
 and costs (`scaling.gpu_cost`).
@@ -19,7 +19,7 @@ _ROWS: Final = 3 + POD_COUNTERS.index("rows")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """GPU utilisation and computed rows of a model's pods, reported within the last 10 s."""
+    """GPU utilisation and computed rows of a model's pods, as reported within the last 10 s."""
 
     ready: tuple[str, ...]
     """Names of the pods that are ready in their EndpointSlice."""

@@ -1,15 +1,15 @@
-"""Mean number of requests in progress, from a counter of the time that they took, by Little's law. Pure.
+"""Mean number of requests in progress, computed by Little's law from a counter of the time that requests took. Pure.
 
 A request adds all of its time to the counter when it ends. If the window is shorter than one request, the growth per
-second is therefore not the number of requests. With ten requests that end together every 30 s, it would be 0 for 29 s
-and 300 for one. For this reason, the window
+second is therefore not the number of requests. With ten requests that end together every 30 s, the growth would be 0
+for 29 s and 300 s per second for one second. For this reason, the window
 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.
 
-If requests take longer than the window, those that end have begun long ago. Their times then show how fast the queue
-grows. If the times increase by g seconds per second, requests begin at 1 / (1 - g) times the rate at which they end.
-The requests in progress have begun within the time that the newest one takes. Their number is therefore
+If requests take longer than the window, the requests that end in it began long ago. The increase of their times shows
+how fast the queue grows. If the times increase by g seconds per second, requests begin at 1 / (1 - g) times the rate at
+which they end. The requests in progress have begun within the time that the newest one takes. Their number is therefore
 (rate of ends) x (time now) / (1 - g).
 
 Out of scope: what the counter counts. This module is used for the time in Triton's queue, if Triton has no gauge of
@@ -25,18 +25,19 @@ from halcyon.signals.time_series import Ring
 MIN_WINDOW_S = 4.5
 """Minimum length of the window in which requests are counted, in seconds. It covers about five samples of a pod."""
 MAX_WINDOW_S = 180.0
-"""Maximum length of the window in which requests are counted, in seconds. If requests take longer, the computed number
-still varies as they end."""
+"""Maximum length of the window in which requests are counted, in seconds. If single requests take longer than this, the
+computed number of requests in progress still fluctuates whenever some of them end."""
 _MIN_ENDS = 3
 """Minimum number of samples in the window, after its first one, in which requests have ended."""
 _MIN_ENDED = 8.0
-"""Minimum number of requests that must have ended in each half of the window. With fewer, it is not computed how fast
-the times of requests increase."""
+"""Minimum number of requests that must have ended in each half of the window. With fewer requests, the increase of
+their times is not computed."""
 _GROWTH = (-1.0, 0.9)
-"""Range of the increase of requests' times that is used, in seconds per second. At 0.9, ten times as many requests
-begin as end."""
+"""Lowest and highest increase of requests' times that is used, in seconds per second. At 0.9, ten times as many
+requests begin as end."""
 _MIN_SILENCE_S = 2.5
-"""Seconds without an ended request that are ignored. The counters' growth is counted one sample late."""
+"""Number of seconds without an ended request that are ignored, because the counters' growth is counted one sample
+late."""
 _STEP_S = 1.9
 _AT: Final = 0
 _ENDED: Final = 1
@@ -87,7 +88,7 @@ class MeanInProgress:
 
 
 def _with_growth(ring: Ring, first: int, last: int, now: float) -> float | None:
-    """Return the mean number of requests in progress, computed with the increase of their times.
+    """Return the mean number of requests in progress, allowing for an increase of their times.
 
     Return None if requests take no longer than the window, or if too few have ended. The window begins and ends with
     the samples `first` and `last`, counted from the newest.

@@ -1,12 +1,12 @@
 """Sums of the counters of several processes that never fall, even if processes start, stop or restart.
 
-The growth of a known value is added. A value that is reported for the first time, or that fell because the process
-restarted, adds nothing to a `MergedCounter`.
+If a known value grows, the growth is added. A value that is reported for the first time, or that fell because its
+process restarted, adds nothing to a `MergedCounter`.
 
 The load therefore never appears to jump because an agent reports again. A pod's first report of a batch size includes
-the first execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). If ten pods
-started together, the model would appear twice as slow, and the planner would add replicas. Such a report is only used
-if there is no other data about the size.
+the first execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). With ten pods
+that start together, the model would appear twice as slow, and the planner would add replicas. A first report is
+therefore used only if there is no other data about the batch size.
 
 `time_series.Counters` handles restarts of a balancer's counter before this module. The values are immutable. Out of
 scope: which values are recent enough to use (`planner_reading`).

@@ -1,13 +1,13 @@
 """Store that merges the reports of many agents into one observation per model.
 
-Samples of balancers are kept per agent, and readers add them up. For a pod's values and batches, the newest ones apply.
-If agents report different states of a pod, the first of these applies: maintenance, draining, ready, starting,
-unreachable.
+Samples of balancers are kept per agent, and readers add them up. For each pod, the newest values and batches apply. If
+agents report different states of a pod, the first of the following states applies: maintenance, draining, ready,
+starting, unreachable.
 
-An agent without a report for `MAX_AGE_S` is called silent and is left out. If its balancer pod no longer exists, there is no
-queue to count. If only the agent has stopped, its balancer's queue is unknown and only the other queues are counted. The sum is
-then too low until the kubelet has restarted the agent, within seconds. The model's values are missing only if all agents are
-silent.
+An agent that has not reported for `MAX_AGE_S` is called silent and is left out. If its balancer pod no longer exists,
+there is no queue to count. If only the agent has stopped, the queue of its balancer is unknown, and only the other
+queues are counted. The sum is then too low until the kubelet has restarted the agent, within seconds. The model's
+values are missing only if all agents are silent.
 
 Clocks: all times in the store are on the receiver's clock. The age of a report or a sample is the difference between
 two times on the same agent's clock, so that clock need not be correct (`clock_offset`). Times from different agents are
@@ -72,14 +72,14 @@ EXPIRE_TIMEOUT_S = 300.0
 """Seconds without any report after which a model is removed from the store."""
 SWEEP_INTERVAL_S = 30.0
 MIN_FALLEN_S = 1.0
-"""Minimum seconds from the first read in which batch counters had fallen to the read that confirms this. It is longer
-than the transit time of a report."""
+"""Minimum seconds between the first read in which batch counters had fallen and the read that confirms the fall. It is
+longer than the transit time of a report."""
 MAX_AGENTS = 32
 """Maximum number of agents that are stored per model. It is three times the maximum number of balancers in a spec, so
 that there are enough during a rollout of the balancers."""
 
 STEP_PODS = 16
-"""Number of pods in a report that are processed without a pause for other tasks."""
+"""Number of pods in a report that are processed before a pause for other tasks."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
 """Indices of the columns `rows` and `executions` in a pod's ring buffer of samples."""
@@ -123,7 +123,7 @@ class ObservationStore:
                 return bool(end.value)
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
-        """Store a report as `receive` does, but in steps of a few pods each. Other tasks may run between two steps."""
+        """Store a report like `receive`, but in steps of a few pods each, between which other tasks may run."""
         self._sweep(now)
         key = (report.namespace, report.name)
         model = self._models.setdefault(key, ObservedModel())

@@ -4,8 +4,8 @@ Demand is known if every existing balancer has reported within `MAX_AGE_S`. Valu
 the ready pods report them; `engine_used` needs all ready pods, `batches` and `rows` only one.
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
-although its pod exists, this balancer may be the one that receives the requests. The values are then unknown, not
-partial sums. After a silence, they stay unknown until a second report confirms the growth in the first one.
+although its pod exists, this balancer may receive any number of requests. The demand is then unknown, and no partial
+sums are used. After a silence, it stays unknown until a second report confirms the growth in the first one.
 
 The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum
 of all counts at one common time: the time of the last count of the slowest busy balancer. Otherwise the requests of a
@@ -74,8 +74,8 @@ class SignalMemory:
     answered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Last counters of each pod, by name of the pod: (requests answered, rows computed)."""
     shape: tuple[float, float] = (0.0, 0.0)
-    """Sums of requests and of rows, as (requests, rows), with exponentially falling weights for older ones. The mean
-    rows per request is computed from them."""
+    """Sums of requests and of rows, as (requests, rows). Older values have exponentially falling weights. The mean rows
+    per request is computed from them."""
     implausible: int = 0
     """Number of consecutive readings in which the rows per request were implausible."""
     rows_per_request: float = 1.0
@@ -87,11 +87,11 @@ class SignalMemory:
     """Last batch counters of each pod that are included in `batches`, by name of the pod. If a pod still has the same
     array, it has no new batches."""
     seconds: Mapping[int, tuple[int, float]] | None = None
-    """Counts in `batches`, in the form that the planner reads: (executions, seconds) by number of rows in the batch.
-    The value is None if there are none."""
+    """Counts in `batches` in the form that the planner reads: (executions, seconds) by number of rows in the batch;
+    None if there are no batches."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
-    """Number of requests rejected up to each balancer's last report. It is newer than `arrived`, because it is only
-    used to determine whether requests are being rejected."""
+    """Number of requests rejected up to each balancer's last report. The number may be newer than `arrived`, because it
+    is only used to determine whether requests are being rejected."""
 
 
 @immutable(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class _BalancerSums(NamedTuple):
 
 
 def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
-    """Add up the values of all balancers that have reported recently and had no gap before that report.
+    """Add up the values of all balancers that have reported recently, without a gap before the last report.
 
     An idle balancer reports rarely. If its last report added no requests, it is assumed to have received none since.
     The counts of the other balancers can therefore be used before its next report.
@@ -262,7 +262,7 @@ def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapsh
 def _silence_reason(
     snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
 ) -> str | None:
-    """Return the reason why the load is unknown, with the names of the balancers that don't report.
+    """Return the reason why the load is unknown, including the names of the balancers that don't report.
 
     Return None if all expected balancers report.
     """
@@ -301,7 +301,7 @@ def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
 
 
 def _sum_estimated(values: Sequence[float | None]) -> float | None:
-    """Return the sum of the values, with the mean of the known values in place of each unknown one.
+    """Return the sum of the values, with the mean of the known values for each unknown value.
 
     Return None if more than half of the values are unknown.
     """
@@ -350,7 +350,7 @@ def _with_batches(
 def _with_rows(
     memory: SignalMemory, snapshot: ModelSnapshot, arrived: MergedCounter, counted_at: float, rejected: MergedCounter
 ) -> SignalMemory:
-    """Return the memory updated with the requests and rows of the pods, and with the given counts of the balancers."""
+    """Return the memory updated with the requests and rows of the pods and the given counts of the balancers."""
     now, before = snapshot.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []

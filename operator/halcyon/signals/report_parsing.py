@@ -26,7 +26,7 @@ from halcyon.signals.validation import ValidatedReport, validate_head, validate_
 
 
 class ForeignReport(Exception):  # noqa: N818  # an answer, not a fault
-    """The report is about another model than that of the sender, or it names another agent as the sender."""
+    """The report is about a model that isn't the sender's, or it names a different agent as the sender."""
 
 
 def parse_in_steps(

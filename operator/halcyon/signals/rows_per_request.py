@@ -9,7 +9,7 @@ MAX_REQUESTS = 1000.0
 """Time constant of the moving average of rows per request, as a number of requests."""
 _MIN_CHANGE = 0.05
 """Minimum relative change of the mean rows per request after which the mean is updated. The capacity of a replica in
-requests is computed from this mean. Noise in the mean would therefore cause noise in the replicas."""
+requests is computed from the mean, so noise in the mean would cause noise in the replicas."""
 _MAX_FACTOR = 3.0
 """Maximum factor by which the rows per request may deviate from their mean. A larger deviation counts as a faulty
 counter."""
@@ -46,7 +46,7 @@ def with_ratios(
 def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> float:
     """Return the weighted median of (value, weight) pairs in ascending order.
 
-    A median is used because one pod with invalid values does not shift it.
+    A median is used so that one pod with invalid values does not shift the result.
     """
     passed = 0.0
     for value, weight in weighted:

@@ -50,18 +50,22 @@ _OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors", "unavailable"),
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
-"""Maximum number of received requests that may still be rejected. It is twice the largest queueLimit: once for requests
-that wait for a free server, and once for requests that wait until the first server is ready."""
+"""Maximum number of received requests that may still be rejected. The number is twice the largest queueLimit, because
+the limit applies to two groups separately. These are the requests that wait for a free server, and those that wait
+until the first server is ready."""
 MAX_CONFIRM_DELAY_S = 0.5
 """Maximum seconds between two reports of an agent at which the second report confirms the first one. Periodic reports
 are further apart."""
 MIN_CONFIRM_INTERVAL_S = 0.7
-"""Minimum seconds between two reports of an agent that confirm earlier ones. Without this minimum, an agent that
-reports too often would cause more frequent decisions."""
+"""Minimum seconds between two confirming reports of an agent. Without this minimum, an agent that reports too often
+would cause more frequent decisions."""
 
 
 class PodFacts(NamedTuple):
-    """State of a pod that an agent reports, without times and metrics. If it changes, the model is reconciled."""
+    """State of a pod that an agent reports, without times and metrics.
+
+    If the state changes, the model is reconciled.
+    """
 
     state: PodState
     load_error: str | None = None
@@ -104,7 +108,7 @@ class AgentState:
     counted: tuple[float, float] = (0.0, 0.0)
     """Last totals of the balancer's counters, as (requests received, requests rejected)."""
     rejected: float = 0.0
-    """Total number of rejected requests. Each report adds at most `rejectable`, because no more requests can have been
+    """Total number of rejected requests. Each report adds at most `rejectable` requests, because no more can have been
     rejected."""
     rejectable: float = 0.0
     """Number of received requests that may still be rejected. A request can wait for up to queueTimeout before it is
@@ -113,7 +117,7 @@ class AgentState:
     rejected_at: float = -math.inf
     """Time of the last report with newly rejected requests, whether or not their number has been confirmed."""
     confirmed_at: float = -math.inf
-    """Time of the last report that confirmed the previous one. A report does so if it arrives within
+    """Time of the last report that confirmed the previous one. A report confirms the previous one if it arrives within
     `MAX_CONFIRM_DELAY_S` seconds."""
 
     def may_confirm(self, now: float) -> bool:
@@ -141,8 +145,8 @@ class ObservedPod:
     spent_us: int | None = None
     """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
-    """Time of the first read in which the batch counters had fallen, until a second read confirms this; None at all
-    other times."""
+    """Time of the first read in which the batch counters had fallen. It is None if they have not fallen, or once a
+    second read has confirmed the fall."""
 
 
 class PodSnapshot(NamedTuple):
@@ -203,7 +207,7 @@ class DerivedState:
     oldest_report_at: float
     """Earliest time of a last report, over the agents that are not silent. It is infinite if all agents are silent."""
     newest_silent_at: float
-    """Time of the most recent report of any silent agent. It is minus infinity if no agent is silent."""
+    """Time of the most recent report of any silent agent. The time is minus infinity if no agent is silent."""
 
     def holds(self, now: float) -> bool:
         """Return whether this state is still valid at the time `now`.

@@ -49,7 +49,7 @@ class Ring:
 
     @property
     def newest(self) -> float:
-        """Return the time of the newest row. The result is minus infinity if there is no row."""
+        """Return the time of the newest row. The result is minus infinity if there are no rows."""
         return self._rows[-self._width] if self._rows else -math.inf
 
     @property
@@ -75,7 +75,7 @@ class Ring:
         return 2
 
     def known(self, column: int, now: float, fresh_s: float, since: float) -> float | None:
-        """Return the newest known number in a column, among the rows of `rows(since)`.
+        """Return the newest known number in a column among the rows of `rows(since)`.
 
         Return None if there is none, or if it is older than `fresh_s` seconds.
         """
@@ -194,8 +194,8 @@ class Ring:
 class Counters:
     """Totals of several counters of one process, which never fall even if the process restarts.
 
-    Growth is added to the total once the next value confirms it, so a single bad value has no effect. A value that
-    falls is a restart if the next one stays low. If a value is unknown, the total is NaN.
+    Growth is added to the total once the next value confirms it, so a single bad value has no effect. A fall counts as
+    a restart if the next value is still low. If a value is unknown, the total is NaN.
     """
 
     # | value of a counter                                    | growth added to its total                           |
@@ -228,7 +228,10 @@ class Counters:
 
     @property
     def read_at(self) -> float:
-        """Return the time of the last read, from which the totals are. The result is minus infinity before the first."""
+        """Return the time of the last read, to which the totals apply.
+
+        The result is minus infinity before the first read.
+        """
         return self._at
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:

@@ -25,10 +25,10 @@ MAX_WAITING = 1e6
 """Maximum plausible number of requests that wait in one process. The spec limits the queue of a balancer to 100,000
 requests."""
 MAX_GPU_SHARE = 1.05
-"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1. A value such as 80 is a
-percentage, and therefore invalid."""
+"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1. A value such as 80 would be
+a percentage and is therefore invalid."""
 MAX_COUNTED = 2.0**53
-"""Maximum value of a counter. Above it, a float can't represent every integer."""
+"""Maximum value of a counter. A float can't represent every integer above this value."""
 MAX_PODS = 2048
 """Maximum number of pods in a report. It is twice the maximum number of replicas, so that all pods of a rollout fit."""
 MAX_NAME_LENGTH = 253
@@ -77,7 +77,7 @@ def validate(report: AgentReport) -> ValidatedReport:
 
 
 def validate_head(report: AgentReport, pods: int) -> ValidatedReport:
-    """Validate a report without its pods. `pods` is the number of its pods.
+    """Validate a report without its pods. `pods` is the number of pods in the report.
 
     Raises:
         ReportError: the report is malformed.

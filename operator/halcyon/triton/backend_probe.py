@@ -1,4 +1,6 @@
-"""Examination of pods whose backend may be dead, by the exit of a Python stub process or by the agent's own probe.
+"""Examination of pods whose backend may be dead.
+
+The evidence is the exit of a Python stub process or the agent's own probe.
 
 One of these facts proves that a backend is dead:
 
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from halcyon.triton.client import Endpoint
 
 MAX_PROBE_BYTES = 8 * 2**20
-"""Maximum size of the tensors in a probe of a backend. If a whole batch is larger, a single row is sent. Its failure is
-weaker evidence that the backend is dead."""
+"""Maximum size of the tensors in a probe of a backend. If a whole batch is larger, a single row is sent. The failure of
+such a probe is weaker evidence that the backend is dead."""
 MAX_PROBE_INTERVAL_S = 8.0
 """Maximum time, in seconds, between two probes of a pod if its clients' requests fail although the probes succeed."""
 MAX_PROBED_INSTANCES = 8
@@ -138,7 +140,7 @@ class BackendProbes:
         clock: Callable[[], float],
         on_dead: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create an instance in which no examination runs yet.
+        """Create an instance without running examinations.
 
         Args:
             client: client of the pods.
@@ -149,8 +151,8 @@ class BackendProbes:
         self._client, self._dead, self._clock, self._on_dead = client, dead, clock, on_dead
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._next: dict[tuple[str, Suspicion], tuple[float, int]] = {}
-        """Next possible probe of each pod, by pod and suspicion, as (time from which the pod may be probed again,
-        number of successive probes)."""
+        """Earliest next probe, by pod and suspicion, as (time from which the pod may be probed again, number of
+        successive probes)."""
         self._places = asyncio.Semaphore(MAX_EXAMINED)
 
     def examine(self, endpoints: Iterable[Endpoint], suspects: Mapping[str, Suspicion]) -> None:

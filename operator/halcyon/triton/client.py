@@ -58,7 +58,7 @@ class Endpoint:
     pod: str
     address: str
     serving: bool
-    """Whether the pod passes its readiness probe, which is the condition `serving` of the endpoint. The condition
+    """Whether the pod passes its readiness probe, according to the condition `serving` of the endpoint. The condition
     `ready` can't be used, because it is always true if the Service publishes unready addresses."""
     terminating: bool
 
@@ -92,7 +92,7 @@ class Metrics:
     gpu: float | None = None
     """GPU utilisation from 0 to 1, as the mean over the GPUs of the pod."""
     engine_used: float | None = None
-    """Used share of an engine's capacity, 0 to 1: of the blocks of its KV cache, or of its concurrent requests."""
+    """Used share (0 to 1) of an engine's capacity: of its KV cache blocks, or of its maximum concurrent requests."""
 
 
 @dataclass(frozen=True)
@@ -391,7 +391,7 @@ async def _parsed(body: bytes, parse: Callable[[], T]) -> T:
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}
 """Header with which Triton closes the connection after its response. On exit, Triton waits up to its exit timeout for
-all open connections to its inference ports, even idle ones. Measured with an idle pod: 30 s instead of 4 s."""
+open connections, even idle ones. With this header, an idle pod exits in 4 s and not in 30 s (measured)."""
 
 
 def _url(address: str, port: int, path: str) -> str:

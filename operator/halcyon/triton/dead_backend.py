@@ -37,17 +37,19 @@ if TYPE_CHECKING:
 Suspicion = Literal["failing", "partly", "silent", "idle"]
 
 QUIET_S = 2.0
-"""Minimum time without an answer, in seconds, after which a pod that has requests is examined. Pods are sampled once a second, and a
-dead one must be out 3 s after its first failed request."""
+"""Minimum time without an answer, in seconds, after which a pod that has requests is examined. Pods are sampled once a
+second, and a dead pod must be out of service within 3 s after its first failed request."""
 BUSY_S = 2.0
-"""Time, in seconds, for which a pod must have had requests all the time before the probe is tested beside them."""
+"""Time, in seconds, for which a pod must have had requests without a pause before the probe is tested alongside
+them."""
 MIN_HANG_S = 30.0
 """Minimum time without any answer, in seconds, after which a pod may count as hanging."""
 HANG_FACTOR = 10
-"""Ratio of the time without any answer to the longest execution of the revision, from which a pod counts as hanging."""
+"""Minimum ratio of the time without any answer to the longest execution of the revision at which a pod counts as
+hanging."""
 REPORTED_AFTER_S = 15.0
-"""Time, in seconds, for which all requests to a pod must fail before this is reported. It lies between two failures, because
-the requests of an idle pod that fail can be the agents' own probes."""
+"""Time, in seconds, for which all requests to a pod must fail before this is reported. The time is measured from the
+first to the last failure, because the failed requests of an idle pod can be the agents' own probes."""
 PROBED_SHARE = 0.25
 """Maximum ratio of successes to failures at which all requests of clients count as failing. The successes may be those
 of the agents' probes."""
@@ -98,12 +100,12 @@ class _WatchedPod:
 
 @dataclass
 class DeadBackends:
-    """Pods of one model whose backends are proved to be dead, with the last sample of each pod of the model."""
+    """Pods of one model that are proved to have a dead backend, with the last sample of every pod of the model."""
 
     dead: dict[str, str] = field(default_factory=dict)
     """Reason why the backend is dead, for each dead pod that has not restarted yet."""
     partial: set[str] = field(default_factory=set)
-    """Dead pods that still answer some requests, because only one of their instances of the model is dead."""
+    """Pods with a dead backend that still answer some requests, because only one of their model instances is dead."""
     revisions: dict[str, ProbedRevision] = field(default_factory=dict)
     """Results of earlier probes, by revision of the pods (see `revision_of`)."""
     _restarting: dict[str, str] = field(default_factory=dict)
@@ -111,16 +113,17 @@ class DeadBackends:
 
     @property
     def out(self) -> frozenset[str]:
-        """Names of the pods that must take no requests.
+        """Names of the pods to take out of service.
 
-        These are all dead pods that answer no request. If there are none, it is one dead pod that still answers some
-        requests. The first pod by name is chosen, so that all agents choose the same pod.
+        These are all pods with a dead backend that answer no requests. If there are none, the set has one pod that
+        still answers some requests because only some of its model instances are dead. It is the first such pod by name,
+        so that all agents choose the same one.
         """
         return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
 
     @property
     def failures(self) -> dict[str, str]:
-        """Reasons why the backends of pods fail, as text by name of the pod.
+        """Reason why the backend fails, for each pod, by name.
 
         A pod is included if its backend is dead or fails every request.
         """
@@ -139,7 +142,7 @@ class DeadBackends:
         return now - self._pods[pod].answered_at if pod in self._pods else 0.0
 
     def proved(self, pod: str, reason: str, *, partial: bool) -> None:
-        """Record that the backend of a pod is dead, with the proof."""
+        """Record the proof that the backend of a pod is dead."""
         self.dead[pod] = reason
         (self.partial.add if partial else self.partial.discard)(pod)
 
@@ -221,8 +224,8 @@ class DeadBackends:
     def _may_test(revision: ProbedRevision, metrics: Metrics, now: float, *, due: bool) -> bool:
         """Return whether the probe may be tested now on a pod that answers. `due` is true if the pod has requests.
 
-        Beside a client's request, the probe could take its place in a short queue. But a pod that is never without requests must be
-        tested, too, or a failed probe would never prove anything.
+        If clients' requests are in progress, the probe could take their place in a short queue. However, the probe must
+        also be tested on a pod that is never without requests. Otherwise a failed probe could never prove anything.
         """
         if not due:
             return True

@@ -14,15 +14,14 @@ from typing import Final
 _REQUESTS, _BLOCKS = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
 _VLLM_WAITING = "vllm:num_requests_waiting"
 _VLLM_BLOCKS = ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc")
-"""Used share of vLLM's KV cache, 0 to 1. The second name is that of later releases."""
+"""Used share of vLLM's KV cache, 0 to 1. The second name is used in later releases."""
 LABELS: Final[Mapping[str, str]] = {
     _REQUESTS: "request_type",
     _BLOCKS: "kv_cache_block_type",
     _VLLM_WAITING: "",
     **dict.fromkeys(_VLLM_BLOCKS, ""),
 }
-"""Name of the label that distinguishes the samples of a gauge, by name of the gauge. The name is empty if there is no
-such label."""
+"""Name of the label that distinguishes the samples of a gauge, by gauge name; empty if there is no such label."""
 Gauges = Mapping[tuple[str, str], float]
 """Values of gauges, by (name of the gauge, value of the label in `LABELS`)."""
 
@@ -30,7 +29,7 @@ Gauges = Mapping[tuple[str, str], float]
 def of_pod(samples: Mapping[tuple[str, str], Sequence[float]]) -> Gauges:
     """Return the value of each gauge for the whole pod, from the samples of all engines, models and versions in it.
 
-    It is the mean if the gauge is a share, and the sum otherwise.
+    The value is the mean if the gauge is a share, and the sum otherwise.
     """
     return {
         gauge: sum(values) / (len(values) if gauge[0] in _VLLM_BLOCKS else 1)

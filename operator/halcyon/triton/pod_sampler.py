@@ -51,9 +51,9 @@ class PodStatistics:
     """Counters of Triton that a balancer needs to compute the limits on its queue, for one pod."""
 
     succeeded: int | None = None
-    """Counter of the requests with a successful response; None if unknown."""
+    """Counter of successful requests; None if unknown."""
     rows: int | None = None
-    """Counter of the rows in requests with a successful response; None if unknown."""
+    """Counter of the rows in successful requests; None if unknown."""
     batches: Batches = ()
 
 
@@ -211,7 +211,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
 def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[str]) -> PodState:
     """Return the state of a pod that the agent reports.
 
-    `seen` is the last sample of the pod; None before the first one.
+    `seen` is the last sample of the pod; None if there is none yet.
     """
     if endpoint.terminating:
         return "draining"

@@ -51,8 +51,8 @@ PASS_INTERVAL_S = 2.0
 """Maximum time between two passes of the HAProxy controller, in seconds. A pass also starts after each sample of the
 server pods."""
 MIN_PASS_INTERVAL_S = 0.05
-"""Minimum time between two passes that changes to the endpoints or the plan trigger, in seconds. A single change takes
-effect at once. Several changes in quick succession take effect together."""
+"""Minimum time between two passes that are caused by changes to the endpoints or the plan, in seconds. A single change
+takes effect at once. If several changes follow quickly, one pass applies all of them."""
 MIN_URGENT_INTERVAL_S = 1.0
 """Minimum time between two urgent reports to the operator, in seconds."""
 SAMPLE_INTERVAL_S = 1.0
@@ -134,11 +134,14 @@ class Agent:
     # The methods of `probes.Health`, for the HTTP server of the probes.
 
     def healthy(self) -> str | None:
-        """Return None if HAProxy may start. Otherwise return the reason: its configuration is not written yet."""
+        """Return the reason why HAProxy may not start yet; None if it may start.
+
+        HAProxy may start once its configuration has been written.
+        """
         return None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.texts])
 
     def ready(self) -> str | None:
-        """Return None if the balancer is ready, else the reason why not (`readiness.why_unready`)."""
+        """Return the reason why the balancer isn't ready (`readiness.why_unready`); None if it is ready."""
         return readiness.why_unready(
             self._controller,
             self._front_ends,
@@ -190,10 +193,11 @@ class Agent:
     async def drain(self, delay_s: float) -> None:
         """Make the balancer unready, disconnect its clients, and wait until the caller may stop HAProxy.
 
-        The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at
-        most the plan's drain time. The reason is that a stopping HAProxy does not receive new servers.
+        The method returns after `delay_s`. While requests are held because no server is ready, it waits longer, by at
+        most the plan's drain time. Otherwise these requests would fail, because a stopping HAProxy does not receive new
+        servers.
 
-        If HAProxy still runs `stop_within_s` seconds after the return, the agent becomes ready again.
+        If HAProxy is still running `stop_within_s` seconds after that, the balancer becomes ready again.
         """
         until = self._drain.begin(delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0))
         self._wake.set()
@@ -339,7 +343,7 @@ class Agent:
             await asyncio.sleep(next_s - clock())
 
     async def _limit_queue(self) -> None:
-        """Limit HAProxy's queue by the latency objective and by this balancer's share of the pods' capacity."""
+        """Set the limits on HAProxy's queue, from the latency objective and this balancer's share of the capacity."""
         plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
         if plan is None or reading is None:
             return
@@ -359,7 +363,7 @@ class Agent:
         await self._controller.variables.write(reading.process)
 
     def _is_surge(self, now: float) -> bool:
-        """Return True if the number of arrivals grew by more than chance explains.
+        """Return True if the number of arrivals has grown by more than chance can explain.
 
         The caller then samples again soon, to confirm the growth.
         """

@@ -1,6 +1,6 @@
-"""Record of the reads that the Kubernetes API denies to the agent. Its probes and reports show them.
+"""Record of the resources that the Kubernetes API forbids the agent to read. The agent's probes and reports show them.
 
-The agent exits if it can't start because of denied reads.
+The agent exits if it can't get the plan or the endpoints because of such a denial.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 FORBIDDEN_TIMEOUT_S = 10.0
 """Time in seconds after which the agent exits if the API server forbids it to read the plan or the EndpointSlices.
 
-An agent that has both, for example from a previous run, does not exit. The pod status shows the reason for the exit.
+An agent that already has both, for example from a previous run, does not exit. The pod status shows the reason for the
+exit.
 """
 
 
@@ -24,7 +25,7 @@ class ApiDenials:
     """Resources that the API server currently forbids the agent to read."""
 
     def __init__(self, role: str, on_change: Callable[[], object]) -> None:
-        """Create an instance without denials.
+        """Create an empty record.
 
         Args:
             role: name of the Role that must grant the permissions.
@@ -41,7 +42,7 @@ class ApiDenials:
     def callback(self, resource: str) -> Callable[[str], None]:
         """Return a callback that records the reason why the API server denied access to `resource`.
 
-        An empty text removes the record.
+        If the callback is called with an empty string, it removes the record.
         """
 
         def on_denied(text: str) -> None:
@@ -55,7 +56,7 @@ class ApiDenials:
     async def check(self, is_known: Callable[[], bool]) -> None:
         """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
 
-        An agent that has both (`is_known`), for example from a previous run, keeps running.
+        An agent that already has both (`is_known`), for example from a previous run, keeps running.
 
         Raises:
             KubeError: the API server forbade the reads for that time.

@@ -1,4 +1,4 @@
-"""Draining of a balancer pod: before HAProxy stops, clients disconnect and held requests are sent to a server."""
+"""Draining of a balancer pod: before HAProxy stops, clients are disconnected and held requests are sent to a server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ HELD_POLL_INTERVAL_S = 0.15
 class BalancerDrain:
     """Connection draining of one balancer.
 
-    If the agent itself restarts during a drain, the drain is lost: the new agent is ready, and clients stay connected.
+    If the agent itself restarts during a drain, the drain ends: the balancer is ready again, and clients stay
+    connected.
     """
 
     def __init__(self, runtime: RuntimeSocket, stop_within_s: float) -> None:
-        """Create the drain without beginning it.
+        """Create an instance; `begin` starts the drain.
 
         Args:
             runtime: client of HAProxy's Runtime API.
@@ -35,7 +36,10 @@ class BalancerDrain:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the balancer is draining. It stays true after the drain, while HAProxy may stop at any time."""
+        """Whether the balancer is draining.
+
+        The value stays true after the drain, until HAProxy stops or the time for its stop has passed.
+        """
         return time.monotonic() < self._until
 
     def begin(self, longest_s: float) -> float:

@@ -1,7 +1,7 @@
 """Watch of the endpoints of a model: its server pods, and the balancers behind its client Service.
 
-Out of scope: the conversion of an EndpointSlice (`discovery.endpoint_slices`), and how a notice amends the slices
-(`discovery.pod_notices`).
+Out of scope: the conversion of an EndpointSlice (`discovery.endpoint_slices`), and how the operator's notices update
+the slices (`discovery.pod_notices`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class EndpointWatch:
-    """Watch of a model's EndpointSlices, whose endpoints the operator's notices amend."""
+    """Watch of a model's EndpointSlices, updated with the operator's newer notices about pods."""
 
     def __init__(self, access: ApiServerAccess, on_change: Callable[[tuple[Endpoint, ...]], None]) -> None:
         """Create the watch without starting it.

@@ -1,8 +1,8 @@
-"""Checks that HAProxy's front ends accept clients, which the runtime socket does not show.
+"""Checks that HAProxy's front ends accept clients. HAProxy's runtime socket does not show this.
 
-Each front end also listens on a unix socket. There the agent sends the connection preface of HTTP/2, to which HAProxy
-responds with its settings. The preface is no request, so HAProxy neither counts nor logs it, and no certificate is
-needed.
+Each front end also listens on a unix socket. The agent connects to it and sends the HTTP/2 connection preface, to which
+HAProxy responds with its settings. The preface is not a request, so HAProxy neither counts nor logs it. No certificate
+is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Watch of the balancer plan in its ConfigMap.
 
-An agent that restarts begins with the copy that the earlier agent left.
+After a restart, the agent begins with the copy of the plan that its previous run stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PlanWatch:
-    """Watch of the balancer plan in its ConfigMap. If a new plan is invalid, the last accepted plan stays in force."""
+    """Watch of the balancer plan in its ConfigMap. If a new plan is invalid, the last accepted plan stays in effect."""
 
     def __init__(self, settings: AgentSettings, accept: Callable[[BalancerPlan], None]) -> None:
         """Create the watch without starting it.

@@ -1,7 +1,7 @@
 """Loop of the agent that adjusts the concurrency limits of the server pods to the loads of all balancers.
 
-It also reads the number of instances and the type of batching from the model's configuration. It stores the measured
-maximum concurrency of a pod in a file, so that a restart of the container does not lose it.
+The module also reads the number of instances and the type of batching from the model's configuration. It stores the
+measured maximum concurrency of a pod in a file, so that the value survives a restart of the container.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 INTERVAL_S = 0.25
-"""Time between two readings of the loads of all balancers, in seconds. Within three such intervals, a share of a pod's
-capacity moves from one balancer to another."""
+"""Interval at which the loads of all balancers are read, in seconds. It takes up to three intervals to move a share of
+a pod's capacity from one balancer to another."""
 BALANCERS = "balancers"
 """Value of the field `slot` for the endpoints of the client Service, which are balancers. Names of real slots have one
 letter."""
@@ -72,17 +72,18 @@ class PodShares:
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
         """Add a sample of the pods' statistics, by pod name.
 
-        The capacity that is left for batch inference is computed from it.
+        The capacity that is left for batch inference is computed from these samples.
         """
         if plan.has_lower_class:
             loads = (self.concurrency.own, *self.concurrency.others)
             self.lower.sample(plan, pods, idle=not any(load.lower for load in loads))
 
     def room(self, plan: BalancerPlan, classes: ClassLoad | None, *, servers: int) -> dict[str, int]:
-        """Return the HAProxy variables that limit batch inference: rows that may be at servers, and rows per request.
+        """Return the HAProxy variables that limit batch inference.
 
-        The result is empty if the plan has no capacity for batch inference. `servers` is the number of servers that
-        take requests.
+        They limit the rows in progress at servers, and they contain the mean number of rows in a user's request. The
+        result is empty if the plan has no capacity for batch inference. `servers` is the number of servers that take
+        requests.
         """
         if not plan.has_lower_class or classes is None:
             self.concurrency.lower = (0.0, 0, 0)
@@ -115,7 +116,7 @@ class PodShares:
 def _read(path: Path) -> dict[str, int]:
     """Return the stored maximum concurrency of a pod for each revision.
 
-    Without a valid file the result is empty, because the maximum can be measured again.
+    If there is no valid file, the result is empty, because the maximum can be measured again.
     """
     try:
         return {str(revision): int(bound) for revision, bound in json.loads(path.read_text()).items() if bound > 0}

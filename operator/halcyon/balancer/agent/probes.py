@@ -1,11 +1,11 @@
 """HTTP server of the agent: probes of the kubelet, the drain hook, metrics, and the load for other agents of the model.
 
-It accepts only GET and HEAD, and one request per connection. aiohttp's server would add 3 MiB to the process, for five
-short responses.
+The server accepts only GET and HEAD, and one request per connection. It is used instead of aiohttp's server, which
+would need 3 MiB more memory.
 
-Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. Above it, the server closes the oldest
-connection of the source that has the most connections. The kubelet sends a probe's request at once, so it gets a
-response before its connection is the oldest.
+Every pod of the cluster can connect, so `MAX_CONNECTIONS` limits connections. If there are more, the server closes the
+oldest connection of the source with the most connections. The kubelet sends each probe immediately after connecting, so
+it gets a response before its connection becomes the oldest.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Health(Protocol):
     """Interface between the HTTP server and the agent, with one method for each path."""
 
     def healthy(self) -> str | None:
-        """Return None if the agent is healthy, else the reason why it isn't."""
+        """Return the reason why the agent isn't healthy; None if it is healthy."""
 
     def ready(self) -> str | None:
-        """Return None if the balancer is ready, else the reason why it isn't."""
+        """Return the reason why the balancer isn't ready; None if it is ready."""
 
     def metrics(self) -> str:
         """Return the agent's metrics in the Prometheus text format."""
@@ -43,7 +43,10 @@ class Health(Protocol):
         """Return the balancer's load, for the other agents of the model, as JSON."""
 
     async def drain(self, delay_s: float) -> None:
-        """Become unready, and wait until HAProxy may stop. This takes `delay_s`, or longer if requests are held."""
+        """Make the balancer unready, and wait until HAProxy may stop.
+
+        This takes `delay_s`, or longer if requests are held.
+        """
 
 
 async def serve(health: Health, *, host: str | None, port: int, drain_key: str = "") -> asyncio.Server:

@@ -58,9 +58,9 @@ For example, `pod` is null if no pod responded."""
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the access log's first rules to a client-facing front end. They also give each request an id.
+    """Add the access log's first rules to a client-facing front end. These rules also give each request an id.
 
-    They precede all other rules for requests, so that a request that is rejected later also has an id.
+    The rules precede all other rules for requests, so that requests that are rejected later also have an id.
 
     Raises:
         ConfigError: this agent version does not support the plan's value of `access_log`.
@@ -114,7 +114,7 @@ def _line(fields: Mapping[str, str]) -> str:
 
 
 def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
-    """Add the rule that logs the client's name, which is in the HAProxy variable `variable`.
+    """Add the rule that logs the client's name from the HAProxy variable `variable`.
 
     The name must have only harmless characters.
     """
@@ -127,7 +127,7 @@ def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
 def hop_header_rule(out: Writer, plan: BalancerPlan) -> None:
     """Add the rule of a slot's back end that sets a response header for the log.
 
-    The header has the pod, the service time and the number of retries.
+    The header contains the pod, the service time and the number of retries.
     """
     if plan.access_log != OFF:
         way = "%[bc_dst];%[res.timer.hdr];%[txn.conn_retries]"

@@ -1,7 +1,8 @@
 """Authentication of clients with API keys: the rules of haproxy.cfg, and the file of key digests that they use. Pure.
 
-HAProxy has only SHA-256 digests of the keys. Therefore no configuration, log or core dump reveals a key, and the time that a
-comparison takes does not show how much of a guess is right. Keys are random, unlike passwords, so no slow hash is needed.
+HAProxy receives only SHA-256 digests of the keys. Therefore no configuration, log or core dump reveals a key. The
+duration of a comparison does not show how much of a guessed key is right. Keys are random, unlike passwords, so no slow
+hash is needed.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protoc
 
 
 def usage_table(out: Writer) -> None:
-    """Add the stick table of the usage by each client.
+    """Add the stick table that counts the usage by each client.
 
-    It has no expiry, because a counter that starts again would lose requests. A Secret can have more entries than the table,
-    and a full table keeps the clients that it has.
+    Its entries never expire, because the counts of an expired entry would be lost. If a Secret has more clients than
+    the table has entries, the clients that come later are not counted.
     """
     out.section("backend $table", table=USAGE)
     out.add(
@@ -66,7 +67,10 @@ def usage_table(out: Writer) -> None:
 
 
 def usage_rule(out: Writer, listen: Listen) -> None:
-    """Add the rule of a client-facing front end that counts an inference request of a client. It uses the ACL `infers`."""
+    """Add the rule of a client-facing front end that counts an inference request of a client.
+
+    The rule uses the ACL `infers`.
+    """
     if listen.keys is not None:
         out.add(f"http-request track-sc{_TRACKED} var(txn.client) table $table if infers", table=USAGE)
 
@@ -74,7 +78,7 @@ def usage_rule(out: Writer, listen: Listen) -> None:
 def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
     """Return the text of the file with the digests of API keys, and a message for each invalid key.
 
-    Each line of the file has a digest and the client's name. Invalid keys are not in the file.
+    Each line of the file contains a digest and the client's name. Invalid keys are left out of the file.
 
     Args:
         keys: API key by client name, as in the Secret.

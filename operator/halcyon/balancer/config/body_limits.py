@@ -1,7 +1,8 @@
 """Rules of haproxy.cfg that limit the size of a request. Pure.
 
-A request that is too large is rejected with HTTP status 413, or with gRPC status 8. When this happens depends on where
-the size is known from: Content-Length, the length in front of a gRPC message, or the bytes received.
+A request that is too large is rejected with HTTP status 413, or with gRPC status 8. The size is known from
+Content-Length, from the length in front of a gRPC message, or only from the bytes received. The rejection comes as soon
+as the size is known.
 
 Without Content-Length, HAProxy waits for the first `MAX_BYTES` of the body, or for all of a shorter one, before it
 chooses a server. It does not wait for streams, because their size is unlimited.
@@ -37,8 +38,8 @@ _TOO_LARGE = (413, 8, "the request is larger than $most bytes, the limit for mod
 _NO_LENGTH = (411, 8, "a body of $bytes bytes or more requires Content-Length")
 _FULL = (411, 8, "a request with $bytes bytes of headers and body, or more, requires Content-Length")
 _FULL_BYTES: Final = BUFFER_BYTES - 2768
-"""Number of bytes of headers and body from which a buffer may be full. HAProxy keeps 1 KiB of it free, and needs 8
-bytes for each header."""
+"""Number of bytes of headers and body at which a buffer may be full. HAProxy keeps 1 KiB of each buffer free, and needs
+8 bytes for each header."""
 
 
 def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:

@@ -1,10 +1,10 @@
 """Rules of haproxy.cfg that limit each client source, so that other clients always have some capacity. Pure.
 
-The more of the maximum is in use, the less of it one source may use. Beyond that, its new connections are closed, and
-its new requests are rejected.
+The more of the maximum is in use, the smaller the part that one source may use. If a source exceeds its part, its new
+connections are closed, and its new requests are rejected.
 
-A single source may use up to three quarters of the capacity: it may be an Ingress, a NAT gateway or a node with many clients. Each
-further source that takes all it can reduces the rest; only four or five such sources together exhaust it.
+A single source may use up to three quarters of the capacity. It may be an Ingress, a NAT gateway or a node with many
+clients. If several sources each use as much as they may, four or five of them together exhaust the capacity.
 
 A source is an IPv4 address or an IPv6 /64 network. Connections are counted per front end. Requests are counted over all front ends
 (`memory_budget`), before HAProxy waits for any part of a body. Requests are counted per source only while more than half of the
@@ -14,8 +14,8 @@ Clients that wait for a server share the queue. A client is an API key, or a sou
 
 If the queue is full, requests of a client that has more than half of its share are rejected.
 
-The share of a client is the total divided by the number of clients that wait. The order does not depend on sources,
-because one may be an Ingress or a NAT gateway with many clients.
+The share of a client is the total divided by the number of clients that wait. Waiting requests are not ordered by
+source, because a source may be an Ingress or a NAT gateway with many clients.
 """
 
 # in use, of the maximum     | and this source has more than | effect

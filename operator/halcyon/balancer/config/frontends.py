@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _PROTOCOL_OPTIONS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
-"""`bind` options of HAProxy for each protocol. The first are for a port without TLS, the second for a port with TLS."""
+"""`bind` options of HAProxy for each protocol, as (options for a port without TLS, options for a port with TLS)."""
 
 
 def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:

@@ -66,7 +66,7 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
         placed: address of the pod for each HAProxy server that takes requests now. All other servers are disabled.
 
     Raises:
-        ConfigError: a value of the plan is not allowed in the file; the text names it and a good example.
+        ConfigError: a value of the plan is not allowed in the file; the message contains the value and a valid example.
     """
     if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
         raise ConfigError(
@@ -277,7 +277,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, listen: Listen, place
 
 
 def _first_limit(plan: BalancerPlan) -> int:
-    """Return the initial limit on the requests in progress at a server, for each protocol.
+    """Return the initial limit on the number of requests in progress at a server, by protocol.
 
     The agent changes the limit at run time.
     """

@@ -45,9 +45,11 @@ BOUNDS_MS = (
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
 UNAVAILABLE = 4
-"""Number of the stick table's counter for requests to which a server itself responded with 503 or gRPC UNAVAILABLE."""
+"""Number of the stick table's counter for requests that a server, not HAProxy, answered with 503 or gRPC
+UNAVAILABLE."""
 OWN_RESPONSE = "halcyon-own-response"
-"""Header that marks a response by HAProxy itself, not by a server, to a request that passes through HAProxy twice."""
+"""Header that marks a response as sent by HAProxy, not by a server. It is used for requests that pass through HAProxy
+twice."""
 FIRST = 6
 """Number of the first stick table counter for the latency of clients. `queueing.COUNTERS` describes the counters before
 it."""
@@ -143,9 +145,9 @@ def tables(out: Writer) -> None:
 
 
 def arrival_rules(out: Writer, condition: str = "") -> None:
-    """Add the rules of a client-facing front end that store the arrival time of an inference request, and track streams.
+    """Add the rules of a client-facing front end that store the arrival time of inference requests and track streams.
 
-    `condition` is an additional condition for tracking a stream.
+    A stream is tracked only if `condition` is also true.
     """
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
     streams = "{ path -m end /generate_stream /ModelStreamInfer }"
@@ -155,8 +157,9 @@ def arrival_rules(out: Writer, condition: str = "") -> None:
 def stream_rules(out: Writer, condition: str) -> None:
     """Add the `http-after-response` rules of a client-facing front end that count streams.
 
-    They apply to responses for which `condition` is true; no later rule is evaluated for these. For a response that is
-    no stream, HAProxy evaluates only one of them. They come after the rules of `client_response_rules`.
+    The rules apply to responses for which `condition` is true, and HAProxy evaluates no later rule for these. If a
+    response is not a stream, HAProxy evaluates only one of these rules. They come after the rules of
+    `client_response_rules`.
     """
     out.add(f"http-after-response allow if {condition} !{{ sc_tracked({_TRACKED}) }}")
     out.add(f"http-after-response sc-inc-gpc(0,{_TRACKED}) if {condition}")

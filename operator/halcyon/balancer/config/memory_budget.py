@@ -37,7 +37,7 @@ STREAMS_PER_CHANNEL: Final = 256
 MAX_POLLED: Final = 4
 """Maximum number of connections from which HAProxy reads before it evaluates the rules for their requests."""
 BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
-"""Maximum number of buffers for requests for which no rule has been evaluated yet. Each request uses one buffer for the
+"""Maximum number of buffers for requests whose rules have not been evaluated yet. Each request uses one buffer for the
 head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
@@ -47,8 +47,8 @@ maximum."""
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_MOVED: Final = 256
-"""Maximum number of queued requests that a back end passes on when its last server is removed. Each needs one more
-connection and request."""
+"""Maximum number of queued requests that a back end passes on when its last server is removed. Each of them counts as
+one more connection and one more request."""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 
@@ -59,7 +59,8 @@ _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
 _MARGIN = 32 * 1024
-"""Memory that HAProxy cannot use, in KiB. The allocator does not return it, or it holds unread data in the kernel."""
+"""Memory that HAProxy cannot use, in KiB. The allocator has not returned it, or the kernel uses it for data that
+HAProxy has not read."""
 
 
 @dataclass(frozen=True)

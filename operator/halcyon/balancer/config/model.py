@@ -14,14 +14,14 @@ USERS_ROW: Final = 1
 LOWER_ROW: Final = 2
 """Key of the row in HAProxy's stick table that counts the requests of batch inference."""
 SENT_ROW: Final = 3
-"""Key of the row in HAProxy's stick table that shows how many requests of batch inference are in progress at servers.
-The number is in its field `conn_cur`."""
+"""Key of the row in HAProxy's stick table whose field `conn_cur` is the number of batch inference requests in progress
+at servers."""
 ROOM: Final = "proc.room"
-"""HAProxy variable that limits batch inference: a request is sent only while fewer input rows than this number are at
-servers. If it is 0, none is sent."""
+"""HAProxy variable with the first limit on batch inference. A batch inference request is sent only while the servers
+have fewer input rows in progress than this number. If the variable is 0, no request is sent."""
 LOWER_ROWS: Final = "proc.lower_rows"
-"""HAProxy variable with a second limit: a request of batch inference is sent only while fewer rows of batch inference
-than this number are at servers."""
+"""HAProxy variable with the second limit on batch inference. A batch inference request is sent only while the servers
+have fewer rows of batch inference in progress than this number."""
 USER_ROWS: Final = "proc.user_rows"
 """HAProxy variable with the mean number of input rows (batch items) in a user's request. It is at least 1."""
 
@@ -33,10 +33,10 @@ class TlsFiles:
     """Names of the certificate files in the folder of the runtime socket."""
 
     certificate: str = ""
-    """File with the server's certificate chain and key; empty if there is none yet, in which case no client can
+    """File with the server's certificate chain and key; empty if there is none yet. Without it, no client can
     connect."""
     clients: str = ""
-    """File with the CAs of client certificates; empty if clients need no certificate."""
+    """File with the CAs that have issued the clients' certificates; empty if clients need no certificate."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Listen:
-    """Addresses on which this pod's HAProxy listens, and its files."""
+    """Listen addresses and file paths of this pod's HAProxy."""
 
     ports: Ports = Ports()
     dual_stack: bool = False

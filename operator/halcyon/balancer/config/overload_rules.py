@@ -8,7 +8,8 @@ Rejection ends when the queue has been below its limit for the time of the objec
 second, from the time of a batch, the measured rate and this balancer's share of the requests (`overload_limits`). While
 they are 0, no requests are rejected.
 
-Requests that were held at zero replicas, and those that arrive until they are answered, are not limited.
+The limits do not apply to requests that were held at zero replicas, or to those that arrive until the held ones are
+answered.
 
 With API keys, a client is rejected only if it has at least its share of all requests that wait. Other clients therefore
 do not suffer from one client that sends too many.
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 IN_TIME: Final = "proc.in_time"
-"""HAProxy variable with a number of queued requests, in whole batches. If at least this many are queued during a
-lasting overload, a new request would miss the latency objective."""
+"""HAProxy variable with a number of queued requests, in whole batches. If at least this many requests are queued during
+a lasting overload, a new request would miss the latency objective."""
 LATE: Final = "proc.late"
 """HAProxy variable with a number of queued requests. If at least this many are queued, a new request takes longer than
 the latency objective."""
@@ -41,8 +42,8 @@ HOPELESS: Final = "proc.hopeless"
 """HAProxy variable with a number of queued requests. If at least this many are queued, a new request takes longer than
 twice the latency objective. If it is 0, overload limits are off."""
 PRESENT: Final = "proc.present"
-"""HAProxy variable with the number of requests that can be answered within the latency objective. It includes queued
-requests and those at servers."""
+"""HAProxy variable with the number of requests that can be answered within the latency objective. This number includes
+both queued requests and requests in progress at servers."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 WOKEN: Final = "proc.woken"
 """HAProxy variable that `hold.lua` sets to 1 when a server is up and the held requests are released. It is 0 again once
@@ -58,11 +59,11 @@ _REPEATS_AFTER_MS: Final = "900:1600"
 
 
 def repetition_rules(out: Writer, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that count requests which a client repeats after a rejection.
+    """Add the rules of a client-facing front end that count the requests that clients repeat after a rejection.
 
-    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate: a
-    request counts if it comes on the connection of a rejected one, after the time in `Retry-After`. The rules use the
-    ACL `infers`.
+    The counter is gpc5. A gRPC request contains the number of earlier attempts. For HTTP the count is an estimate. A
+    request counts if it arrives on the connection of a rejected request, after the time in `Retry-After`. The rules use
+    the ACL `infers`.
     """
     if protocol == "grpc":
         out.add("http-request sc-inc-gpc(5,0) if infers { req.hdr(grpc-previous-rpc-attempts) -m found }")

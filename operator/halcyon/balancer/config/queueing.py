@@ -57,7 +57,7 @@ COUNTERS = "counters"
 """Name of the stick table with a row of 32-bit counters (key 1), and two more rows for batch inference (`model`).
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3:
-requests with a second attempt. gpc4: requests to which a server itself responded with 503 or gRPC UNAVAILABLE. gpc5:
+requests with a second attempt. gpc4: requests that a server, not HAProxy, answered with 503 or gRPC UNAVAILABLE. gpc5:
 requests that a client repeats after a rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests
 of any kind in progress; a request that passes through HAProxy twice counts as two.
 """
@@ -206,7 +206,7 @@ def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *
 
 
 def held_server(out: Writer, *, path: str) -> None:
-    """Add the server `held` to a slot's back end. It comes before the line `default-server`.
+    """Add the server `held` to a slot's back end, before the line `default-server`.
 
     `path` is the socket of the front end that holds requests.
     """

@@ -6,8 +6,8 @@ after them.
 A retried request may be computed twice. That costs time but does no harm, because inference changes only the server's own counters.
 Sequences are the exception. HAProxy cannot recognize them, because their id is in the body.
 
-HAProxy can copy a request only if it has received all of it before it sends the first byte, so it waits for the body. A body larger
-than `MAX_BYTES` is sent as it arrives.
+HAProxy can repeat a request only if it received the complete request before it sent the first byte. It therefore waits
+for the body. A body larger than `MAX_BYTES` is sent as it arrives.
 """
 
 # what failed                                    | retried
@@ -33,8 +33,8 @@ ONCE: Final = "proc.once"
 response."""
 MAX_BYTES = 24576
 """Maximum size of a body for which HAProxy waits before it chooses a server, in bytes. It is less than the HTTP/2
-window of a stream, and a body of this size fits into a buffer together with the headers. Therefore the wait always
-ends."""
+window of a stream, and a body of this size fits into a buffer together with the headers. Therefore HAProxy never waits
+for more data than it can receive."""
 BODY_TIMEOUT_MS = 30000
 """Maximum time that HAProxy waits for a body, in milliseconds."""
 

@@ -90,7 +90,7 @@ def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> No
 
 
 def share_conditions(plan: BalancerPlan) -> tuple[str, ...]:
-    """Return HAProxy conditions that select a slot for its share of the requests: `$weight` out of `$left`.
+    """Return HAProxy conditions that select a slot for `$weight` out of `$left` requests.
 
     The slot is chosen if any condition is true. `$left`, `$weight` and `$header` are placeholders in the conditions.
     """

@@ -34,7 +34,8 @@ class Writer:
         """Start a section of haproxy.cfg, with this template as its first line.
 
         Raises:
-            ConfigError: a value is not allowed; the message names the value and a valid example. `add` raises it, too.
+            ConfigError: a value is not allowed; the message names the value and a valid example. `add` also raises this
+                error.
         """
         self._lines += ["", self._fill(template, values)]
 

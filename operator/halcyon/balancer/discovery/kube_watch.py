@@ -6,7 +6,7 @@ of the objects.
 
 The client lists the objects first, and then watches their changes. If the stream ends, the watch is resumed. After an
 error, the objects are listed again. While the API server is unavailable, requests are retried, and the last snapshot
-stays in force.
+stays in use.
 """
 
 # list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...
@@ -126,7 +126,8 @@ class Watch(Generic[_T]):
             params: query parameters, for example label selectors.
             project: converts an object to the value to keep. If it raises an error, the object is skipped.
             on_change: called with all kept values by object name, after the list and after each change.
-            on_denied: called with the API server's message if a permission is missing, and with an empty text once it is granted.
+            on_denied: called with the API server's message if a permission is missing, and with an empty string once it
+                is granted.
             silence_s: time without a received byte after which the watch counts as dead, in seconds.
             first_pause_s: pause after the first failure, in seconds; each further failure doubles it.
         """

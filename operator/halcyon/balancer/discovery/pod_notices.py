@@ -3,7 +3,8 @@
 A notice says that a pod is ready, unready or leaving. It takes precedence over the slices until they agree, for at most
 `MAX_HELD_S`.
 
-If a notice is wrong or lost, the slices correct it. If there are two notices about one pod, the later one applies.
+If a notice is wrong or lost, the slices still give the correct state later. If there are two notices about one pod, the
+later one applies.
 """
 
 # notice     | until the slices agree, at most `MAX_HELD_S`, the pod counts as    | then
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 MAX_HELD_S: Final = 10.0
 """Maximum time for which a notice overrides the EndpointSlices, in seconds.
 
-It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller waits 1 s
-before it updates the slice, and 2 s if it has to wait once more."""
+It is longer than the delays of the EndpointSlice controller. After a change, the controller waits 1 s before it updates
+a slice, or 2 s if it has to wait a second time."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class NoticedEndpoints:
     """The operator's notices about the pods of one model, and their application to the model's endpoints."""
 
     def __init__(self) -> None:
-        """Create an instance without notices."""
+        """Create an instance that has no notices yet."""
         self._notices: dict[str, _ReceivedNotice] = {}
 
     def add(self, notice: Notice, now: float) -> None:
@@ -79,7 +80,7 @@ class NoticedEndpoints:
 def _still_applies(received: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
     """Return True if the notice about a pod still applies, because the EndpointSlices do not agree with it yet.
 
-    `held` is true if the notice is newer than `MAX_HELD_S`.
+    `held` is true if the notice is younger than `MAX_HELD_S` seconds.
     """
     if received.notice.change == "leaving":
         return held if listed is None else not listed.terminating

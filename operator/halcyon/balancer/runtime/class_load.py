@@ -1,4 +1,4 @@
-"""Parsing of HAProxy's stick table of counters, which has one row for users' requests and two for batch inference.
+"""Parsing of HAProxy's stick table of counters. It has one row for users' requests and two for batch inference.
 
 Pure.
 
@@ -73,7 +73,10 @@ def all_counters(table: str) -> dict[int, int]:
 
 
 def lower_stats(counts: Mapping[int, int], load: ClassLoad) -> LowerStats | None:
-    """Return the statistics of batch inference from the result of `all_counters`; None if it had no request yet."""
+    """Return the statistics of batch inference from the result of `all_counters`.
+
+    Return None if there has been no batch inference request yet.
+    """
     if OFFSET not in counts:
         return None
     requests, rejected, errors = (counts[OFFSET + index] for index in range(3))

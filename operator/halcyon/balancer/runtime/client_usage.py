@@ -16,13 +16,13 @@ class ClientUsage:
     requests: int
     """Number of inference requests, including those that were rejected."""
     received_bytes: int
-    """Bytes of the requests that HAProxy passed on, with headers."""
+    """Number of bytes in the requests that HAProxy passed on, including headers."""
     sent_bytes: int
-    """Bytes of the responses, with headers."""
+    """Number of bytes in the responses, including headers."""
 
 
 def parse_usage(table: str) -> dict[str, ClientUsage]:
-    """Parse HAProxy's response to `show table`, and return the usage by the name of each client."""
+    """Parse HAProxy's response to `show table`, and return each client's usage, by client name."""
     found = {}
     for row in table.splitlines():
         if name := _CLIENT.search(row):

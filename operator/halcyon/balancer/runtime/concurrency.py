@@ -1,10 +1,11 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-The maximum concurrency of a pod is set, measured, or limited by the latency objective. Without any of these, or if the
-model has a batcher, it is unlimited. It applies to all balancers and both protocols together.
+The maximum concurrency of a pod is set in the spec, measured, or derived from the latency objective. If none of these
+gives a value, or if the model has a batcher, the concurrency is unlimited. The maximum applies to all balancers and
+both protocols together.
 
-The maximum, called the bound in the code, is divided between the balancers (`shares`). If it was measured, it applies
-to one revision, which the name of the pods' ReplicaSet identifies.
+The maximum, called the bound in the code, is divided between the balancers (`shares`). A measured maximum applies only
+to one revision, which is identified by the name of the pods' ReplicaSet.
 """
 
 # field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
@@ -84,13 +85,13 @@ class Concurrency:
         self.facts: dict[str, ModelConcurrency] = {}
         """Properties of the model that Triton's configuration shows, by revision."""
         self.objective_bound = 0
-        """Number of requests that may be in progress at a pod according to the latency objective; 0 if unknown, or
-        without an objective."""
+        """Number of requests that may be in progress at a pod according to the latency objective. It is 0 if it is
+        unknown, or if there is no objective."""
         self.rejected_load = 0.0
-        """Number of rejected requests that would otherwise wait in this balancer. They count as demand."""
+        """Number of requests that would wait in this balancer if they had not been rejected. They count as demand."""
         self.lower: tuple[float, int, int] = (0.0, 0, 0)
-        """Rate of users' requests per second, and two numbers of batch requests: all in this balancer, and those in
-        progress at pods."""
+        """Load of this balancer, as (users' requests per second, batch inference requests waiting or in progress, batch
+        inference requests in progress at pods)."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
         self._answered: dict[tuple[str, str], int] = {}
@@ -184,9 +185,9 @@ class Concurrency:
         return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
 
     def at_once(self, plan: BalancerPlan) -> tuple[int, bool]:
-        """Return the number of requests that a pod computes at once, and whether it computes batches.
+        """Return the number of requests that a pod computes at once, and whether the model is computed in batches.
 
-        If it computes batches, the number is the number of its instances.
+        For a model that is computed in batches, the number is that of the model's instances in the pod.
         """
         facts = [self.facts[revision] for revision in set(self._revisions.values()) if revision in self.facts]
         if plan.max_batch > 1 or any(fact.batches for fact in facts):
@@ -262,9 +263,9 @@ class Concurrency:
         )
 
     def _adopt(self) -> None:
-        """Adopt the maximum concurrencies that agents with a lower name have measured.
+        """Adopt the maximum concurrencies measured by agents whose names sort before this agent's name.
 
-        For revisions that this agent hasn't measured, adopt those of any agent.
+        For revisions that this agent hasn't measured, adopt the values of any agent.
         """
         for load in sorted(self.others, key=lambda load: load.agent, reverse=True):
             for revision, bound in load.found.items():

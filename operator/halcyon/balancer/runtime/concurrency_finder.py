@@ -1,11 +1,11 @@
 """Search for the number of requests that a pod may have in progress, if neither the spec nor the batcher sets it. Pure.
 
-For a model that computes one request per instance at a time, the maximum follows from its instances. For a model that
-computes more at once, it is found by doubling and halving, while the throughput is measured.
+If each instance of a model computes one request at a time, the maximum follows from the number of instances. Otherwise
+the maximum is found by doubling and halving it while the throughput is measured.
 
-A model that computes more at once batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and only its throughput
-shows how many requests it computes at once. While requests wait and all pods are full, this module measures the
-turnover: the time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound
+Models of the second kind form batches themselves (vLLM, TensorRT-LLM, asynchronous Python). Only their throughput shows
+how many requests they compute at once. While requests wait and all pods are full, this module measures the turnover.
+That is the time in which a pod answers as many requests as it holds. The turnover stays the same if a doubled bound
 doubles the throughput, and doubles if the additional requests only wait in the pod. A bound is never more than a
 stopping pod can answer within the drain time.
 """
@@ -36,8 +36,8 @@ RETRY_S: Final = 300.0
 `MAX_RETRY_S`."""
 MAX_RETRY_S: Final = 3600.0
 MIN_OVERLAP_S: Final = 0.2
-"""Minimum execution time for which requests in transit can't be mistaken for requests computed at the same time, in
-seconds."""
+"""Minimum execution time, in seconds, from which simultaneous executions can be detected. In a shorter time, requests
+in transit could be mistaken for simultaneous executions."""
 MIN_SAMPLES: Final = 2
 """Number of successive samples that must show simultaneous executions. A single sample can be wrong because of requests
 in transit."""
@@ -59,25 +59,25 @@ class Load:
     answered: int
     """Number of requests that have ended since the previous load."""
     computing: int | None = None
-    """Minimum number of requests in the last second that were in pods but not in Triton's queue; None without a new
-    sample of the pods."""
+    """Minimum number of requests in the last second that were in pods but not in Triton's queue. It is None if there is
+    no new sample of the pods."""
     execution_s: float | None = None
-    """Mean time of an execution, in seconds; None before any execution."""
+    """Mean time of an execution, in seconds; None if there has been no execution yet."""
 
 
 def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
     """Return the maximum concurrency of a pod before any measurement.
 
-    It is two requests per instance, or `most_unproved` for a decoupled model.
+    The result is two requests per instance, or `most_unproved` for a decoupled model.
     """
     return most_unproved if facts.decoupled else 2 * facts.instances
 
 
 class ConcurrencyFinder:
-    """Search for the maximum concurrency of a revision: how many requests should be in progress at each of its pods."""
+    """Search for the maximum concurrency of a revision: the number of requests that may be in progress at each pod."""
 
     def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
-        """Create the search. It begins with an earlier result, or with what the model's configuration suggests.
+        """Create the search. It starts from an earlier result, or from an estimate based on the model's configuration.
 
         Args:
             facts: the model's configuration.
@@ -127,7 +127,7 @@ class ConcurrencyFinder:
         return self._overlaps_for >= MIN_SAMPLES
 
     def _is_longer(self, load: Load, turnover_s: float | None) -> bool:
-        """Return True if responses take so long that executions must end before their responses are computed."""
+        """Return True if responses take so long that executions must end before the responses are computed."""
         if turnover_s is None or load.execution_s is None:
             return False
         return turnover_s > 4 * self.bound * load.execution_s / self._facts.instances + MIN_OVERLAP_S
@@ -188,7 +188,7 @@ class ConcurrencyFinder:
 def _gain(turnovers: dict[int, float], bound: int) -> float:
     """Return the factor by which throughput grows if the maximum concurrency `bound` is doubled.
 
-    It is 2, the maximum, if one of the turnovers is unknown.
+    If one of the turnovers is unknown, the result is 2, which is the maximum.
     """
     low_s, high_s = turnovers.get(bound), turnovers.get(2 * bound)
     return 2.0 if low_s is None or high_s is None else 2 * low_s / max(high_s, 1e-3)

@@ -109,7 +109,7 @@ class HaproxyController:
 
     @property
     def shares_pods(self) -> bool:
-        """Whether the plan in force requires the model's balancers to exchange their loads.
+        """Whether the current plan requires the model's balancers to exchange their loads.
 
         They then divide the limits of the pods according to the loads.
         """
@@ -133,12 +133,15 @@ class HaproxyController:
 
     @property
     def problem(self) -> str:
-        """Reason why the running HAProxy differs from the desired configuration; empty if it doesn't differ."""
+        """Reason why HAProxy doesn't run the desired configuration; empty if it does."""
         return (self._files.problems if self._files is not None else "") or self._rejection
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch; empty without certificates."""
+        """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch.
+
+        The mapping is empty if there are no certificates.
+        """
         return self._files.expires if self._files is not None else {}
 
     async def run_pass(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
@@ -196,9 +199,10 @@ class HaproxyController:
     def _limit_commands(
         self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
     ) -> tuple[list[Command], list[Command]]:
-        """Return the commands that set changed limits, and those with which waiting requests fill the servers' room.
+        """Return the commands that set changed limits, and those that send waiting requests to free servers.
 
-        The latter must come after all other commands, because a server without its pod takes no requests.
+        The latter must come after all other commands, because a server to which no pod is assigned yet takes no
+        requests.
         """
         limits = self._concurrency.limits(plan, servers, loads, self._clock())
         changed = [
@@ -219,7 +223,7 @@ class HaproxyController:
                 self.accept(self._desired.plan)
 
     def _with_surplus(self, desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
-        """Return the configuration that HAProxy runs if it only has more servers than `desired`, else None.
+        """Return HAProxy's configuration if it differs from `desired` only by additional servers; otherwise None.
 
         Such servers remain after the plan's capacity was reduced. They stay until the next reload for another reason. A
         reload only to remove them would occur while their pods are stopping.

@@ -47,10 +47,10 @@ class HaproxyError(OSError):
 class WideCounters:
     """HAProxy's 32-bit counters of one process, continued beyond their overflow.
 
-    No counter grows by 2^32 between two reads, so each growth is exact modulo 2^32. The difference of two counters
-    needs this: if only one of them has wrapped, it is wrong until the other one wraps, hours or days later. If the
-    process ran before this agent started, some counters of a histogram may have wrapped already, so the histogram's
-    counters start at 0 here.
+    No counter grows by 2^32 between two reads, so the growth modulo 2^32 is exact. Continued counters are needed to
+    subtract one counter from another. If only one of two counters has wrapped, their difference is wrong for hours or
+    days, until the other one wraps as well. If the process ran before this agent started, some counters of a histogram
+    may have wrapped already, so the histogram's counters start at 0 here.
     """
 
     def __init__(self) -> None:
@@ -76,18 +76,19 @@ class WideCounters:
 class BackendLoads:
     """Load of the back ends of all slots in one HAProxy process.
 
-    Each pair of numbers has one for HTTP and one for gRPC.
+    Each pair of numbers is (HTTP, gRPC).
     """
 
     waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Number of queued requests in each slot."""
     queued: Mapping[ServerKey, tuple[int, int]] = field(default_factory=dict)
-    """Number of the requests in `waiting` that wait for one server, by server. Servers without any are left out."""
+    """Number of requests that wait for a specific server, by server. Servers without waiting requests are left out.
+    `waiting` includes these requests."""
     servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
     responses: Mapping[ServerKey, int] = field(default_factory=dict)
     """Number of responses of each server whose headers have arrived, for HTTP and gRPC together."""
     down: frozenset[ServerKey] = frozenset()
-    """Servers that HAProxy takes out, because their pods fail its health checks or refuse connections."""
+    """Servers to which HAProxy sends no requests, because their pods fail its health checks or refuse connections."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
 
@@ -113,7 +114,7 @@ class HaproxyStats:
     rejected: int = 0
     errors: int = 0
     unavailable: int = 0
-    """Number of requests to which a server itself responded with 503 or gRPC UNAVAILABLE, for example because its
+    """Number of requests that a server, not HAProxy, answered with 503 or gRPC UNAVAILABLE, for example because its
     queue is full."""
     answered: int = 0
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
@@ -135,14 +136,13 @@ class HaproxyStats:
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each HAProxy server."""
     connections_used: float = 0.0
-    """Share of the maximum number of connections that is in use. Of all client ports, the one with the largest share
-    counts."""
+    """Used share of the maximum number of connections, for the client port with the largest used share."""
     open_holds: frozenset[str] = frozenset()
     """Slots whose server `held` (`queueing`) is not in maintenance, in at least one protocol."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
     lower: LowerStats | None = None
-    """Statistics of batch inference; None if it has sent no request yet."""
+    """Statistics of batch inference; None if there has been no batch inference request yet."""
 
     usage: Mapping[str, ClientUsage] = field(default_factory=dict)
     """Usage by each client, by the name of its API key; empty if the model has no API keys."""
@@ -155,7 +155,7 @@ class HaproxyStats:
 
 @dataclass(frozen=True)
 class HeldRequests:
-    """Numbers of requests that HAProxy holds now or has held, because no server was up."""
+    """Numbers of requests that HAProxy holds or has held because no server was up."""
 
     held: int
     """Number of requests that are held now."""
@@ -166,7 +166,7 @@ class HeldRequests:
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
     """Parse the responses to the commands of `runtime_api.SHOW`.
 
-    `wide` has the counters from earlier responses, and continues them beyond their overflow.
+    `wide` stores the counters of earlier responses and continues them beyond their overflow.
 
     Raises:
         HaproxyError: a response does not have the format of HAProxy 3.0.

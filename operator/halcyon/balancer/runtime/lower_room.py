@@ -1,15 +1,15 @@
-"""Room for batch inference: the number of rows at servers up to which a balancer sends its requests. Pure.
+"""Room for batch inference: the number of rows in progress at servers below which a balancer sends such requests. Pure.
 
-The room of a pod is what the pod can compute in addition to the requests of users. It is zero while users' requests
-wait in any balancer.
+The room of a pod is the number of rows that the pod can compute in addition to users' requests. It is zero while users'
+requests wait in any balancer.
 
-Users leave a part of each batch free: the batch without the rows that they send in the time of a batch. Their requests
-count as rows at servers, but never wait for room, so each of them uses up room at once. `lower.lua` compares the rows
-at servers with the room.
+In each batch, the rows that users send during one batch are reserved, and the rest is free. Users' requests never wait
+for room. Their rows count as rows at servers, so each of these requests reduces the room that is left. `lower.lua`
+compares the rows at servers with the room.
 
 If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to those of users. The batches of users
 then take longer by about the share `GENTLE`. There are two limits: one of the class's own rows, and one of all rows.
-The second limit keeps the class away while a burst of users fills the batches.
+With the second limit, no batch inference is sent while a burst of users' requests fills the batches.
 
 Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
 the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from halcyon.triton.pod_sampler import PodStatistics
 
 GAP_S: Final = 0.02
-"""Minimum execution time, in seconds, compared with which the round trip between balancer and pod is short."""
+"""Minimum execution time, in seconds, at which the round trip between balancer and pod is negligible."""
 LONG_S: Final = 1.0
 """Minimum execution time, in seconds, at which the loads that balancers exchange are newer than the running
 executions."""
@@ -52,39 +52,40 @@ RATE_OVER_S: Final = 0.5
 GENTLE: Final = 0.1
 """Maximum share by which users' batches may take longer because of batch inference that is `Gentle`."""
 _UNSEEN: Final = 0.5
-"""Share of the rows that users of other balancers have in execution for which capacity is kept free. It applies if the
-model computes no batches."""
+"""Capacity that is kept free for users of other balancers, as a share of the rows that they have in execution. It
+applies if the model computes no batches."""
 _IDLE_ROWS: Final = 0.01
-"""Number of users' rows per execution below which users count as idle. `Gentle` then has no effect."""
+"""Number of users' rows per execution below which users count as idle. While users are idle, `Gentle` has no effect."""
 _GENTLE_FULL: Final = 0.9
-"""Rows in a pod up to which a gentle class is sent, users' rows included, as a share of a full batch. More would take
-places in batches that users need during a burst."""
+"""Maximum number of rows in a pod, including users' rows, at which a gentle class is sent, as a share of a full batch.
+With more, batch inference would take places in batches that users need during a burst."""
 _GENTLE_INSIDE: Final = 1.4
-"""Rows of a gentle class in a pod for each row by which a batch may grow. A row that arrives during an execution waits
-for the next one, so only some of the rows in a pod are in the present one."""
+"""Ratio of the rows of a gentle class in a pod to the rows by which a batch may grow. The ratio is above 1 because a
+row that arrives during an execution waits for the next one. A batch therefore contains only some of the rows in the
+pod."""
 _GENTLE_LEFT: Final = 0.6
 """Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
 """Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
 proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
 MAX_ROWS: Final = 9999
-"""Limit of the class's own rows that never applies."""
+"""Limit on the rows of batch inference that is too high to have an effect."""
 _WRAP = 2**32
 
 
 @dataclass(frozen=True)
 class Room:
-    """Limits on the rows in pods up to which batch inference is sent."""
+    """Limits on the rows in pods below which batch inference is sent."""
 
     rows: float
-    """Number of all rows, those of users included."""
+    """Limit on all rows, including those of users."""
     lower_rows: float = math.inf
-    """Number of rows of batch inference."""
+    """Limit on the rows of batch inference."""
 
 
 @dataclass(frozen=True)
 class PodWork:
-    """Number of rows that one pod computes at once, and the time that this takes."""
+    """Number of rows that one pod computes at once, and the time of such an execution."""
 
     at_once: float
     """Number of rows that the pod computes at the same time."""
@@ -100,8 +101,8 @@ class PodWork:
     def gentle_room(self, users_rows: float) -> Room | None:
         """Return the room in the pod for a gentle class; None if it has the same room as any class.
 
-        That is so without users, and if the model computes no batches. `users_rows` is the number of rows that users
-        send during an execution.
+        This is the case if there are no users' requests, or if the model computes no batches. `users_rows` is the
+        number of rows that users send during an execution.
         """
         time = self.time
         if time is None or time.largest_s <= 0 or not self.batches or users_rows < _IDLE_ROWS:
@@ -115,7 +116,7 @@ class PodWork:
         return Room(_GENTLE_FULL * self.at_once, min(instances * _GENTLE_INSIDE * added, _GENTLE_LEFT * left))
 
     def room(self, users_rows: float) -> float:
-        """Return the number of rows in the pod up to which batch inference is sent.
+        """Return the number of rows in the pod below which batch inference is sent.
 
         `users_rows` is the number of rows that users send during an execution.
         """
@@ -161,9 +162,9 @@ def own_room(
     is_long: bool,
     counts_others: bool = False,
 ) -> tuple[int, int]:
-    """Return the limits of the rows in pods up to which this balancer sends batch inference.
+    """Return the limits on the rows in pods below which this balancer sends batch inference.
 
-    They are its parts of `fleet.rows` and of `fleet.lower_rows`.
+    They are this balancer's parts of `fleet.rows` and `fleet.lower_rows`.
 
     Args:
         fleet: room in all pods (`fleet_room`). All balancers' parts add up to it.
@@ -172,7 +173,7 @@ def own_room(
         users_rows: mean number of the users' rows in all pods.
         turn: number that changes with time, and is the same in all balancers. It decides which balancer gets the larger
             part.
-        is_long: whether executions are so long that the loads have hardly changed since they were read.
+        is_long: whether executions are so long that the loads have hardly changed since the last exchange.
         counts_others: whether requests of other balancers' users in pods reduce the part. For single requests, `fleet`
             already excludes them.
     """
@@ -218,7 +219,7 @@ def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
 
 
 class LowerRoom:
-    """Limit on the rows at servers up to which one balancer sends batch inference, with its measurements."""
+    """Limit on the rows at servers below which one balancer sends batch inference, with the measurements for it."""
 
     def __init__(self) -> None:
         """Create an instance without measurements."""

@@ -1,18 +1,18 @@
 """Limits on the queue of one balancer that follow from the latency objective. Pure.
 
-The limits follow from four numbers of requests per pod. They are those computed at once, those answered within the
-objective or within twice the objective, and those sent to the pod.
+The limits follow from four numbers of requests per pod. Two are the requests computed at once and those sent to the
+pod. The other two are the requests answered within the objective and within twice the objective.
 
 The number of requests sent to a pod is limited only while an overload lasts. In a burst it would keep pods idle,
 because the shares of balancers follow the demand only after a second.
 
-Each balancer gets its share of these numbers, or what the other balancers leave if that is more, because a burst may
-reach one balancer alone. While an overload lasts, it gets only its share. Requests that are sent to pods are not
-queued, so they are subtracted from the limits on the queue.
+Each balancer gets its share of these numbers, or the part that the other balancers don't use if that part is larger. A
+burst may reach only one balancer. While an overload lasts, each balancer gets only its share. Requests that are sent to
+pods are not queued, so they are subtracted from the limits on the queue.
 
-The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued
-contradicts these statistics, the rate replaces them. They are wrong for models that return before the answer, and for
-pods that share a GPU or a database.
+The time of a batch is taken from Triton's statistics. The statistics are wrong for models that return before the
+answer, and for pods that share a GPU or a database. If the rate at which pods answer while requests are queued
+contradicts the statistics, the rate is used instead.
 """
 
 # per pod                              | requests
@@ -42,9 +42,9 @@ MARGIN: Final = 0.95
 """Share of the latency objective that batches may take. The rest is for the network, and for batches that take longer
 than the mean."""
 AGREES: Final = 0.7
-"""Minimum ratio of the measured rate to the rate that follows from Triton's statistics, at which the two agree. It is
-below 1 because the limits themselves can keep batches small. The maximum ratio is its inverse, because this balancer's
-share of the responses is uncertain over a few seconds."""
+"""Minimum ratio of the measured rate to the rate computed from Triton's statistics at which the two count as equal. The
+ratio is below 1 because the limits themselves can keep batches small. The maximum ratio is its inverse, because this
+balancer's share of the responses is uncertain over a few seconds."""
 MAX_AGE_S: Final = 3.0
 """Time over which the rows per request and this balancer's share of the responses are measured, in seconds."""
 REJECTED_OVER_S: Final = 4.0
@@ -73,7 +73,7 @@ class BatchTime:
 
 
 def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | None:
-    """Return the time of a batch from the pods' statistics; None without statistics.
+    """Return the time of a batch from the pods' statistics; None if there are no statistics.
 
     Args:
         pods: statistics of the pods.
@@ -94,7 +94,7 @@ def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | Non
 
 @dataclass(frozen=True)
 class PodCapacity:
-    """Numbers of requests up to which one pod meets the latency objective."""
+    """Maximum numbers of requests with which one pod meets the latency objective."""
 
     in_time: int
     """Number of requests that the pod answers within the latency objective during a lasting overload, in whole
@@ -107,7 +107,7 @@ class PodCapacity:
     def bound(self, servers: int, balancers: int) -> int:
         """Return the maximum number of requests that all balancers send in total to each of `servers` pods.
 
-        It leaves time for the one request that waits in each balancer.
+        The result leaves time for the one request that waits in each balancer.
         """
         return max(min(self.sent, (self.in_time * servers - balancers) // servers), 1)
 
@@ -146,8 +146,8 @@ class OverloadLimits:
         self._rejected: tuple[float, int, int, int] | None = None
         self._rejected_share = 0.0
         self.lasts = False
-        """Whether an overload lasts. It does if so many requests are rejected that the load exceeds the capacity, and
-        not only in a burst."""
+        """Whether an overload lasts. This is the case if so many requests are rejected that the load exceeds the
+        capacity for longer than a burst."""
         self.capacity: PodCapacity | None = None
         """Capacity of one pod, from the last call of `update`; None if unknown."""
         self.rejected_load = 0.0
@@ -206,8 +206,8 @@ class OverloadLimits:
             share: this balancer's share of the demand, from 0 to 1.
             least_share: minimum share of a burst that may wait in this balancer, even if it has had less demand so far.
             sent: maximum number of requests that this balancer sends to all servers.
-            elsewhere: number of requests in the other balancers. This balancer may use the capacity that they leave.
-                None if unknown, or while an overload lasts.
+            elsewhere: number of requests in the other balancers; None if unknown, or while an overload lasts. This
+                balancer may use the capacity that is left by the others.
         """
         pod = self.capacity
         if pod is None:

@@ -24,7 +24,7 @@ class Variables:
     """Desired values of HAProxy's process variables, and the values that were last written."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Set all desired values to 0. Nothing is written to HAProxy."""
+        """Create an instance in which all desired values are 0. Nothing is written to HAProxy."""
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}

@@ -26,8 +26,8 @@ class _Counts:
 class RetryBudget:
     """Retry budget of one HAProxy.
 
-    It counts both the retries that were made and those that it prevented. Therefore it allows no retries while servers
-    keep failing.
+    The budget counts both the retries that were made and those that it prevented. Therefore it allows no retries while
+    servers continue to fail.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Client of HAProxy's Runtime API over unix sockets. It reads HAProxy's state, and makes the few changes that are safe at run time.
+"""Client of HAProxy's Runtime API over unix sockets.
+
+It reads HAProxy's state, and makes those few changes that are safe at run time.
 
 The commands `add server` and `del server` are not used, because they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
 2378, 2298, 2323, 3177). Out of scope: decisions about servers, and the format of the responses (`haproxy_stats`).
@@ -111,7 +113,8 @@ class RuntimeSocket:
         """Run the commands in order.
 
         Raises:
-            HaproxyError: HAProxy does not respond, or rejects a command. The commands before it have taken effect.
+            HaproxyError: HAProxy does not respond, or rejects a command. The commands before the rejected one have
+                taken effect.
         """
         lines = [line for command in commands for line in self._command_lines(command)]
         for start in range(0, len(lines), 64):

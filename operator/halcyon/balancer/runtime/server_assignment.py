@@ -3,9 +3,9 @@
 A server is free, ready, draining or closing. Each state follows from the state of the server's pod, and corresponds to
 an admin state in HAProxy.
 
-Only the change to `maint` closes idle connections to the pod, and only those that are idle at that moment. A server is therefore set to
-`maint` after its last session, so that no connection delays the exit of Triton. A server is assigned to another pod only after it was
-`free`, so sessions of two pods never mix.
+Only the change to `maint` closes idle connections to the pod, and only those that are idle at that moment. A server is
+therefore set to `maint` after its last session, so that no connection delays the exit of Triton. A server is assigned
+to another pod only after it has been `free`, so it never has sessions of two pods.
 """
 
 # server    | its pod is                         | HAProxy's admin state | leaves this state
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 AssignmentState = Literal["free", "ready", "draining", "closing"]
 AdminState = Literal["ready", "drain", "maint", "mixed"]
-"""Administrative state of an HAProxy server. `mixed` means that its HTTP server and its gRPC server differ, which is
-normal between two commands."""
+"""Administrative state of an HAProxy server. `mixed` means that the states of its HTTP server and its gRPC server
+differ, which is normal between two commands."""
 
 ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
@@ -89,7 +89,7 @@ class Assignment:
 def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
     """Return the assignment of pods to servers in an HAProxy process that ran before this agent started.
 
-    Servers in use keep their pods.
+    Servers that are in use stay assigned to their pods.
     """
     states: dict[AdminState, AssignmentState] = {
         "ready": "ready",
@@ -135,7 +135,7 @@ def place(
     Args:
         servers: current assignment, with every server of the configuration.
         endpoints: all pods of the slots.
-        observed: state of the servers in HAProxy. A server that is missing here gets no command.
+        observed: state of the servers in HAProxy. No command is returned for a server that is missing here.
         now: monotonic time, in seconds.
         drain_s: maximum duration of a drain, in seconds; sessions that last longer are cut.
         keep: whether a server drains for this whole duration, even without sessions, because sticky clients may return to its pod.
@@ -143,7 +143,8 @@ def place(
         open_holds: slots whose server `held` still takes requests, because earlier commands failed.
 
     Returns:
-        The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another call returns no
+        The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another
+            call with the same arguments returns no
         commands.
     """
     serving = {
@@ -176,7 +177,7 @@ def place(
 
 
 def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:
-    """Return the slots whose last server is about to be removed, so that their queued requests must be held."""
+    """Return the slots whose last server is about to be removed. The queued requests of these slots must be held."""
     leaving, staying = set(), set()
     for server in servers:
         if server.state == "ready":

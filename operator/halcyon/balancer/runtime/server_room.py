@@ -1,10 +1,10 @@
-"""Order of the commands with which HAProxy sends waiting requests to servers that have room for them. Pure.
+"""Order of the commands that make HAProxy send waiting requests to servers with free capacity. Pure.
 
-When a server changes (it becomes ready, or its limits are set), HAProxy sends at most `MAX_POLLED` waiting requests to
-it. The others would wait until the server responds. The agent therefore sets a server's limits again, as often as needed.
+When a server becomes ready or its limits are set, HAProxy sends it at most `MAX_POLLED` waiting requests. Further
+requests would wait until the server responds. The agent therefore sets a server's limits again, as often as needed.
 
-Each of these commands goes to the server with the fewest requests in progress. If the first server got all that it has
-room for, waiting requests would make batches in one new pod while another new pod stays idle.
+Each of these commands goes to the server with the fewest requests in progress. If the first server were filled
+completely before the next one, one new pod would compute full batches while another stays idle.
 """
 
 # a waiting request                                    | waits in
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]]) -> list[ServerKey]:
-    """Return the servers whose limits HAProxy must get again, in order, so that waiting requests fill their room.
+    """Return the servers whose limits must be set again, in order, so that waiting requests use their free capacity.
 
-    A server is listed once for each `MAX_POLLED` requests that it has room for. The list is empty if no requests wait.
+    A server is listed once for each `MAX_POLLED` requests that it can still take. The list is empty if no requests
+    wait.
 
     Args:
         loads: HAProxy's current loads.

@@ -24,7 +24,8 @@ WINDOW_S = 3.0
 """Time with queued requests over which a rate is measured, in seconds. It is extended if there are too few responses."""
 MAX_WINDOW_S = 30.0
 MIN_REQUESTS = 20
-"""Minimum number of responses with which a rate is measured. After `MAX_WINDOW_S`, `MIN_ANSWERS` are sufficient."""
+"""Minimum number of responses from which a rate is computed. After `MAX_WINDOW_S`, `MIN_ANSWERS` responses are
+sufficient."""
 MIN_ANSWERS = 5
 """Minimum number of responses within `MAX_WINDOW_S`. With fewer responses, the rate is unknown."""
 MAX_AGE_S = 10.0

@@ -1,8 +1,8 @@
-"""Shares of the requests that a pod may have in progress, between the model's balancers and their protocols. Pure.
+"""Division of the requests that a pod may have in progress among the model's balancers and their protocols. Pure.
 
-HAProxy limits the requests in progress per server of a back end (`maxconn`). Therefore each balancer and each protocol
-has a limit of its own for every pod. Each agent computes its own limits from the same data, the loads that all agents
-publish. A share is proportional to the demand. It grows only into what the other shares have released.
+HAProxy limits the requests in progress per server of a back end (`maxconn`). Every pod therefore has a separate limit
+in each balancer and for each protocol. Each agent computes its own limits from the loads that all agents publish. The
+limits, called shares here, are proportional to the demand. A share grows only into what the other shares have released.
 """
 
 # demand                  | limit for a pod
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 ByProtocol = tuple[float, float]
 """Pair of numbers: the first for HTTP, the second for gRPC."""
 HALF_LIFE_S: Final = 4.0
-"""Half-life of the demand of an idle balancer, in seconds. Because of it, gaps between requests don't change the
-shares."""
+"""Half-life of the demand of an idle balancer, in seconds. With this delay, short gaps between requests don't change
+the shares."""
 MIN_DEMAND: Final = 0.5
 """Demand below which a balancer counts as idle for a protocol, in requests."""
 MAX_BYTES: Final = 512 * 1024
@@ -42,12 +42,12 @@ class LoadError(ValueError):
 
 @dataclass(frozen=True)
 class PodLoad:
-    """Load that one balancer puts on one pod. Each pair of numbers has one for HTTP and one for gRPC."""
+    """Load that one balancer puts on one pod. Each pair of numbers is (HTTP, gRPC)."""
 
     inflight: tuple[int, int]
     """Number of requests in progress at the pod."""
     limits: tuple[int, int]
-    """Limits in force on the requests in progress at the pod."""
+    """Current limits on the requests in progress at the pod."""
     answered: int = 0
     """Counter of the requests that have ended, for both protocols together."""
 
@@ -73,9 +73,10 @@ class BalancerLoad:
     agent: str
     """Name of the balancer pod."""
     demand: Mapping[str, ByProtocol] = field(default_factory=dict)
-    """Number of requests in each slot that wait or are in progress. A recent peak counts, too (`HALF_LIFE_S`)."""
+    """Number of requests that wait or are in progress, by slot. After a peak, the number decays with the half-life
+    `HALF_LIFE_S`."""
     waiting: Mapping[str, int] = field(default_factory=dict)
-    """Number of requests in each slot that wait now."""
+    """Number of requests that wait now, by slot."""
     pods: Mapping[str, PodLoad] = field(default_factory=dict)
     """Load of each pod in use, by its IP address."""
     found: Mapping[str, int] = field(default_factory=dict)
@@ -130,7 +131,7 @@ def _pair(raw: Sequence[int]) -> tuple[int, int]:
 def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
     """Return the demand for each protocol.
 
-    It is the current demand, or the earlier one halved every `half_life_s` if that is larger.
+    The result is the larger of two numbers: the current demand, and the earlier demand halved every `half_life_s`.
     """
     left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
     return max(now[0], before[0] * left), max(now[1], before[1] * left)
@@ -142,7 +143,7 @@ def pod_limits(
     """Return this balancer's limits for the pods of a slot, by address.
 
     Args:
-        bounds: maximum number of requests in progress of each pod, by address.
+        bounds: maximum number of requests in progress at each pod, by address.
         slot: name of the slot.
         own: load of this balancer.
         others: newest known loads of the other balancers.
@@ -164,7 +165,7 @@ def pod_limits(
 
 
 def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
-    """Divide the number `bound` in proportion to the demands, into whole numbers that add up to it.
+    """Split the number `bound` in proportion to the demands, into whole numbers that add up to `bound`.
 
     Demands below `MIN_DEMAND` count as 0; without any demand the parts are equal. `turn` varies which parts are rounded
     up.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_WARNING_S = 14 * 86400.0
 """Maximum time before expiry at which a certificate is reported, in seconds."""
 WARNING_SHARE = 0.2
-"""Share of a certificate's lifetime before expiry at which it is reported, if this time is shorter than
+"""Remaining share of a certificate's lifetime at which the certificate is reported, if this time is shorter than
 `MAX_WARNING_S`. A certificate that is valid for only one day is normally renewed in its last hours."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?-----END CERTIFICATE-----\n", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
@@ -42,7 +42,7 @@ class Validity:
         return now > self.ends
 
     def describe(self, now: float) -> str:
-        """Return a message if the certificate is not valid now or expires soon; otherwise an empty text."""
+        """Return a message if the certificate is not valid now or expires soon; otherwise an empty string."""
         if now < self.begins:
             return f"is not valid before {rfc3339(self.begins)}"
         left_s = self.ends - now
@@ -65,7 +65,7 @@ def of_pem(text: str) -> tuple[Validity, ...]:
 def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
     """Return a message about certificates in the key `key` of a Secret that are not valid now or expire soon.
 
-    Return an empty text if there are none.
+    Return an empty string if there are none.
     """
     every = tuple(certificates)
     problems = []

@@ -3,9 +3,9 @@
 A mounted Secret with valid content is used after one reload. If it becomes invalid, the last valid certificate stays in
 use, but only the valid API keys work.
 
-The name of a file contains a digest of its content, and files never change. The configuration that HAProxy runs, the previous one and a
-restarted HAProxy therefore always find the certificate that they name. A new agent finds the last valid certificate by its file. A
-certificate in use that expires soon is reported (`certificate_expiry`).
+The name of a file contains a digest of its content, and files never change. The configuration that HAProxy runs, the
+previous one and a restarted HAProxy therefore always find the certificate that they name. A restarted agent finds the
+last valid certificate in these files. If a certificate in use expires soon, it is reported (`certificate_expiry`).
 """
 
 # mounted Secret                    | files so far | effect

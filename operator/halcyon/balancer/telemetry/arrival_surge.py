@@ -1,4 +1,4 @@
-"""Detection of a surge, which is a number of arrivals since the last sample that chance does not explain. Pure.
+"""Detection of surges. A surge is a number of arrivals since the last sample that is too high to be chance. Pure.
 
 A surge triggers an early second sample. The operator counts growth only if a second sample confirms it, so that a
 single wrong value has no effect. At one sample per second, the confirmation would take a second; with the early sample
@@ -19,8 +19,8 @@ for a short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
 """Time constant of the moving average of the arrival rate, in seconds. The average is exponential."""
 _MAX_IN_A_ROW = 3
-"""Maximum number of successive early samples. A sudden rise needs two. The first is for the sample in which the rise
-began, the second for the first sample that it fills."""
+"""Maximum number of successive early samples. A sudden rise needs two. One follows the sample in which the rise began,
+the other follows the first sample that is entirely within the rise."""
 _MIN_REST_S = 5.0
 """Pause after `_MAX_IN_A_ROW` successive early samples, in seconds.
 
@@ -41,7 +41,7 @@ class ArrivalSurge:
         self._confirmed_at = -math.inf
 
     def add(self, requests: int, *, process: object, now: float) -> bool:
-        """Add a sample, and return True if an early second sample should confirm a surge.
+        """Add a sample, and return True if a second sample must be taken early to confirm a surge.
 
         Args:
             requests: HAProxy's counter of incoming requests, including rejected ones.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
-    """Return the sample of the balancer; None before HAProxy's first statistics.
+    """Return the sample of the balancer; None if there are no statistics from HAProxy yet.
 
     `problem` describes the balancer's problems.
     """
@@ -40,7 +40,7 @@ def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> Balancer
 
 
 def pod_requests(reading: HaproxyStats | None) -> dict[str, PodRequests]:
-    """Return this balancer's requests in each pod, by address; empty before HAProxy's first statistics."""
+    """Return this balancer's requests in each pod, by address; empty if there are no statistics from HAProxy yet."""
     if reading is None:
         return {}
     return {
@@ -54,8 +54,8 @@ def users_report(report: AgentReport, part: float | None) -> AgentReport:
     """Return the report without the load of batch inference, which does not count as demand.
 
     `part` is the users' share of the requests in pods. Their share of the queue and of the GPU's work is assumed to be
-    the same, and the rows of their requests are unknown. If `part` is None, there is no batch inference, and the report
-    is returned unchanged.
+    the same. The number of rows in their requests is unknown. If `part` is None, there is no batch inference, and the
+    report is returned unchanged.
     """
     if part is None:
         return report

@@ -1,8 +1,9 @@
 """Page with the agent's metrics in the Prometheus text format. Pure.
 
-`halcyon.monitoring.agent_metrics` lists the metrics, and docs/reference/agent-metrics.md is checked against that list. If a value is
-unknown, its sample is missing: with a 0 instead, a counter would appear to rise from 0 again. The number of series is limited: labels
-are the two slots, five pod states, the pods in the current EndpointSlices, and at most 256 clients with API keys.
+`halcyon.monitoring.agent_metrics` lists the metrics, and docs/reference/agent-metrics.md is checked against that list.
+If a value is unknown, its sample is left out. If 0 were returned, a counter would appear to have restarted. The number
+of series is limited: labels are the two slots, five pod states, the pods in the current EndpointSlices, and at most 256
+clients with API keys.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class PageInput:
     """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch."""
     streams: int
     process: Mapping[str, float]
-    """Value of each metric of the agent's process, by the name of the metric, which begins with `process_`."""
+    """Values of the metrics of the agent's process, by name. The names begin with `process_`."""
 
 
 def page(view: PageInput) -> str:

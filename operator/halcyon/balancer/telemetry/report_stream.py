@@ -67,14 +67,14 @@ class SendInterval:
     replica reconnect at once."""
     max_refused_pause_s: float = 1.0
     """Maximum pause before the next attempt to connect if the operator replica refuses connections, or closes them
-    before TLS, in seconds. Such an attempt costs the replica almost nothing. All agents reconnect to a restarted
-    replica within this time."""
+    before TLS, in seconds. Such an attempt costs the replica almost nothing. After a restart of the replica, all agents
+    reconnect within this time."""
     max_pause_s: float = 30.0
     """Maximum pause before the next attempt to connect after any other failure, in seconds. The attempts of thousands
     of agents must not keep a busy operator replica from accepting any."""
     steady_s: float = 1.0
-    """Time for which a stream must stay open to count as accepted, in seconds. The pause after an accepted stream is
-    short again."""
+    """Time for which a stream must stay open to count as accepted, in seconds. After an accepted stream, the next
+    reconnect has the first, short pause again."""
 
 
 class _Mailbox:

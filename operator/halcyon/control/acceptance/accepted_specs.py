@@ -59,7 +59,8 @@ class SpecsInForce(Protocol):
 class AcceptedSpecs:
     """Store of the accepted specs of all models.
 
-    A digest is checked only after its ConfigMap or ControllerRevision has changed. A text is parsed once.
+    A model's digest is checked only after its ConfigMap or one of its ControllerRevisions has changed. The JSON of an
+    accepted spec is parsed only once.
     """
 
     def __init__(self, caches: ClusterState) -> None:

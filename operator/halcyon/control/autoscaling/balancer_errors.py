@@ -17,7 +17,7 @@ _MAX_AGENTS = 32
 
 
 class BalancerErrorStore(ObservationStore):
-    """Store of the agents' reports that also keeps the errors which balancers report about themselves."""
+    """Store of the agents' reports, including the errors that balancers report about themselves."""
 
     def __init__(self, on_change: Callable[[str, str], None]) -> None:
         """Create the store. `on_change` is also called when a balancer's error appears, disappears or changes."""
@@ -26,7 +26,7 @@ class BalancerErrorStore(ObservationStore):
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
-        """Store a report and the balancer's error in it. Return whether the report was accepted."""
+        """Store a report, and the balancer's error that it contains. Return whether the report was accepted."""
         taken = yield from super().receive_in_steps(report, now)
         if taken:
             self._take_error(Key(report.namespace, report.name), report, now)
@@ -38,14 +38,14 @@ class BalancerErrorStore(ObservationStore):
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
 
     def planned(self, key: Key, plan: object) -> None:
-        """Ignore a new plan. Reports of agents don't depend on plans."""
+        """Do nothing, because the agents' reports don't depend on the plan."""
 
     def deleted(self, key: Key) -> None:
         """Drop the reports and errors of a deleted model."""
         self.forget(*key)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drop a model's reports, as the base class does, and the errors of its balancers."""
+        """Drop a model's reports and the errors of its balancers."""
         super().forget(namespace, name)
         self._errors.pop(Key(namespace, name), None)
 

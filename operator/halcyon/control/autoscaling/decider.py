@@ -1,7 +1,7 @@
 """Scaling decision for a model by its policy, with the state that is kept from one decision to the next.
 
 With the policy Planner, the HPA's rules decide while data about batches is missing. If the planner has less than a day
-of a model's history, it is requested from the site's Prometheus, if there is one. Decisions don't wait for the
+of a model's history, more is requested from the site's Prometheus, if there is one. Decisions don't wait for the
 response. Out of scope: when decisions are made and carried out (`loop`), and the algorithms (`scaling.planner`,
 `scaling.hpa`).
 """
@@ -65,9 +65,9 @@ class _Ruled:
     """Monotonic time of the decision, in seconds."""
     decision: Decision
     memory: HpaMemory
-    """Memory without the change of the replicas, which may not have been written."""
+    """Memory without the change of the replicas, for use if this change was not written."""
     is_lost: bool = False
-    """Whether the replicas could not be written."""
+    """Whether writing the replicas failed."""
 
     def is_good(self, now: float, current: int) -> bool:
         """Return whether the decision is still valid.
@@ -107,7 +107,7 @@ class _Model:
     """Mean number of rows per request, from the planner's last reading."""
     aimed: _Aimed | None = None
     opened: tuple[Spec, InForce] | None = None
-    """Schedules that were open at the last decision, and the spec that contains them."""
+    """Schedules that were active at the last decision, and the spec that contains them."""
     ruled: _Ruled | None = None
     partial_since: float | None = None
     """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
@@ -128,7 +128,7 @@ class Decider:
     """Clock to which the times in the planners' memories refer."""
 
     def __post_init__(self) -> None:
-        """Take over the clock and the caches of the signals, so that memories and signals use the same ones."""
+        """Use the clock and the caches of the signals, so that memories and signals refer to the same ones."""
         self._epoch = self.signals.epoch
         self._measured = MeasuredCapacities(self.signals.caches)
 
@@ -246,8 +246,8 @@ class Decider:
     ) -> Decision | None:
         """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
-        Later decisions of the planner start from it. The result is None if the load is known, or if the load of the
-        balancers that report needs no more replicas. A model at zero is started at once if these hold a request.
+        Later decisions of the planner start from this one. The result is None if the load is known, or if that of the
+        reporting balancers needs no more replicas. A model at zero is started at once if one of these holds a request.
         """
         gathered = sensed.gathered
         if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
@@ -332,7 +332,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift the times in all memories after the wall clock was set, so that the step is no pause or burst."""
+        """Shift the times in all memories after the wall clock was set, because its step is not a pause or a burst."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
@@ -341,7 +341,7 @@ class Decider:
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
-    """Return the schedules in the spec that are open at the time `at`; None if the spec has no schedules."""
+    """Return the schedules that are active at the time `at`; None if the spec has no schedules."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
     held = model.opened

@@ -1,9 +1,9 @@
 """Histograms of the duration of decisions and of the age of the models' current decisions.
 
-The duration is the time for reading, planning and publishing, until the next model's turn. The age is measured
-continuously: each second of each model counts, with the age of the model's decision at that time. A quantile is
-therefore that of the age for a random model at a random time. If the metric counted decisions instead, it wouldn't show
-a model without new decisions. Recording a value takes less than a microsecond.
+The duration of a decision includes reading, planning and publishing. The age is measured continuously: for each second
+and each model, the age of the model's current decision is counted. A quantile of the age therefore applies to a random
+model at a random time. If only new decisions were counted, the metric would not show models that get none. Recording a
+value takes less than a microsecond.
 """
 
 # metric                          counts          value
@@ -38,7 +38,7 @@ _BELOW_S = (0.0, *_AGES_S)
 class _Spent:
     """Time that models have spent in each age bucket, in model-seconds.
 
-    It is computed from the ages at which decisions ended.
+    The time is computed from the ages at which decisions ended.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Spent:
         self.total_s2 += age_s * age_s / 2
 
     def with_ages(self, ages_s: Iterable[float]) -> _Spent:
-        """Return a copy of the histogram to which decisions with these ages were added."""
+        """Return a copy of the histogram, with current decisions of the given ages added."""
         made = _Spent()
         made._reached, made._beyond_s, made.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
         for age_s in ages_s:
@@ -68,7 +68,7 @@ class _Spent:
     def seconds(self) -> list[float]:
         """Return the time in each bucket, in model-seconds.
 
-        A decision spends the full width of each bucket before its last one.
+        In each bucket before its last one, a decision has spent the full width of the bucket.
         """
         spent_s = list(self._beyond_s)
         older = 0
@@ -103,7 +103,7 @@ class DecisionMetrics(Collector):
 
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield both histograms. The current decisions count with the age that they have now."""
+        """Yield both histograms. Current decisions are counted with their present age."""
         took = histogram_family(operator_metrics.DECISION)
         took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
         yield took

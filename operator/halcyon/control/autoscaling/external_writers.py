@@ -19,8 +19,8 @@ LATELY_S = 60.0
 """Time for which a value that Halcyon has requested counts as Halcyon's, in seconds. An HPA writes the requested value
 within this time, as it polls every 15 s."""
 TIMES, WITHIN_S = 3, 300.0
-"""Two limits: the number of external changes, and the period in seconds. If so many changes occur within the period,
-they are a conflict and not manual changes."""
+"""Number of external changes, and period in seconds. If at least this number of changes occurs within the period, they
+count as a conflict and not as manual changes."""
 CALM_S = 600.0
 """Time without another external change after which Halcyon writes replicas again, in seconds."""
 
@@ -38,13 +38,16 @@ class ExternalWriters:
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Compare the replicas with those of the last call, and return a message about a competing writer, if any.
+        """Compare the replicas with those of the last call, and return a message about a competing writer.
 
-        Without a competing writer the message is empty.
+        The message is empty if there is no competing writer.
 
-        Args: key: the model. replicas: replicas in force. desired: replicas that Halcyon requests from now on. writer:
-        field manager that set spec.replicas last, according to managedFields; empty if they name none. now: monotonic,
-        in seconds.
+        Args:
+            key: the model.
+            replicas: current spec.replicas.
+            desired: replicas that Halcyon requests from now on.
+            writer: field manager that last set spec.replicas, according to managedFields; empty if none is recorded.
+            now: monotonic time, in seconds.
         """
         before = self._seen.get(key)
         known = self._asked.get(key)
@@ -85,13 +88,13 @@ class ExternalWriters:
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record a write by Halcyon, so that `look` detects a writer that reverts it before the next call."""
+        """Record a write by Halcyon, so that `look` also detects a writer that reverts it before the next call."""
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:
         """Ignore changes until the next call of `look`.
 
-        Halcyon doesn't set the replicas now, so changes are no conflict.
+        While Halcyon doesn't set the replicas, changes by other writers are not a conflict.
         """
         self._seen.pop(key, None)
 

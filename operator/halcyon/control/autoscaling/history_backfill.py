@@ -1,7 +1,7 @@
 """One-time import of models' past request rates from the site's Prometheus, for planners with little history.
 
-Queries run in the background, one at a time. If Prometheus doesn't respond, all queries wait. If a response is
-unusable, only this model's query waits.
+Queries run in the background, one at a time. If Prometheus doesn't respond, all queries are delayed. If the response
+for a model is unusable, only the query for that model is delayed.
 
 Out of scope: the query (`signals.prometheus.arrival_history`), and which models need it (`decider`).
 """
@@ -39,7 +39,9 @@ data, and raises PrometheusError on failure."""
 
 
 def merged(past: History, ours: History) -> History:
-    """Merge the imported history `past` and the planner's own history `ours`. For bins in both, `ours` is used.
+    """Merge the imported history `past` and the planner's own history `ours`.
+
+    If both have a bin, the value of `ours` is used.
 
     The merge takes 30 us for each bin of `ours` that is newer than `past`. If both have values for the same bins, the
     seasonal models are rebuilt, which takes up to 0.15 s.
@@ -48,7 +50,7 @@ def merged(past: History, ours: History) -> History:
 
 
 def _grounded(past: History, ours: History) -> History:
-    """Return the history `past`. For bins that are in both histories, it has the values of `ours`."""
+    """Return the history `past`, with the values of `ours` for the bins that are in both histories."""
     known = _closed_bins(ours)
     if all(number >= past.open for number in known):
         return past
@@ -59,7 +61,7 @@ def _grounded(past: History, ours: History) -> History:
 
 
 def _continued(past: History, ours: History) -> History:
-    """Return the history `past`, extended by those bins of `ours` that are newer."""
+    """Return the history `past`, extended by the newer bins of `ours`."""
     if past.open < 0:
         return ours
     history = past
@@ -98,7 +100,10 @@ class HistoryBackfill:
         self._news.set()
 
     def forget(self, key: Key) -> None:
-        """Drop a model that is no longer planned for. If a query for it is in progress, its response is ignored."""
+        """Drop a model for which the planner no longer decides.
+
+        If a query for it is in progress, its response is ignored.
+        """
         self._due.pop(key, None)
 
     async def run(self, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:

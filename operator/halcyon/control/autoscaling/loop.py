@@ -1,11 +1,11 @@
 """The decision loop for all models: decides for each model that is due, publishes the decision and writes the replicas.
 
 A model is due when one of its agents has sent a new report, but at most once a second unless the report confirms
-growth. Without a new report it is due at the time that its last decision set. The standby decides too, so that its
-memory is current when it becomes the leader.
+growth. If there is no new report, the model is due at the time that its last decision set. The standby also makes
+decisions, so that its memory is current when it becomes the leader.
 
-A model's turn has several phases, each in its own module. They go from reading signals, over the decision and its
-limits, to publishing it and writing the replicas.
+Each decision has several phases, each in its own module: reading the signals, deciding, applying limits, publishing,
+and writing the replicas.
 
 Only the leader publishes and writes. Out of scope: the values that the metrics API serves (`served_metrics`).
 """
@@ -55,10 +55,10 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 CHECK_INTERVAL_S = 1.0
-"""Interval of the checks that concern all models, in seconds. They concern the clocks, the site's GPU budget, and a
-standby's list of models."""
+"""Interval of the checks that concern all models, in seconds. These are checks of the clocks, the site's GPU budget,
+and a standby's list of models."""
 SLICE_S = 0.02
-"""Time after which a round of decisions lets other asyncio tasks run, in seconds."""
+"""Time after which a round of decisions pauses so that other asyncio tasks can run, in seconds."""
 
 
 class PlannerMemories(Protocol):
@@ -93,7 +93,7 @@ class Autoscaler:
     events: Callable[[Object, NewEvent], object] | None = None
     """Recorder of events; None if events aren't recorded."""
     batches: BatchReplicas | None = None
-    """Addition of replicas for batch inference to decisions; None if there is no batch inference."""
+    """Component that adds replicas for batch inference to decisions; None if there is no batch inference."""
     external_writers: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
     """Number of decisions since the start of the process."""
@@ -133,7 +133,7 @@ class Autoscaler:
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Adopt the actuator of a model from the plan of a reconcile."""
+        """Store the actuator of a model that a reconcile has planned."""
         model = self.models.get(key)
         if plan.actuator is Actuator.NONE:
             if model is not None:
@@ -233,7 +233,7 @@ class Autoscaler:
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
-        """Run all phases of a turn in the module's table for one model."""
+        """Run all phases of a decision for one model, as listed at the top of the module."""
         key, now = model.key, model.tried
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         if resource is None:
@@ -259,7 +259,7 @@ class Autoscaler:
                 self.updates.write_ended(model)
 
     def _take(self, model: ModelState, decision: Decision, now: float) -> None:
-        """Put a new decision for a model into force."""
+        """Make a new decision for a model the current one."""
         self.decisions += 1
         if model.decision is not None:
             self.decision_metrics.ended(now - model.decided)
@@ -279,7 +279,7 @@ class Autoscaler:
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
 
     def _report_revert(self, key: Key, resource: Object, manual: int, decision: Decision) -> None:
-        """Record an event that a manual change of the replicas is undone by scaling."""
+        """Record an event which says that scaling undoes a manual change of the replicas."""
         if self.events is not None:
             text = (
                 f"spec.replicas was set to {manual}, and scaling sets it to {decision.desired}, because spec.scaling.mode is Active; "
@@ -293,7 +293,7 @@ class Autoscaler:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Start to write a model's desired replicas, unless Halcyon doesn't write them now or a write is running."""
+        """Start writing a model's desired replicas, unless Halcyon must not write them now or a write is running."""
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
             return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):

@@ -54,7 +54,7 @@ class PlannerInput:
 class RulesInput:
     """Input of the policy Rules for a model: queue depth, GPU utilisation and concurrency.
 
-    It also has them as signals to publish.
+    They are also included as signals to publish.
     """
 
     read: metrics.RulesReading | Missing
@@ -72,7 +72,7 @@ class _Means:
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of the GPU utilisation in `gpu`. If the source changes, a new mean begins."""
+    """Source of the GPU utilisation in `gpu`. If the source changes, the average is restarted from the new samples."""
     waiting_samples: _Samples = ()
     gpu_samples: _Samples = ()
 
@@ -85,8 +85,8 @@ class _Means:
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
     """Return the recent samples of a signal, with a new sample of `value` that is taken now.
 
-    Samples from the time `_SHOWN_WINDOW_S` are kept, and the last sample before it. If the value is unknown, no samples
-    are returned.
+    The samples of the last `_SHOWN_WINDOW_S` seconds are kept, and the last sample before that time. If the value is
+    unknown, no samples are returned.
     """
     if value is None:
         return ()
@@ -107,7 +107,7 @@ def _mean(samples: _Samples) -> float | None:
 
 @dataclass(slots=True)
 class _Model:
-    """State of one model that is kept from one reading of its signals to the next."""
+    """State of one model that is kept between two readings of its signals."""
 
     memory: SignalMemory = field(default_factory=SignalMemory)
     means: _Means = field(default_factory=_Means)
@@ -116,7 +116,7 @@ class _Model:
 
 @dataclass
 class ModelSignals:
-    """Current signals of all models, with the state that is kept from one reading to the next."""
+    """Current signals of all models, with the state that is kept between two readings."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -152,8 +152,8 @@ class ModelSignals:
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
         """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on it.
 
-        A pod that seems to have become ready later than `startupTimeout` allows was ready before and has only become
-        ready again. Its start time is then unknown.
+        If a pod became ready later than `startupTimeout` allows, it must have been ready before. Its start time is then
+        unknown.
         """
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
@@ -224,7 +224,7 @@ class ModelSignals:
         )
 
     def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
-        """Return the mean GPU utilisation of ready pods, and the number of rows that each pod has computed.
+        """Return the mean GPU utilisation of the ready pods, and each pod's counter of computed rows.
 
         Return None if no agent has reported on the model.
         """
@@ -342,9 +342,9 @@ def _shown(
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:
-    """Return the backend failures of the pods in this state, by pod.
+    """Return the backend failures of the pods in the given state, by pod.
 
-    Each pod in the state maintenance has a failure; in other states, only some pods have one.
+    Every pod in the `maintenance` state has a failure. In other states, only some pods have one.
     """
     return {
         pod.name: pod.backend_failure or "its agent gave no reason"

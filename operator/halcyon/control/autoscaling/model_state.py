@@ -14,8 +14,8 @@ from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Time for which a value must differ from the published one before it is published, in seconds. Because of this delay,
-a value that changes the replicas is published together with them."""
+"""Time for which a value must differ from the published one before it is published, in seconds. With this delay, a
+value that changes the replicas is published together with them."""
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class PublishedDecision:
     decision: Decision
     rival: str
     moved: float = math.inf
-    """Time since which the current values have differed from the published ones; infinite if they don't differ."""
+    """Time at which the current values began to differ from the published ones; infinite if they don't differ."""
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ class ModelState:
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether a report since the last decision confirms growth in the report before. If so, the next decision is made
-    at once."""
+    """Whether a report since the last decision confirms the growth in the previous report. If so, the next decision is
+    made at once."""
     tried: float = -math.inf
     """Time of the last attempt to make a decision, whether it succeeded or not."""
     decided: float = -math.inf
@@ -85,8 +85,8 @@ class ModelState:
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
         """Return whether the decision after a new report may be made now.
 
-        It may if the last attempt is at least `spacing_s` ago, or if the report confirms growth. It may also be made at
-        0 replicas, because a client is then waiting and reports are rare.
+        It may be made if the last attempt is at least `spacing_s` seconds ago, or if the report confirms growth. At 0
+        replicas it may always be made, because a client is waiting and reports are rare.
         """
         is_empty = self.decision is not None and self.decision.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s

@@ -35,11 +35,11 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
-"""Label of the ConfigMaps with planner memories. It differs from the label of child objects. With that label, informers
-would keep every shard in memory."""
+"""Label of the ConfigMaps with planner memories. It differs from the label of child objects, because informers would
+otherwise keep every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
-"""Time until the next save after a failed save, in seconds. It also applies if only a part failed."""
+"""Time from a failed save to the next one, in seconds. A save also counts as failed if only a part of it failed."""
 PACE_S = 0.25
 """Pause after the memory of a model was packed, in seconds. Packing takes 12 ms, so it uses 5 % of a CPU core."""
 READ_RETRY_INTERVAL_S = 1.0
@@ -50,7 +50,7 @@ class Shards:
     """ConfigMaps with planner memories. Their content is what this process last read or wrote."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
-        """Initialize without content, which `read` fetches. `config_maps` is the prefix of the ConfigMaps' names."""
+        """Initialize without content; `read` fetches it. `config_maps` is the prefix of the ConfigMaps' names."""
         self._client, self._namespace, self._name = client, namespace, config_maps
         self._stored: dict[int, dict[str, bytes]] = {}
 
@@ -150,7 +150,7 @@ class PlannerMemoryStore:
         cost: Callable[[Key], object] = lambda _: None,
         config_maps: str = CONFIG_MAPS,
     ) -> None:
-        """Initialize without memories, which `load` reads.
+        """Initialize without memories; `load` reads them.
 
         Args:
             client: client of the API server.

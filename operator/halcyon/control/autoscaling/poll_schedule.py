@@ -29,7 +29,7 @@ class PollSchedule(Generic[K]):
     def take(self, now: float) -> list[K]:
         """Return the keys to poll now. Polls that were missed are skipped.
 
-        A key isn't returned again until `done` was called for it.
+        A key isn't returned again until `done` has been called for it.
         """
         taken = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
         self._under_way.update(taken)

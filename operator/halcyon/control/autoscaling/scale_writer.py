@@ -1,9 +1,9 @@
 """Writer of replicas to /scale, which writes only if spec.replicas hasn't changed meanwhile.
 
-It writes after the status has the desired replicas. If status writes are late, scale-ups don't wait for them: an
-overloaded API server would otherwise have to write each status before the replicas.
+It writes once the status contains the desired replicas. If status writes are late, scale-ups don't wait for them,
+because this would delay scale-ups while the API server is overloaded.
 
-It writes only in the mode Active. There it writes all changes, except scale-downs that an HPA makes itself.
+It writes only in the mode Active. In this mode it writes all changes, except scale-downs that an HPA makes itself.
 """
 
 # mode        actuator   scale up             scale down      scale to 0
@@ -39,7 +39,7 @@ If it is slower, the standby reads the replicas from spec.replicas instead (`Clu
 LOWER_WITHIN_S = 1.0
 """Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
-"""Time for which scale-ups don't wait for the status, in seconds. It begins when a status write was late."""
+"""Time for which scale-ups don't wait for the status after a late status write, in seconds."""
 _LOOK_S = 0.02
 
 
@@ -48,11 +48,11 @@ class WriteOutcome(Enum):
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """The write succeeded, with the replicas in the status. A newer decision needs more replicas, which are written
-    once the status has them."""
+    """The replicas in the status were written. A newer decision needs more replicas, which are written once the status
+    contains them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
-    """There was nothing left to write at the end of the wait for the status."""
+    """After the wait for the status, there was nothing left to write."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Estimate of a balancer's counters from the servers' counters, for models without balancers. Pure.
 
-Requests are counted from the growth of the servers' counters, and requests in progress from those that wait or are
-being computed. Nothing is queued or rejected before a server.
+The number of requests is the growth of the servers' counters. Requests in progress are those that wait or are computed
+in a server. No request is queued or rejected before it reaches a server.
 
 Requests to a new or a terminating pod may be missed. No request is counted twice.
 """
@@ -32,7 +32,7 @@ class _Seen:
 
     done: int
     came: int
-    """Highest sum of completed and waiting requests so far. A maximum is needed because the two numbers aren't read at
+    """Highest sum of completed and waiting requests so far. The maximum is used because the two numbers aren't read at
     the same time."""
     busy: MeanInProgress
     """Estimate of the mean number of requests in progress, from the pod's samples of compute time. Time in the queue is
@@ -48,7 +48,7 @@ class ScrapedDemand:
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
-        """Return estimated balancer counters after a new sample of each pod; None if most serving pods report none."""
+        """Return estimated balancer counters after a new sample of each pod; None if most pods report no counters."""
         inflight = 0.0
         seen: dict[str, _Seen] = {}
         for pod in pods:
@@ -80,7 +80,7 @@ def _look(pod: PodSample) -> _Seen | None:
 
 
 def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int]:
-    """Return the newer sample of a pod, with the state to keep, and the number of requests since the older sample."""
+    """Return the newer sample of a pod with its updated state, and the number of requests since the older sample."""
     if before is None or now.done < before.done:
         return now, 0  # the first sample, which includes the warm-up, or a restarted server
     came = max(now.came, before.came)

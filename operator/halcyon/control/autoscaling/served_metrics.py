@@ -22,7 +22,7 @@ from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 
 @dataclass
 class ServedMetrics:
-    """Source of the metrics that HPAs read. It uses the signals and the last decisions of models.
+    """Source of the metrics that HPAs read, computed from the signals and the last decisions of models.
 
     It implements `MetricSource`.
     """
@@ -43,9 +43,9 @@ class ServedMetrics:
     async def desired(self, namespace: str, name: str) -> Value | Missing:
         """Return a model's value for the policy Planner: the desired replicas.
 
-        The standby's own decisions may differ from the leader's by one replica, and replicas would flap if an HPA
-        polled both in turn. While there is a leader, the standby returns the desired replicas from the
-        status, or spec.replicas if the leader has written a higher number there.
+        The standby's decisions may differ from the leader's by one replica, so replicas would flap if an HPA polled
+        both in turn. While there is a leader, the standby therefore returns the desired replicas from the status. If
+        the leader has written a higher number to spec.replicas, the standby returns this number.
         """
         key = Key(namespace, name)
         spec, now = self.specs.get(key), self.clock.monotonic()

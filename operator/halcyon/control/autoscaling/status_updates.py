@@ -24,10 +24,10 @@ from halcyon.scaling.policy import decision as decisions
 from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between two status updates if only values have changed, but not replicas, in seconds."""
+"""Minimum time between two status updates if only values have changed and not the replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""Minimum time between two status updates with only changed values, in seconds, while status writes are late. It is
-longer than usual, because most writes are of this kind."""
+"""Minimum time between two status updates with only changed values while status writes are late, in seconds. It is
+longer than usual because most status writes are of this kind."""
 SETTLED_S = 15.0
 """Time after the start of the process during which missing data isn't published, in seconds. Agents' reports may still
 arrive within this time."""
@@ -119,7 +119,10 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
-        """Request status updates for models whose mean batch size has changed. Other tasks run every `slice_s` seconds."""
+        """Request status updates for models whose mean batch size has changed.
+
+        Pause every `slice_s` seconds for other tasks.
+        """
         began = self.clock.monotonic()
         for namespace, name in self.signals.hub.models():
             if self.clock.monotonic() - began > slice_s:
@@ -142,7 +145,7 @@ class StatusUpdates:
     def _asked_before(self, model: ModelState, made: Decision) -> int:
         """Return the number of replicas that was desired before this decision.
 
-        It is the published number. If none was published, it is the current number of replicas.
+        The result is the published number. If none was published, it is the current number of replicas.
         """
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))

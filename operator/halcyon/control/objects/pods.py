@@ -182,7 +182,7 @@ def is_ready(pod: Object) -> bool:
 def is_unschedulable(pod: Object) -> bool:
     """Return whether the pod is unschedulable.
 
-    It is if the scheduler has found no node, or if a scheduling gate stops the scheduler from searching one.
+    It is if the scheduler has found no node, or if a scheduling gate stops the scheduler from searching for one.
     """
     found = condition(pod, "PodScheduled")
     reasons = {"Unschedulable", "SchedulingGated"}

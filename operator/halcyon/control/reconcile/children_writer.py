@@ -50,8 +50,8 @@ class ChildrenWriter:
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Return the API server's messages if it rejected a write, else an empty text. After a rejection, later waves and
-        deletions are skipped.
+        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejection, later
+        waves and deletions are skipped.
 
         Raises:
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed

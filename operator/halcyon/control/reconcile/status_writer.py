@@ -120,7 +120,8 @@ _VALUES = {
     "cost",
     "advice",
 }
-"""Fields of the status whose changes can wait. `_states` returns those parts of the fields whose changes can't wait."""
+"""Fields of the status whose updates can usually be delayed. `_states` returns the parts of these fields whose changes
+are written soon."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 

@@ -357,10 +357,10 @@ def _stepped(
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """Return the revision `other`. It is recorded as served if all servers run it.
+    """Return the revision `other`, marked as served if all servers run it.
 
-    The rollout record may lack this if the spec changed while no operator ran, or before an upgrade to an operator
-    version that keeps records.
+    The rollout record may not show this yet if the spec changed while no operator was running. It may also be missing
+    after an upgrade from an operator version that keeps no records.
     """
     slot, record = seen.slots.get(at_home), RolloutRecord.of(other)
     if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):

@@ -12,7 +12,7 @@ from halcyon.control.state.scope import Scope
 
 
 def make(view: Scope) -> list[Any] | None:
-    """Return the value of `status.advice`; None without advice.
+    """Return the value of `status.advice`; None if there is no advice.
 
     A piece of advice is left out if its field already has the advised value.
     """

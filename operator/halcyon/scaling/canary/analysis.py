@@ -1,4 +1,4 @@
-"""Canary analysis: compares a new revision (the canary) with the serving one (stable). Pure.
+"""Canary analysis: comparison of a new revision (the canary) with the serving one (stable). Pure.
 
 The decision is to promote the canary, to wait, or to roll back. `judge` takes the samples of both revisions since its
 last call (a window), and the memory returned by that call. It may be called at any interval; `sequential_tests` gives
@@ -8,7 +8,7 @@ the reasons and the sources. Three checks compare the revisions:
   `error_margin`. The test uses E-variables of two streams, and is exact.
 - latency: the canary is worse if too many of its responses are late. A response is late if it is slower than
   `latency_ratio` times the 95th percentile of the stable revision. Too many are late if their share is larger than the
-  share of the stable revision's responses above this percentile. The test is the same as for errors.
+  stable revision's share of responses above this percentile. The test is the same as for errors.
 - queue: the canary is worse if its time in the server's queue exceeds `queue_ratio` times that of the stable revision.
   Both are geometric means over windows, after `queue_floor_s` is added. The test is an asymptotic confidence sequence.
 

@@ -27,7 +27,7 @@ class Sample:
     failures: int
     """Number of requests that failed. Requests that their clients canceled are not included."""
     batches: int | None = None
-    """Number of batches in which the requests were computed. All requests of a batch share its outcome, so a batch
+    """Number of batches in which the requests were computed. All requests of a batch have the same outcome, so a batch
     counts as one independent trial."""
     latency: Histogram | None = None
     """Latencies of the responses, including the time in the queues of the balancer and the server."""
@@ -71,7 +71,7 @@ class Rules:
     """Tolerances and error rates of canary analysis. If the limit of a check is None, the check is disabled."""
 
     error_margin: float | None = 0.01
-    """Maximum amount, from 0 to 1, by which the canary's share of failed requests may exceed that of the stable
+    """Maximum difference, from 0 to 1, between the canary's share of failed requests and that of the stable
     revision."""
     latency_ratio: float | None = 1.2
     """Maximum ratio of the canary's 95th latency percentile to that of the stable revision. The resulting latency is
@@ -119,17 +119,17 @@ class Track:
     """Comparison of the shares of failed or late requests of the stable revision and the canary, over all windows."""
 
     worse: Capital = field(default_factory=Capital)
-    """Evidence that the canary exceeds its limit: the capital of a betting test for this (`sequential_tests`). The
-    capital rarely becomes large if the canary is within the limit."""
+    """Evidence that the canary exceeds its limit: the capital of a betting test for this hypothesis
+    (`sequential_tests`). The capital rarely becomes large if the canary is within the limit."""
     fine: Capital = field(default_factory=Capital)
-    """Evidence that the canary is within its limit: the capital of a betting test for this (`sequential_tests`). The
-    capital rarely becomes large if the canary exceeds the limit."""
+    """Evidence that the canary is within its limit: the capital of a betting test for this hypothesis
+    (`sequential_tests`). The capital rarely becomes large if the canary exceeds the limit."""
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
     recent: Tally = field(default_factory=Tally)
-    """Number of requests to the stable revision in the last windows, and how many of them failed or were late. The
-    tests assume that this share stays the same in the next window."""
+    """Number of requests to the stable revision in the last windows, and number of those that failed or were late. The
+    tests assume that the ratio of the two stays the same in the next window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,8 @@ class CanaryMemory:
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
-    """Numbers of the canary's requests and batches: (requests whose batches are reported, these batches)."""
+    """Numbers of the canary's requests and batches, as (requests whose batches are reported, number of these
+    batches)."""
     stable: Histogram | None = None
     canary: Histogram | None = None
     typical_s: float | None = None
@@ -157,7 +158,7 @@ class CanaryMemory:
         """Restore a memory from the result of `to_plain`.
 
         Raises:
-            KeyError, TypeError, ValueError: `raw` has another format.
+            KeyError, TypeError, ValueError: `raw` has a different format.
         """
         track, whole = _track, {name: raw[name] for name in ("stable", "canary")}
         histograms = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
@@ -207,7 +208,7 @@ class Evidence:
     limit: float | None = None
     """Highest value that is allowed for the canary: a share from 0 to 1, or seconds."""
     sizes: tuple[int, int] = (0, 0)
-    """Numbers of requests that were compared: (to the stable revision, to the canary)."""
+    """Numbers of requests that were compared, as (to the stable revision, to the canary)."""
     p_worse: float | None = None
     """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse
     if the p-value is at most `level`."""
@@ -220,8 +221,8 @@ class Evidence:
     windows."""
     level: float = 0.0
     design: float = 1.0
-    """Number of requests that count as one independent trial. It is estimated from the batches and from the spread of
-    the outcomes."""
+    """Number of requests that together count as one independent trial. It is estimated from the batches and from the
+    spread of the outcomes."""
     why: str = ""
     """Reason for the check's result, as a phrase."""
 

@@ -1,15 +1,15 @@
 """Update of the evidence of canary analysis with one window of samples. Pure.
 
-The tests are exact for independent requests. Requests that share a batch, a queue or a stall are not independent, and a
-pod is slower just after its start than later. The corrections for this only weaken the evidence: they delay a rollback
-by seconds, and never prevent one.
+The tests are exact for independent requests. However, requests that share a batch, a queue or a stall are not
+independent, and a pod is slower just after its start than later. The corrections for these effects only weaken the
+evidence. They delay a rollback by seconds, but never prevent one.
 
-- Batches and bursts: several requests count as one. Their number follows from the batches, the spread between windows,
-  and how much of a deviation carries over to the next window.
+- Batches and bursts: several requests count as one trial. The number of requests per trial follows from the batches,
+  the spread between windows, and how much of a deviation carries over to the next window.
 - One stall: a window counts for at most a third (for latency, an eighth) of the evidence that a rollback needs.
 - A queue that ends: a window in which the canary's median latency falls adds no evidence against the canary.
 - Cold pods: latencies count from `SETTLE_S` after the newest pod's first answer. Very late responses count from
-  `FIRST_S` after it, if their execution takes longer as well.
+  `FIRST_S` after the first answer if their execution takes longer as well.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ VERY_LATE = 4.0
 """Ratio of a response's latency to the 95th percentile of the stable revision, above which the response is very late.
 If `latency_ratio` is larger, it is used instead."""
 FIRST_S, SETTLE_S, MAX_SETTLE_S, SETTLE_RESPONSES = 3.0, 15.0, 60.0, 150
-"""Limits on the latencies that are evidence, in seconds since a new pod's first answer, and a number of responses. Very
-late responses are evidence after `FIRST_S`, other latencies after `SETTLE_S`. For a slow model, the second limit is
-`SETTLE_RESPONSES` times the 95th percentile of the stable revision, but at most `MAX_SETTLE_S`."""
+"""Times in seconds since a new pod's first answer after which latencies count as evidence, and a number of responses.
+Very late responses count after `FIRST_S`, other latencies after `SETTLE_S`. For a slow model, `SETTLE_RESPONSES` times
+the 95th percentile of the stable revision is used instead of `SETTLE_S`, but at most `MAX_SETTLE_S`."""
 MIN_COMPUTE_RATIO = 2.0
 """Minimum ratio of the canary's execution time to that of the stable revision for very late responses to be evidence
 soon after a start. At a lower ratio, the queue from the cold start may be the cause."""
@@ -49,17 +49,17 @@ MIN_FOR_MEDIAN = 20
 """Minimum number of responses in a window for its median latency to be used. The median of fewer responses may be lower
 by chance."""
 RECENT_WINDOWS = 5
-"""Number of windows over which the stable revision's share of failed or late requests is averaged. Older windows have
-less weight."""
+"""Number of windows over which the stable revision's share of failed or late requests is averaged. Older windows have a
+lower weight."""
 _LATE_SPREAD = 3.0
-"""Ratio of the variance of late responses to that of independent ones, assumed until it is measured. It is above 1,
-because late responses share queues."""
+"""Assumed ratio of the variance of late responses to that of independent ones, used until the ratio is measured. It is
+above 1 because late responses share queues."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
 """Alternative hypotheses about the canary, from barely worse to broken. With each `lift` in this tuple, the canary's
 assumed share of failed or late requests is limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
-"""Shares of failed and of late requests that are assumed before there is data. A wrong assumption delays a decision,
-but does not raise the error rates."""
+"""Shares of failed and of late requests that are assumed until there is data. A wrong assumption delays a decision, but
+does not raise the error rates."""
 
 
 def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
@@ -149,8 +149,8 @@ def _settles_s(stable: Histogram) -> float:
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
     """Return the maximum of the logarithm of one window's E-variable.
 
-    With this maximum, `windows` windows can reach the p-value `level`, and a single window can't. It includes a small
-    surplus, because a part of the capital is never bet and doesn't grow.
+    With this maximum, `windows` windows can reach the p-value `level`, but a single window can't. The maximum includes
+    a small surplus, because a part of the capital is never bet and doesn't grow.
     """
     return (math.log(1 / level) + 0.5) / windows
 
@@ -190,7 +190,7 @@ def _followed(
 
 
 def late_bounds(known: Histogram, ratio: float) -> tuple[float, float] | None:
-    """Return the latencies above which a response counts as late, as (for the stable revision, for the canary).
+    """Return the latencies above which a response counts as late, as (limit for stable, limit for the canary).
 
     They are computed from earlier windows only. Return None if latency is not checked, or if one of the two can't be
     determined yet.

@@ -1,4 +1,4 @@
-"""Sequential tests of two streams. Their error rate holds at any number of evaluations. Pure; uses only `math`.
+"""Sequential tests of two streams, whose error rates hold for any number of evaluations. Pure; uses only `math`.
 
 Evaluating an ordinary p-value every few seconds, and stopping once it is small, is wrong far more often than the p-value
 suggests. Both tests here are valid at every evaluation and at every stopping time, without a planned end:
@@ -30,19 +30,20 @@ _MAX_STEPS, _CLOSE = 100, 1e-14
 _SHARED = 0.01
 """Share of the capital that is redistributed among the alternative hypotheses before each window. An outage that
 affects both revisions for one window can reduce the capital of every hypothesis to almost zero. With redistribution,
-the hypotheses that are right in later windows recover."""
+the capital of hypotheses that are right in later windows recovers."""
 _MAX_LOG = 690.0
 """Maximum argument of exp. A larger argument would overflow a float."""
 _OWN_WINDOWS = 10.0
-"""Weight of the prior assumption that requests are independent, in windows. After more windows, the variance that is
-measured between windows has more weight."""
+"""Weight, in windows, of the prior assumption that requests are independent. Once there are more windows than this, the
+variance measured between windows has more weight."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 MAX_CARRIED = 0.9
 """Maximum assumed correlation between the deviations of neighbouring windows or blocks."""
 BEST_AT = 60
-"""Number of windows after which the confidence intervals for means are narrowest. These windows take a few minutes."""
+"""Number of windows after which the confidence intervals for means are narrowest. This number of windows takes a few
+minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Tally:
         return self.events / self.trials if self.trials else None
 
     def guess(self, prior: float, weight: float = 20.0) -> float:
-        """Return the share of events among the trials, smoothed with a prior of the weight of `weight` trials.
+        """Return the share of events among the trials, smoothed with a prior that counts as `weight` trials.
 
         The result is never exactly 0 or 1.
         """
@@ -159,8 +160,8 @@ class Capital:
                 raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
                 of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
                 (1992), on design effects.
-            most: cap on the logarithm of each E-variable. A reduced E-variable is still one, so the error rate stays
-                valid, and no single window decides.
+            most: cap on the logarithm of each E-variable. A reduced E-variable is still an E-variable, so the error
+                rate stays valid. With the cap, no single window decides.
         """
         factors = (*won, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
@@ -180,9 +181,9 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Estimate of the variance of the difference between two shares.
+    """Estimate of the variance of the difference between two shares, as a ratio.
 
-    It is a ratio: the measured variance divided by the variance for independent requests.
+    The ratio is the measured variance divided by the variance for independent requests.
     """
 
     squares: float = 0.0
@@ -205,8 +206,8 @@ class Spread:
     def after(self, window: tuple[Tally, Tally], whole: tuple[Tally, Tally], *, prior: float) -> Spread:
         """Return the spread updated with one more window.
 
-        The window adds Pearson's statistic divided by its degrees of freedom. `whole` is the sum of all windows,
-        including this one.
+        The window adds Pearson's statistic divided by its degrees of freedom. `whole` is the sum over all windows,
+        including the new one.
         """
         if not all(tally.trials for tally in window):
             return self
@@ -302,8 +303,8 @@ def _added(a: Row, b: Row) -> Row:
 def boundary(count: int, *, alpha: float, best_at: int) -> float:
     """Return the half-width, in standard errors, of the confidence sequence for a mean after `count` values.
 
-    The probability that the mean ever leaves the sequence is at most `alpha`. This is Robbins' normal mixture: the point
-    at which the mixture of exp(s x - s^2 v / 2) over s ~ N(0, 1 / rho) reaches 1 / alpha.
+    The probability that the mean ever leaves the sequence is at most `alpha`. The sequence is Robbins' normal mixture:
+    its bound is the point at which the mixture of exp(s x - s^2 v / 2) over s ~ N(0, 1 / rho) reaches 1 / alpha.
     """
     rho = tightest(alpha=alpha, at=best_at)
     return math.sqrt((count + rho) / count * (math.log((count + rho) / rho) + 2 * math.log(1 / alpha)))
@@ -312,6 +313,7 @@ def boundary(count: int, *, alpha: float, best_at: int) -> float:
 def tightest(*, alpha: float, at: int) -> float:
     """Return the parameter rho with which `boundary` is approximately narrowest after `at` values.
 
-    It is the inverse of the mixture's variance. Source: Howard, Ramdas, McAuliffe, Sekhon, Ann. Statist. 49 (2021).
+    The parameter is the inverse of the mixture's variance. Source: Howard, Ramdas, McAuliffe, Sekhon, Ann. Statist. 49
+    (2021).
     """
     return at / (2 * math.log(1 / alpha) + math.log1p(2 * math.log(1 / alpha)))

@@ -25,7 +25,7 @@ MAX_REPLICAS = 2**31 - 1
 
 
 def milli(value: float) -> int:
-    """Return the value in thousandths, the unit in which the HPA calculates, rounded up as Kubernetes rounds quantities.
+    """Return the value in thousandths, rounded up. The HPA calculates in this unit, and Kubernetes rounds this way.
 
     Raises:
         ValueError: the value is negative, NaN or infinite.
@@ -52,9 +52,9 @@ def desired(
     `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas. All times are in seconds on the same
     clock.
 
-    If scaling is off (`current` is 0 and `low` is not), the result is 0. If `current` is beyond `low` or `high`, the
-    result is that limit. If all metrics are missing, or some are and the others propose fewer replicas, it is
-    `current`. Otherwise it is the largest proposal of the metrics, after `behavior`.
+    If scaling is off (`current` is 0 and `low` is not), the result is 0. If `current` is below `low` or above `high`,
+    the result is that limit. The result is `current` if all metrics are missing, or if some are missing and the others
+    propose fewer replicas. Otherwise it is the largest proposal of the metrics, limited by `behavior`.
     """
     # | current                 | metrics                                      | replicas                               |
     # | ----------------------- | -------------------------------------------- | -------------------------------------- |

@@ -31,7 +31,7 @@ _DOWN = ScalingRules(
 )
 
 Entries = tuple[tuple[float, int], ...]
-"""Entries of a history, as (time in seconds, replicas), in the order in which the HPA stores them."""
+"""Entries of a history as (time in seconds, number of replicas), in the order in which the HPA stores them."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class HpaMemory:
     recommendations: Entries = ()
     """Numbers of replicas that the signals proposed at recent evaluations, before stabilisation."""
     added: Entries = ()
-    """Numbers of pods that recent scale-ups added."""
+    """Numbers of pods that were added by recent scale-ups."""
     removed: Entries = ()
-    """Numbers of pods that recent scale-downs removed."""
+    """Numbers of pods that were removed by recent scale-downs."""
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
@@ -97,11 +97,11 @@ def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior:
 def carried_out(
     memory: HpaMemory, *, at: float, before: int, wanted: int, current: int, behavior: Behavior | None
 ) -> HpaMemory:
-    """Return the memory with that part of a recommended change which the present replicas show as made.
+    """Return the memory with the part of a recommended change that has been made, as the present replicas show.
 
-    `memory` is that of the recommendation of `wanted` replicas at the time `at`, when there were `before`. Nothing is
-    added in the mode Recommend, if a write failed, or if another writer has set the replicas. A part is added if a quota
-    or a budget limited the change.
+    `memory` is the memory from the recommendation of `wanted` replicas at the time `at`, when there were `before`
+    replicas. Nothing is added in the mode Recommend, if a write failed, or if another writer has set the replicas. Only
+    a part is added if a quota or a budget limited the change.
     """
     is_made = min(before, wanted) <= current <= max(before, wanted)
     return written(memory, now=at, before=before, after=current, behavior=behavior) if is_made else memory

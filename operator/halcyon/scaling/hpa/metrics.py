@@ -79,7 +79,7 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
 def concurrency(observation: Observation) -> Value | Missing:
     """Return the requests that wait in the balancers or are in progress in pods, plus the requests rejected per second.
 
-    Both are means of the last 15 s, from the balancers alone. For a balancer, a request in Triton's queue is in
+    Both are means over the last 15 s, from the balancers alone. A balancer counts a request in Triton's queue as in
     progress.
     """
     silence = _silence_reason(observation)
@@ -100,8 +100,8 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     """Return the requests queued in balancers and ready pods, plus the requests rejected per second.
 
     Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be
-    queued if it had been accepted. A starting pod has no queue of its own, because its share of the requests still
-    waits in the balancers. The queue of a pod that does not report it is estimated by `filled`.
+    queued if it had been accepted. A starting pod has no queue, because the requests for it still wait in the
+    balancers. The queue of a pod that does not report it is estimated by `filled`.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -136,8 +136,8 @@ def _waiting(observation: Observation) -> float:
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return the GPU utilisation in percent, summed over ready pods, each averaged over the last 15 s.
 
-    The utilisation of pods without a value is estimated by `filled`. So while no pod is ready, the signal proposes the
-    present replicas and doesn't count as missing.
+    The utilisation of pods without a value is estimated by `filled`. While no pod is ready, the signal therefore
+    proposes the present replicas and doesn't count as missing.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -159,9 +159,9 @@ def _known_gpus(observation: Observation) -> list[float]:
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:
     """Return the total of a metric over all pods if `missing` of `replicas` pods have no value.
 
-    This is the HPA's rule for Pods metrics. A pod without a value counts as 0 for a scale-up, and as exactly the target
-    for a scale-down. If this reverses the direction, nothing changes. S is the sum of the known values, m the number of
-    pods without one, T the target and n the number of replicas:
+    This is the HPA's rule for Pods metrics. The value of a pod without one is taken as 0 for a scale-up, and as the
+    target for a scale-down. If this would reverse the direction of scaling, the replicas don't change. S is the sum of
+    the known values, m the number of pods without a value, T the target and n the number of replicas:
 
     - If S / T > n, the total is S, and the model is scaled up: the known pods alone exceed the target.
     - If (S + m T) / T <= n, the total is S + m T, and the model is scaled down, with the other pods at the target.

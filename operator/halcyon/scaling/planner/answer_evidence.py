@@ -8,13 +8,14 @@ while the answers don't contradict it.
 Three curves are known from the balancers' counters: requests sent to pods, requests answered, and their difference,
 which is the number of requests in execution. By Little's law, a ready pod answers (requests in execution per pod) /
 (time in the pod) requests per second. The time in the pod is the horizontal distance between the curves of requests
-sent and answered. It is correct from the first answer on. A rate of answers is correct only after several times that
-time, because answers come in bursts.
+sent and answered. This time is correct from the first answer on. Because answers come in bursts, a rate of answers is
+correct only after several times the time in the pod.
 
-Three questions are answered: is the service line contradicted, are the pods full, and do they share a limit? The last
-one doesn't depend on the first. If pods share a lock within `execute`, batches take longer the more pods there are. The
-batch times are then correct, but don't show what more pods would answer. The answers of pods that aren't full only show
-a lower bound of their capacity. Out of scope: how the plan uses the result (`plan`, `parts`).
+Three questions are answered: is the service line contradicted, are the pods full, and do they share a limit? Pods can
+share a limit even if the service line is not contradicted. If pods share a lock within `execute`, batches take longer
+the more pods there are. The batch times are then correct, but don't show how many requests additional pods would
+answer. The answers of pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses
+the result (`plan`, `parts`).
 """
 
 # | question                          | the answer is yes if                                                            |
@@ -58,27 +59,27 @@ from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, wi
 from halcyon.scaling.planner.reading import Reading
 
 _SILENT_S = 5.0
-"""Seconds without any answer, in addition to the time at which an answered request contradicts the batch times. After
-that, unanswered requests contradict them as well."""
+"""Additional seconds without any answer after which unanswered requests contradict the batch times. They are added to
+the time in a pod at which an answered request contradicts these times."""
 _AGREE_S = 60.0
 """Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
 _RELAX_S = 600.0
-"""Seconds in which the stored shortest time doubles if no request takes less, because requests may have become
+"""Seconds in which the stored shortest time in a pod doubles if no request takes less. Requests may have become
 longer."""
 _GPU_FULL = 95.0
 """Minimum GPU utilisation, in percent per ready pod, at which a GPU counts as full."""
 _ENGINE_FULL = 0.95
-"""Minimum used share of an engine's capacity for requests at which the engine counts as full."""
+"""Minimum used share of an engine's request capacity at which the engine counts as full."""
 _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again with more replicas."""
 _PROVISIONAL = 10.0
-"""Capacity assumed until a pod has been full, as a multiple of the highest rate of answers of a pod so far."""
+"""Capacity assumed until a pod has been full, as a multiple of the highest rate of answers per pod so far."""
 MEASURED = "Bench"
 """Value of `found_by` while the capacity is the one that `halcyon bench` has measured."""
 _ROUNDS = 2.0
 """Minimum time for which requests must have waited in balancers before the planner searches for a limit that pods
-share. It is given in multiples of the time in a pod, and added to the window in which answers are counted. New pods
-fill up during this time. It applies only while batch times are used."""
+share. The minimum is a multiple of the time in a pod, plus the window in which answers are counted. New pods fill up
+during this time. It applies only while batch times are used."""
 
 
 @immutable(frozen=True, slots=True)
@@ -98,18 +99,20 @@ class AnswerEvidence:
     contradicts_at: float | None = None
     """Time from which the pods' answers contradicted Triton's batch times; None while they agree with them."""
     agrees_at: float | None = None
-    """Time from which the answers agreed with the batch times again; None while they contradict them, or never did."""
+    """Time from which the answers agreed with the batch times again; None while the two contradict each other, or if
+    they never did."""
     is_in_force: bool = False
     """Whether the pods' answers contradict Triton's batch times, so that `rps` is used as the capacity."""
     line_rps: float | None = None
-    """Requests per second of a replica from Triton's batch times at the last comparison; None if there are none."""
+    """Requests per second of a replica from Triton's batch times at the last comparison; None if there are no batch
+    times."""
     peaks: Peaks = ()
     """Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time).
     The entries are sorted by number of pods."""
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
-    """State at the last time when the answers agreed with the batch times, as four numbers. These are the time, the
-    requests answered until then, the requests in execution now, and the request-seconds in execution since then."""
+    """State when the answers last agreed with the batch times, as (time, requests answered until then, requests in
+    execution now, request-seconds in execution since then)."""
     samples: tuple[Sample, ...] = ()
     """Recent samples, oldest first; empty while answers agree with the batch times and hardly any request waits."""
     found_by: str = ""
@@ -118,8 +121,8 @@ class AnswerEvidence:
     bench`."""
     alone: tuple[int, float, float] | None = None
     """Capacity of a pod, computed from its batch times while few pods were ready: (ready pods, requests per second of
-    each, time). The answers agreed with these batch times. Of the last minutes, the time with the fewest ready pods is
-    used, because a lock that pods share makes batches longer. The value is None if unknown."""
+    each, time). The answers agreed with these batch times. The capacity is taken from the time in the last minutes when
+    the fewest pods were ready. A lock that pods share makes batches longer. The value is None if unknown."""
 
     @property
     def is_unseen(self) -> bool:
@@ -130,7 +133,7 @@ class AnswerEvidence:
         """Return the evidence with the measurement of `halcyon bench`, or without a measurement if `measured` is None.
 
         `measured` is (requests in execution in a full pod, seconds that each takes). The measurement is used until
-        requests to the model's pods take another time, or pods have been full.
+        requests take a different time in the model's pods, or until pods have been full.
         """
         is_measured = self.found_by == MEASURED
         if measured is None:
@@ -149,8 +152,8 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
-        `replica` is the capacity that is computed from batch times; None if there are none. `is_measured` is true if
-        `halcyon bench` measured some of these batch times.
+        `replica` is the capacity that is computed from batch times; None if there are no batch times. `is_measured` is
+        true if `halcyon bench` measured some of these batch times.
         """
         # Draining pods still answer.
         ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
@@ -194,8 +197,8 @@ class AnswerEvidence:
         """Return an assumed capacity for models without batch times until a pod has been full.
 
         Return None if no pod has answered a request. The assumed capacity is far above the rates of answers so far, so
-        it never adds replicas. Replicas are added once a pod is full, and `parts.answers_limit` keeps the present
-        replicas until then.
+        it never causes additional replicas. Replicas are added once a pod is full, and `parts.answers_limit` keeps the
+        present replicas until then.
         """
         if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
             return None
@@ -220,8 +223,8 @@ class AnswerEvidence:
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
         """Return the value of the field `alone` after answers that agree with the batch times.
 
-        The value stays the same if a pod has several instances. The time of one batch does not show how many requests
-        they answer together.
+        If a pod has several instances, the value stays the same. The time of one batch does not show how many requests
+        the instances answer together.
         """
         known = self.alone
         if replica.instances > 1:
@@ -333,7 +336,7 @@ class AnswerEvidence:
         full: bool,
         replica: Replica | None,
     ) -> tuple[Peaks, SharedLimit | None]:
-        """Return the stored answer rates of full pods, and the limit that pods share, after the newest of `samples`."""
+        """Return the answer rates of full pods, and the limit that pods share, updated with the newest of `samples`."""
         if self.shared is not None and at - self.shared.at > _SHARED_S:
             return (), None
         if self.shared is None and samples[-1][WAITING] <= fits:
@@ -373,7 +376,7 @@ class AnswerEvidence:
         )
 
     def shifted(self, by_s: float) -> AnswerEvidence:
-        """Return the evidence with all of its times moved by `by_s` seconds, because the clock was set."""
+        """Return the evidence with all of its times shifted by `by_s` seconds, after the clock was set."""
         moved = self.agrees_at
         shared = self.shared
         return replace(

@@ -1,4 +1,4 @@
-"""Source of the capacity that the planner uses for a replica, as data for the status, `explain` and metrics.
+"""Source of the replica capacity that the planner uses, as data for the status, `explain` and metrics.
 
 Out of scope: how the sources are measured (`capacity`, `answer_evidence`).
 """
@@ -70,7 +70,7 @@ def source(
 ) -> CapacitySource:
     """Return the source of the capacity that the planner uses now.
 
-    `replica` is the capacity that is computed from the batch times in `capacity`; None if there are none.
+    `replica` is the capacity computed from the batch times in `capacity`; None if there are no batch times.
     """
     shared = evidence.shared
     if evidence.is_in_force:

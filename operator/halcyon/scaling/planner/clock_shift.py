@@ -1,7 +1,7 @@
 """Correction of the planner's memory after the system clock was set.
 
-All stored times are shifted by the same amount as the clock. Otherwise the change of the clock would count as a time
-without requests, or as a surge of requests.
+All stored times are shifted by the same amount as the clock. Otherwise the planner would take the change of the clock
+for a time without requests, or for a surge of requests.
 """
 
 from __future__ import annotations

@@ -6,16 +6,18 @@ from halcyon.scaling.frozen import immutable
 
 _SHARE = 0.99
 """Share of forecasts that the load must not exceed after the headroom has been added, as in a p99 objective. With 0.97,
-a daily load (scenario S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of
-that. The cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more for the daily load."""
+a daily load (scenario S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99, it has half as
+many late requests. In return, 0.3 % more GPU time is used on average over all scenarios, and 7 to 11 % more for the
+daily load."""
 _STEP = 0.005
 """Maximum change to the headroom after one forecast has been compared with the load."""
 _INITIAL = 0.05
-"""Initial headroom, which has the same effect as ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are
-not exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents
-late requests and where it doesn't."""
+"""Initial headroom. It is as high as after ten exceeded forecasts. It falls to 0 after 1,000 forecasts that are not
+exceeded. Twice this value costs 2 % more GPU time. docs/decisions/0022 shows where the initial headroom prevents late
+requests and where it doesn't."""
 _MAX_SHARE = 0.5
-"""Maximum headroom, as a share of the rate. A higher maximum would keep capacity for the load's own peak twice."""
+"""Maximum headroom, as a share of the rate. With a higher maximum, capacity for the load's own peak would be kept
+twice."""
 _MIN_INTERVAL_SHARE = 0.25
 """Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
 intervals are nearly the same."""

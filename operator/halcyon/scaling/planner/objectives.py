@@ -21,7 +21,7 @@ START_S = 60.0
 
 
 class NoScalingError(ValueError):
-    """The spec has no field `scaling`, so only the user sets the replicas."""
+    """The spec has no field `scaling`, so the replicas are set by the user alone."""
 
 
 def objectives(
@@ -41,10 +41,10 @@ def objectives(
 ) -> Objectives:
     """Return the limits and objectives that apply to a model.
 
-    A target that the user left out gets no default. The replicas then follow from the arrival rate, with the latency
-    objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy Rules.
-    Batches of one request can keep a GPU busy at a fraction of its capacity, so this default alone would require too
-    many replicas. GPU utilisation can still prevent a scale-down.
+    There is no default for a target that the user leaves out. The replicas then follow from the arrival rate, with the
+    latency objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy
+    Rules. Batches of one request can keep a GPU busy at a fraction of its capacity, so this default alone would require
+    too many replicas. GPU utilisation can still prevent a scale-down.
 
     Args:
         spec: must have `scaling`.
@@ -57,7 +57,7 @@ def objectives(
         largest_seen: rows in the largest batch that pods have executed (`largest`). It is used if the spec doesn't
             limit the batch size. If it is below the model's own limit, more replicas than needed are planned until load
             fills the batches. If it were above this limit, too few replicas would be planned.
-        windows: schedules that are open now (see `windows`).
+        windows: schedules whose time window is open now (see `windows`).
         batch_prior: seconds that a batch takes, by its number of rows, from the warm-up.
         measured_batches: seconds that a batch takes, by its number of rows, as `halcyon bench` measured it.
         measured_answers: (requests that a pod executes at once, seconds that each takes), as `halcyon bench` measured
@@ -107,7 +107,7 @@ def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
 
 
 def windows(in_force: InForce) -> tuple[OpenWindow, ...]:
-    """Return the schedules that are open now, in the form that the planner uses.
+    """Return the schedules whose time window is open now, in the form that the planner uses.
 
     The result is valid until `in_force.valid_until`.
     """

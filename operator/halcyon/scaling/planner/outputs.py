@@ -24,7 +24,7 @@ PartName = Literal[
     "rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "metric", "backlog", "batch"
 ]
 LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
-"""Name of a limit of a plan. `min` and `max`: minReplicas and maxReplicas, or those of an open schedule. `hold`: more
+"""Name of a limit of a plan. `min` and `max`: minReplicas and maxReplicas, or those of an active schedule. `hold`: more
 replicas were needed a while ago. `veto`: the GPUs are too busy for fewer replicas. `answers`: fewer replicas have never
 answered as many requests. `shared`: the pods share a limit, so more pods would not answer more. `unknown`: the reading
 is implausible. `learning`: too little is known yet. `idle`: there are no requests, so the model can be scaled to
@@ -64,7 +64,7 @@ class PlanLimit:
 
 @immutable(frozen=True, slots=True)
 class Sentence:
-    """Values from which the sentence about a plan is formatted when it is read."""
+    """Values from which the sentence about a plan is formatted. This is done only when the sentence is read."""
 
     count: int
     parts: tuple[PlanPart, ...]
@@ -117,7 +117,7 @@ class PlannerMemory:
     ) -> PlannerMemory:
         """Return the memory with some parts replaced.
 
-        This is five times as fast as `dataclasses.replace`, which looks up every field by name.
+        The method is five times as fast as `dataclasses.replace`, which looks up every field by name.
         """
         return PlannerMemory(
             self.arrivals if arrivals is None else arrivals,
@@ -137,7 +137,7 @@ class PlannerMemory:
 
 @immutable(frozen=True, slots=True)
 class Plan:
-    """Plan for one model, which is the result of the planner, with the memory for the next plan."""
+    """Result of the planner for one model: the plan, and the memory for the next plan."""
 
     count: int
     current: int

@@ -22,17 +22,18 @@ from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
-"""Time until a pod is expected to be ready if it has already taken longer than the usual start time. It is a share of
+"""Expected time until a pod is ready if it has already taken longer than the usual start time. The value is a share of
 the start time."""
 _FULL = 0.95
 """Minimum GPU utilisation (0 to 1) at which a GPU counts as full."""
 _HALF_BUSY = 0.5
-"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected and proves nothing."""
+"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected and is no evidence of
+overload."""
 _BAND_SIGMAS = 3.0
 """Distance between the load at which replicas are added and the load at which they are removed. It is in standard
-errors of a minute's arrival rate and of its dispersion. With 2 for the rate, constant loads reversed the direction of
-scaling about four times as often (0.3 times an hour, with noise and without). That saved 3 % GPU time for constant
-loads, and 0.2 % in the table of scenarios."""
+errors of a minute's arrival rate and of its dispersion. With 2 for the rate, scaling reversed its direction about four
+times as often under constant loads (0.3 times an hour, with noise and without). In return, 3 % GPU time was saved for
+constant loads, and 0.2 % in the table of scenarios."""
 _SURE_S = 30.0
 """Seconds after which surplus replicas are released, counted from the time when a limit that pods share was found.
 Surplus replicas are those that don't raise the rate of answers."""
@@ -54,8 +55,8 @@ class Situation:
     rate: float
     """Present arrival rate in requests per second."""
     rising: float | None
-    """Arrival rate that is expected when a pod that is created now becomes ready, in requests per second. It applies if
-    the load keeps rising, and is None if the load does not rise."""
+    """Arrival rate that is expected when a pod that is created now becomes ready, in requests per second. This is the
+    rate if the load keeps rising. The value is None if the load does not rise."""
     headroom: Headroom
     """Learnt share by which a rate is increased, because the load has exceeded its forecasts in the past."""
     start_s: float
@@ -184,10 +185,12 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def _kept(at: Situation) -> int:
-    """Return the replicas to keep while the value for a target is missing: those that the last decision kept for the load.
+    """Return the replicas to keep while the value for a target is missing.
 
-    These are not the present replicas, which include those for batch inference. Batch inference would add its replicas
-    to them again with each decision. The present replicas are only kept if the number for the load has been forgotten.
+    These are the replicas that the last decision kept for the load.
+
+    The present replicas are used only if the number for the load has been forgotten, because they include those for
+    batch inference. With each decision, the replicas for batch inference would be added again.
     """
     hold = at.memory.hold
     return at.reading.replicas if hold.held is None or hold.is_forgotten else hold.held
@@ -260,8 +263,8 @@ def need_beyond_noise(at: Situation, need: int) -> int:
 
     The result is at least `need`, but more than `need` only up to the present number of replicas. The rate and its
     dispersion are raised by `_BAND_SIGMAS` standard errors, and the replicas for these values are kept. Scale-down thus
-    begins only at a load from which noise alone would not cause a scale-up. Without this band, a load between two
-    numbers of replicas would switch between them forever.
+    begins only at a load at which noise alone would not cause a scale-up. Without this band, a load at the border
+    between two numbers of replicas would cause scaling in both directions forever.
     """
     held = at.memory.hold.held
     if held is None or need >= held:
@@ -280,8 +283,8 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
 
     Return None if no request waits long and the ready pods keep up with the arrivals.
 
-    `held` is the number of replicas kept for the load. Further replicas serve only the backlog. They are needed until
-    the replicas kept for the load can clear the rest of the backlog in time.
+    `held` is the number of replicas kept for the load. Further replicas serve only the backlog. These further replicas
+    are needed until the replicas kept for the load can clear the rest of the backlog in time.
     """
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
     staying = min(at.ready, held)
@@ -352,8 +355,8 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
 def answers_limit(at: Situation, count: int) -> PlanLimit | None:
     """Return a limit that prevents scaling down to `count` if the pods' answers contradict the batch times.
 
-    Return None if they don't. Until a pod has been full, its capacity is known only to be at least the highest rate
-    that it has answered.
+    Return None if they don't. Until a pod has been full, it is only known that its capacity is at least the highest
+    rate at which it has answered.
     """
     evidence = at.memory.evidence
     if not evidence.is_in_force or evidence.rps is not None or evidence.least_rps <= 0:
@@ -369,7 +372,7 @@ def shared_limit(at: Situation, count: int) -> PlanLimit | None:
     Return None otherwise.
 
     Once a shared limit is known, no replicas are added. Surplus replicas are released only after `_SURE_S` seconds.
-    Until then, new pods may still prove that they answer more.
+    Until then, new pods may still prove that more pods answer more requests.
     """
     shared = at.memory.evidence.shared
     if shared is None:

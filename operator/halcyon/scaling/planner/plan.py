@@ -45,7 +45,7 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_reason
 
 _JUDGING_WINDOW_S = 30.0
-"""Length of the window, in seconds, whose mean arrival rate is compared with the forecast that was made for it."""
+"""Length of the window, in seconds, whose mean arrival rate is compared with the earlier forecast for this window."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks of time in which the dispersion of arrivals is measured. Within
 these limits, the length is the latency objective."""
@@ -53,8 +53,8 @@ _REFUTED = 1.2
 """Ratio of a replica's learnt capacity to the capacity that `halcyon bench` measured, above which the measurement
 counts as wrong."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
-"""Seconds until the next decision. The first value applies while pods start, requests are queued or the replicas
-change. The second value applies otherwise."""
+"""Seconds until the next decision. The first value applies while pods start, requests are queued, or the replicas
+change. Otherwise the second value applies."""
 
 
 def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> Plan:
@@ -128,8 +128,8 @@ def _forecast_rise(
 ) -> tuple[float | None, Headroom, TrendDamping]:
     """Return the rate that is expected one start time from now, the updated headroom and the updated trend damping.
 
-    The start time is that of a pod. The rate is None unless the load rises. Forecasts made earlier, whose time has now
-    come, are compared with the actual rate. The returned headroom and damping include this comparison.
+    The start time is that of a pod. The rate is None unless the load rises. Earlier forecasts for the present time are
+    compared with the actual rate. The returned headroom and damping include this comparison.
     """
     arrivals, lead_s = memory.arrivals, start_s + _CALM_INTERVAL_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
@@ -249,12 +249,12 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
 
 
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """Return a plan for `count` replicas with a single limit as the reason and no parts."""
+    """Return a plan for `count` replicas with a single limit as the reason, and without the replicas of each part."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
-    """Return the minimum and maximum replicas that apply now, from the spec and the open schedules.
+    """Return the minimum and maximum replicas that apply now, from the spec and the active schedules.
 
     If the highest minimum is above the lowest maximum, the maximum wins.
     """
@@ -294,9 +294,9 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 
 
 def _is_refuted(objectives: Objectives, before: PlannerMemory, capacity: Capacity, evidence: AnswerEvidence) -> bool:
-    """Return whether traffic has just shown that a replica's capacity is far above the one measured by `halcyon bench`.
+    """Return whether traffic has just shown that a replica's capacity is far above the result of `halcyon bench`.
 
-    If this is so, replicas that were needed only because of this measurement are released.
+    If so, replicas that were needed only because of this result are released.
     """
     line = None if before.capacity is capacity else capacity.line
     if line is not None and before.capacity.measured_weight > 0 >= capacity.measured_weight:
@@ -349,10 +349,10 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
 
 
 def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
-    """Return the arrivals with the reading's time as that of the last request, if requests are in progress or queued.
+    """Return the arrivals, with the last request at the reading's time if requests are in progress or queued.
 
-    The model then doesn't count as idle. The function is called even if the reading is implausible, because during one
-    long request no signal changes.
+    A model with such requests doesn't count as idle. The function is called even if the reading is implausible, because
+    during one long request no signal changes.
     """
     at = min(reading.at or now, now)
     is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
@@ -362,8 +362,8 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
     """Return the newest sample, compared with the one before it.
 
-    The result is (time of the newest sample, seconds since the previous sample, requests in between). Return None if
-    `after` has no newer sample than `before`.
+    The result is (time of the newest sample, seconds since the previous sample, number of requests in between). Return
+    None if `after` has no newer sample than `before`.
     """
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None

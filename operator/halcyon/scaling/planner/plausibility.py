@@ -10,12 +10,13 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Load above which a reading is implausible. It is a multiple of the requests that the maximum replicas can serve in a
-minute, or since the last change of the signals if that is longer ago. A higher load is considered a measurement fault."""
+"""Load above which a reading is implausible. The limit is a multiple of the requests that the maximum replicas can
+serve in a minute. If the signals last changed more than a minute ago, the time since that change is used instead of a
+minute. A higher load is considered a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
-"""Number of requests that must be expected before signals that haven't changed count as stuck. It is the known rate
-multiplied by the time without a change. If this many requests are expected, the probability that none arrives is
-e^-10."""
+"""Number of requests that must be expected before signals that haven't changed count as stuck. The expected number is
+the known rate multiplied by the time without a change. If this many requests are expected, the probability that none
+arrives is e^-10."""
 
 
 @immutable(frozen=True, slots=True)

@@ -64,13 +64,13 @@ class Reading:
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
     engine_used: float | None = None
-    """Used share of the capacity that a pod's engine has for requests, from 0 to 1. The value is that of the ready pod
-    with the lowest share, or None unless every ready pod reports its share."""
+    """Used share of the capacity that a pod's engine has for requests, from 0 to 1. The value is the lowest share of
+    any ready pod. It is None unless every ready pod reports its share."""
 
 
 @dataclass(frozen=True)
 class OpenWindow:
-    """Schedule that is open now, with the limits that it sets."""
+    """Schedule whose time window is open now, with the limits that it sets."""
 
     name: str
     low: int | None = None
@@ -88,8 +88,8 @@ class Objectives:
     instances: int = 1
     """Number of instances of the model in one replica."""
     latency_s: float | None = None
-    """Maximum seconds from arrival to response, met by all but `LATE_SHARE` of the requests. If None, `utilization`
-    determines the replicas."""
+    """Maximum seconds from arrival to response. At most the share `LATE_SHARE` of the requests may take longer. If
+    None, `utilization` determines the replicas."""
     utilization: float = 0.8
     """Share of a replica's peak rate (0 to 1) that the planner uses if there is no latency objective."""
     concurrency: float | None = None
@@ -110,14 +110,15 @@ class Objectives:
     start_s: float = 60.0
     """Start time of a pod in seconds, used until one has been measured."""
     startup_timeout_s: float = 600.0
-    """Maximum seconds from the creation of a pod until it is ready. Within this time, a model whose first pods start is
-    not idle."""
+    """Maximum seconds from the creation of a pod until it is ready. Within this time, a model whose first pods are
+    starting doesn't count as idle."""
     windows: tuple[OpenWindow, ...] = field(default=())
-    """Schedules that are open now."""
+    """Schedules whose time window is open now."""
     batch_prior: Mapping[int, float] | None = None
     """Seconds that a batch takes, by its number of rows, as measured in the warm-up before any traffic."""
     measured_batches: Mapping[int, float] | None = None
-    """Seconds that a batch takes, by its number of rows, as `halcyon bench` measured it; None without a measurement."""
+    """Seconds that a batch takes, by its number of rows, as `halcyon bench` measured it; None if there is no
+    measurement."""
     measured_answers: tuple[float, float] | None = None
     """Capacity of a pod as `halcyon bench` measured it: (requests that a pod executes at once, seconds that each
     takes). It is used for a model whose batch times don't show its capacity. The value is None if there is no

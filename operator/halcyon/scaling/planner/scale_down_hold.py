@@ -3,17 +3,18 @@
 The rule is that of the ski-rental problem. Keeping an unused pod costs GPU time, and so does releasing it and starting
 another one. If an unused pod is kept for as long as a start takes, the cost is at most twice that of perfect foresight.
 
-This time, the hold, adapts to the load. If the load rises again soon after a release (within `REGRET` times the hold),
-the release is regretted and the hold doubles. If nothing changes for that time, the hold halves.
+The time for which a pod is kept is called the hold, and adapts to the load. If the load rises again soon after a
+release (within `REGRET` times the hold), the release was a mistake, and the hold doubles. If nothing changes for that
+time, the hold halves.
 
-This limits how often the replicas change. In one hour, at most 15 releases are followed by a rise, so the replicas
-needed for the load reverse direction at most 30 times. At most nine of these releases are regretted. A search over all
-sequences of regretted and other releases gave these numbers.
+The hold limits how often the replicas change. In one hour, at most 15 releases are followed by a rise, so the replicas
+needed for the load reverse direction at most 30 times. At most nine of these releases are mistakes. A search over all
+sequences of releases, mistaken or not, gave these numbers.
 
 Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
-information of the same number of Poisson arrivals. So I minutes of this load prove as much as one minute of a Poisson
-load. If the time of the next rise is known, the hold is only as long as a start. A pod is then kept if the next rise
-comes sooner than a new pod could start.
+information of the same number of Poisson arrivals. So I minutes of such a load are as much evidence as one minute of a
+Poisson load. If the time of the next rise is known, the hold is only as long as a pod start. A pod is then kept if the
+next rise comes sooner than a new pod could be ready.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ MAX_HOLD_S = 1800.0
 start takes longer."""
 
 REGRET = 4.0
-"""Longest time between a release of replicas and the next rise at which the release counts as a mistake. It is a
+"""Longest time between a release of replicas and the next rise at which the release counts as a mistake. The value is a
 multiple of the time for which replicas are kept."""
 
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """Recent numbers of replicas needed, and the hold: how long replicas are kept after that.
+    """Recent numbers of replicas needed, and the hold: the time for which replicas are kept after the last need.
 
     The hold is learnt from the load.
     """
@@ -119,7 +120,7 @@ class ScaleDownHold:
         return replace(self, needs=(), bare=())
 
     def forgotten(self) -> ScaleDownHold:
-        """Return the state without earlier needs and kept replicas. Their release then doesn't count as a mistake."""
+        """Return the state without earlier needs and kept replicas. Their release doesn't count as a mistake."""
         return replace(self, needs=(), bare=(), held=0, bare_held=0, lowered_at=None)
 
     @property
@@ -130,14 +131,14 @@ class ScaleDownHold:
     def excused(self) -> ScaleDownHold:
         """Return the state in which the last release doesn't count as a mistake if the replicas rise again.
 
-        This is for a release that followed from a wrong capacity, and not from the load.
+        This method is for a release that was caused by a wrong capacity and not by the load.
         """
         return self if self.lowered_at is None else replace(self, lowered_at=None)
 
     def blind(self, now: float) -> ScaleDownHold:
         """Return the state after a time without valid readings.
 
-        The last number of replicas that were kept counts as needed now.
+        The number of replicas that were kept last counts as needed now.
         """
         return self if self.held is None else self.at_least(now, self.held)
 

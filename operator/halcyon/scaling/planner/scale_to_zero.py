@@ -1,13 +1,13 @@
 """Scaling to zero: whether a model is idle, and how long it must be idle first.
 
-The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. It begins with
-the last request, or when the first of the ready pods became ready if this is later. While a model is at zero, it saves
-the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the wait, and
-extra replicas that clear the backlog.
+The time that it must be idle is `idleTimeout`, or longer if scaling to zero has cost more than it saved. The time
+begins with the last request, or when the first of the ready pods became ready if this was later. While a model is at
+zero, it saves the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the
+wait, and extra replicas that clear the backlog.
 
-After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more,
-the next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
-saved, the timeout is halved, but never goes below `idleTimeout`.
+After each scale-up from zero, the GPU time saved is compared with the GPU time of the start. If the start took more
+than was saved, the next timeout is 1.5 times the timeout that would have avoided this scale to zero. If it took less
+than 25 % of the time saved, the timeout is halved, but never goes below `idleTimeout`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _ENOUGH = 1.5
 """Ratio of the new idle timeout to the timeout that would have avoided the last scale to zero. People and timers return
 after similar intervals, but not exactly the same."""
 _CHEAP = 4.0
-"""Ratio of the GPU time saved at zero replicas to the GPU time of the start, above which the idle timeout is halved."""
+"""Ratio of the GPU time saved by scaling to zero to the GPU time spent on the next cold start. Above this ratio, the
+idle timeout is halved."""
 
 
 @immutable(frozen=True, slots=True)
@@ -115,8 +116,8 @@ def extended_idle_reason(
 def _is_starting(now: float, objectives: Objectives, reading: Reading) -> bool:
     """Return whether no pod is ready yet, and one may still become ready within `startupTimeout`.
 
-    Its removal would waste the start. If each start takes longer than the idle timeout, and clients give up before its end,
-    the model would never be ready.
+    Removing such a pod would waste its start. If each start takes longer than the idle timeout, and clients give up
+    before its end, the model would never be ready.
     """
     phases = [pod.phase for pod in reading.pods]
     return "ready" not in phases and any(
@@ -128,7 +129,8 @@ def _is_starting(now: float, objectives: Objectives, reading: Reading) -> bool:
 def _ready_s(now: float, reading: Reading) -> float:
     """Return the seconds since the first of the ready pods became ready; infinite if this is unknown.
 
-    A client that gave up during the start can then try again before the pod is removed.
+    The idle time is not counted before that, so a client that gave up during the start can try again before the pod is
+    removed.
     """
     since = [pod.ready_at for pod in reading.pods if pod.phase == "ready"]
     known = [at for at in since if at is not None]
@@ -141,7 +143,7 @@ def _idle_for(quiet_s: float, ready_s: float) -> str:
 
 
 def _has_other_work(objectives: Objectives, reading: Reading) -> bool:
-    """Return whether the site's query shows work for the model, or may do so because its result is missing.
+    """Return whether the site's query shows work for the model, or could show work because its result is missing.
 
     If the result is missing at zero replicas, nothing shows that there is work, so the model stays at zero. Otherwise all
     such models would start whenever Prometheus is unavailable, or the operator restarts.

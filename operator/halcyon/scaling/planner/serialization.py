@@ -34,21 +34,22 @@ MAX_BYTES = 40 * 1024
 """Maximum size of a stored memory in bytes, as compact JSON. A Kubernetes object can hold 1 MiB, but requests that
 contain the memory must stay fast."""
 MAX_SAMPLES = 128
-"""Maximum number of fine samples of the arrivals that are stored. If there is one sample per second, there are only
-71."""
+"""Maximum number of fine samples of the arrivals that are stored. With one sample per second, there are only 71 fine
+samples."""
 MAX_NEEDS = 64
 """Maximum number of stored entries in a list of recent needs for replicas. It allows one entry per second for a minute.
 Older entries are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
-"""Codes for the mean rate in a bin. They are the code of an unknown mean, the code of zero, and the first code of a
-positive number. A positive number has the code `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
+"""Codes for the mean rate in a bin. The constants are the code of an unknown mean, the code of zero, and the lowest
+code of a positive number. A positive number has the code `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits -
+100)."""
 _EXPONENTS = 140
 """Highest exponent of ten, positive or negative, that the code of a mean rate can represent."""
 _LATER = frozenset({"damping", "evidence", "rejections", "zero"})
-"""Names of the parts of the memory that were added to the format later. A stored memory without one of them is complete
-for its time, so nothing was lost."""
+"""Names of the parts of the memory that were added to the format later. A stored memory without one of these parts was
+written before the part existed, so nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Restored:
 
 
 class _UnreadableError(ValueError):
-    """A stored value has a wrong type or is invalid."""
+    """A stored value has the wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:
@@ -167,7 +168,7 @@ def _short(value: float) -> float | str:
 def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: C901  # a table of types
     """Return the JSON value `raw` converted to the type `hint`.
 
-    Raise ValueError if the value has another type or is not finite.
+    Raise ValueError if the value has a different type or is not finite.
     """
     origin = get_origin(hint)
     if origin in {Union, types.UnionType}:
@@ -347,8 +348,8 @@ _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )
-"""Ways to reduce the size of a stored memory that is too large, in the order in which they are applied. Each is (part,
-field, function that reduces the field)."""
+"""Ways to shrink a serialized memory that is too large, in the order in which they are tried. Each is (part, field,
+function that shrinks the field)."""
 
 
 def _size(document: Mapping[str, Any]) -> int:

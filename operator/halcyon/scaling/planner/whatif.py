@@ -1,7 +1,7 @@
 """What-if calculation: the replicas needed for past arrival rates, with the present or with other objectives.
 
-It applies the planner's targets in steady state to means over some minutes. Responses to shorter bursts, the starts of
-pods, backlogs, and the time for which unused replicas are kept are left out. GPU utilisation is left out too, because
+It applies the planner's targets in steady state to means over some minutes. It leaves out responses to shorter bursts,
+the starts of pods, backlogs, and the time for which unused replicas are kept. GPU utilisation is left out too, because
 its past values are not stored. `halcyon simulate` covers all of these, from arrivals per second.
 """
 

@@ -2,14 +2,16 @@
 
 The replicas that are added for a BatchInference depend on its fields:
 
-- With neither deadline nor maxReplicas, none are added. It uses the capacity that the users' requests leave.
-- With only maxReplicas, as many are added as have work for longer than they take to start, but at most maxReplicas.
+- With neither deadline nor maxReplicas, none are added. The BatchInference uses the capacity that the users' requests
+  leave.
+- With only maxReplicas, replicas are added if they have work for longer than they take to start, but at most
+  maxReplicas.
 - With a deadline, as many are added as are needed to meet it, but at most maxReplicas if this is set.
-- If the model is at 0 replicas, none are added, unless the BatchInference may wake the model. Then at least one is
-  added.
+- If the model is at 0 replicas, none are added, unless the BatchInference may wake the model. In that case at least one
+  is added.
 
 Users' replicas and added replicas together never exceed the model's maximum. The limits of quotas and budgets apply to
-their sum. Several BatchInferences share the capacity evenly. So if there are n, the rate that each one needs is
+their sum. Several BatchInferences share the capacity evenly. With n of them, the rate that each one needs is therefore
 multiplied by n. Times are seconds since the epoch.
 """
 
@@ -42,8 +44,8 @@ class BatchDemand:
     deadline: float | None = None
     """Time by which the BatchInference should be complete; None if it has no deadline."""
     max_replicas: int | None = None
-    """Maximum number of replicas that are added for the BatchInference. If it is None and there is a deadline, there is
-    no such maximum. If it is None and there is no deadline, no replicas are added."""
+    """Maximum number of replicas that are added for the BatchInference. None means that there is no maximum if there is
+    a deadline, and that no replicas are added if there is none."""
     may_wake: bool = False
     """Whether the BatchInference may start the first replica of a model at 0 replicas, and keep it while rows are
     left."""
@@ -78,7 +80,7 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
         batches: all running BatchInferences.
         supply: capacity of the replicas.
         users: number of replicas that the users' requests need.
-        current: present number of replicas (spec.replicas).
+        current: current number of replicas (spec.replicas).
         high: maximum replicas of the model.
         now: current time.
     """

@@ -58,8 +58,8 @@ class Signal:
     """Time at which the signal's value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason why the signal's value is missing; empty if the value is known, or if there is nothing to measure because
-    no pod is ready."""
+    """Reason why the signal's value is missing. It is empty if the value is known, or if there is nothing to measure
+    because no pod is ready."""
     shown: float | None = None
     """Measured number that is shown to users: queued requests, or the mean GPU utilisation of the ready pods in
     percent. Unlike `value`, it includes neither rejected requests nor estimates for pods that don't report. The value
@@ -84,7 +84,7 @@ class Decision:
     parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
-    """Reason why the replicas are unchanged because signals are missing or implausible; empty if this is not the case."""
+    """Reason why missing or implausible signals keep the replicas unchanged; empty if there is no such reason."""
     has_reports: bool = True
     """Whether any agent has ever sent a report about the model."""
     next_decision_at: float = math.inf
@@ -165,9 +165,9 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
 
 
 def of_held(replicas: int, held: float, *, at: float, signals: tuple[Signal, ...], why: str) -> Decision:
-    """Build the decision to start a model at zero replicas for requests that some of its balancers hold.
+    """Build the decision to start a model at zero replicas, because some of its balancers hold requests.
 
-    `why` is the reason why the load of the other balancers is unknown.
+    `why` says why the load of the other balancers is unknown.
     """
     waiting = "1 request waits" if held == 1 else f"{held:.0f} requests wait"
     text = f"{counted(replicas)}: {waiting}, and no replica runs ({why})"
@@ -247,7 +247,7 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
 def held(decision: Decision, floor: int, why: str) -> Decision:
     """Return the decision with at least `floor` desired replicas.
 
-    The decision is unchanged if it already has as many, or if another controller sets the replicas.
+    The decision is unchanged if it already has at least `floor`, or if another controller sets the replicas.
     """
     if decision.desired is None or decision.desired >= floor:
         return decision
@@ -298,7 +298,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
 def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
     """Return whether the capacity differs noticeably from the published one.
 
-    It does if its source, its contradiction or its value has changed.
+    It differs noticeably if its source, its contradiction or its value has changed.
     """
     if shown is None or now is None:
         return shown is not now

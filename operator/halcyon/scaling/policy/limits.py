@@ -1,8 +1,8 @@
-"""minReplicas and maxReplicas as limits of a plan, with what sets them (the spec or a schedule). Pure.
+"""minReplicas and maxReplicas as limits of a plan, and whether the spec or a schedule sets them. Pure.
 
 The planner's result is always within these bounds. At the upper bound, the planner does not compute how many more
-replicas are needed. At the lower bound, it often reports no limit. `status.scaling` must show both, so they are added
-here. The plan's number of replicas doesn't change.
+replicas are needed. At the lower bound, it often reports no limit. `status.scaling` must show both, so this module adds
+them. The plan's number of replicas doesn't change.
 
 - At the maximum, with more replicas needed: `max` is reported, with the number needed.
 - At the minimum, with fewer replicas needed and no other limit: `min` is reported.
@@ -73,7 +73,7 @@ def _max_needed(plan: Plan) -> int | None:
 def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     """Return the reason for a minimum or maximum of `count` replicas, as a phrase.
 
-    The reason is an open schedule or the spec.
+    The reason is an active schedule or the spec.
     """
     side = "low" if name == "min" else "high"
     for window in objectives.windows:

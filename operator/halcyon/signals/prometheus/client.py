@@ -5,8 +5,8 @@ loads them. Each query opens its own connection. A renewed token or CA therefore
 no query uses a connection that Prometheus has closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc)
 are not used.
 
-If Prometheus does not respond, or denies access, other queries would fail too; this has its own exception. Out of
-scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
+If Prometheus does not respond or denies access, other queries would fail as well. A separate exception is raised in
+these cases. Out of scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
 """
 
 # PrometheusError
@@ -40,7 +40,7 @@ class PrometheusError(Exception):
 
 
 class PrometheusUnavailable(PrometheusError):  # noqa: N818  # describes a state
-    """Prometheus did not respond, or it denied access. Other queries would therefore fail too."""
+    """Prometheus did not respond, or it denied access. Other queries would fail for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class QueryFunction(Protocol):
 def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
     """Run a query over HTTP (the `QueryFunction` used in production).
 
-    `timeout_s` limits the wait for each part of the response, and the time that Prometheus evaluates the query.
+    `timeout_s` limits the wait for each part of the response, and the time for which Prometheus evaluates the query.
     """
     try:
         # Imported here so that an operator without Prometheus never loads them.

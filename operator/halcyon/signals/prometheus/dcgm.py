@@ -3,9 +3,9 @@
 This module builds the query and parses its result. It prefers the profiling metric, the only one that is correct for a
 MIG slice. An implausible or old value is unknown, never zero.
 
-An age is the difference between two times on Prometheus's clock, so that clock need not be correct. DCGM's blank values
-(about 9.2e18) are above the maximum. An exporter that repeats its last value forever can't be distinguished from a
-constant load. Out of scope: running the query (`source`).
+The age of a value is the difference between two times on Prometheus's clock, so this clock need not be correct. DCGM's
+blank values (about 9.2e18) are above the maximum and therefore count as unknown. An exporter that repeats its last
+value forever can't be distinguished from a constant load. Out of scope: running the query (`source`).
 """
 
 # | series of a pod                                          | interpretation                                               |

@@ -3,8 +3,8 @@
 The address is a setting of the site, never a field of a ModelDeployment. Otherwise a tenant could make the operator call any
 address.
 
-A valid response replaces all values. If there is none, the last values are used until they are `MAX_AGE_S` old, and the
-intervals between attempts grow.
+A valid response replaces all values. If there is no valid response, the last values are used until they are `MAX_AGE_S`
+old, and the intervals between attempts grow.
 
 Only one request runs at a time, in a daemon thread, for which the process does not wait when it exits. Out of scope: building
 queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), the use of a value.
@@ -64,7 +64,7 @@ class PollInterval:
     max_pause_s: float = 60.0
     """Maximum time between two attempts while queries fail, in seconds."""
     timeout_s: float = 10.0
-    """Timeout of one query, in seconds. With `poll_s` 10 and a scrape every 10 s, values are rarely older than
+    """Timeout of one query, in seconds. With a `poll_s` of 10 and a scrape every 10 s, values are rarely older than
     `MAX_AGE_S`."""
 
 
@@ -83,7 +83,7 @@ class Sampled:
 
 
 class PrometheusSource:
-    """Data source that queries one Prometheus. All methods must be called in the same event loop."""
+    """Data source that queries one Prometheus. All methods must be called from the same event loop."""
 
     def __init__(
         self,
@@ -198,7 +198,8 @@ class PrometheusSource:
     def beside(self, timeout_s: float, *, kind: str = "canary") -> PrometheusSource:
         """Return a second source for the same Prometheus, whose queries never delay those of this source.
 
-        Both count their requests in the same metric, those of the second source's `value` with this kind.
+        Both sources count their requests in the same metrics. Requests by the second source's `value` have the label
+        `kind`.
         """
         intervals = replace(self._intervals, timeout_s=timeout_s)
         other = PrometheusSource(self._site, intervals=intervals, query=self._query, kind=kind)

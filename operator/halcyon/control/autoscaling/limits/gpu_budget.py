@@ -1,6 +1,6 @@
 """Grants of GPUs to models from the site's GPU budget. Pure.
 
-If a model needs more GPUs than were last granted to it, it gets them at once if enough are free. If not, it keeps its
+If a model needs more GPUs than its grant allows, it gets them at once if enough GPUs are free. Otherwise it keeps its
 grant until the budget is next allocated among all models (`share`, at most once a second). No model is scaled down in
 favour of another, because a serving pod is worth more than one that has to start. Out of scope: the allocation
 algorithm (`scaling.gpu_budget`), and the desired replicas of a model.
@@ -83,8 +83,8 @@ class GpuBudget:
     def _lasting(self, key: Key) -> Demand:
         """Return a model's demand for the allocation.
 
-        The demand has a floor, which is the number of replicas that the model holds, but at least 1. Floors are granted
-        before any growth, so that no model loses replicas.
+        The demand has a floor: the number of replicas that the model holds, but at least 1. The floors of all models
+        are granted before any additional replicas, so that no model loses replicas.
         """
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
@@ -94,7 +94,7 @@ class GpuBudget:
     def _held(self, key: Key) -> int:
         """Return the number of GPUs that a model holds.
 
-        It is the larger of two numbers: the GPUs of its grant, and those of its current replicas.
+        The result is the larger of two numbers: the GPUs of its grant, and those of its current replicas.
         """
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

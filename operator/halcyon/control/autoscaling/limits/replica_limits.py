@@ -1,7 +1,7 @@
 """External limits on a model's replicas: ResourceQuotas, the site's GPU budget, and the site's switch for scaling down.
 
-They are applied to each decision. Out of scope: the evaluation of quotas (`resource_quotas`), grants from the budget
-(`gpu_budget`), the switch (`site_hold`).
+The limits are applied to each decision. Out of scope: the evaluation of quotas (`resource_quotas`), grants from the
+budget (`gpu_budget`), the switch (`site_hold`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Granted:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Limit of the ResourceQuotas on a model's replicas, as last known."""
+    """Last known limit of the ResourceQuotas on a model's replicas."""
 
     present: int
     """Number of the model's pods that have not ended and are not being deleted."""
@@ -113,7 +113,7 @@ class ReplicaLimits:
     def _gpus(self, key: Key) -> int | None:
         """Return the number of GPUs per replica; None if unknown.
 
-        It is the number in the accepted spec. If no spec was accepted, it is the number in the server Deployment.
+        The number is taken from the accepted spec. If no spec was accepted, it is taken from the server Deployment.
         """
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
@@ -125,7 +125,7 @@ class ReplicaLimits:
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the limit of the quotas on a model's replicas; None without a limit.
+        """Return the limit of the quotas on a model's replicas; None if there is no limit.
 
         The limit is never lower than the current number of replicas.
         """
@@ -160,7 +160,7 @@ class ReplicaLimits:
             granted[key] = _Granted(made.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
-        """Return the pods granted to other models of the namespace that might not be counted in a quota yet."""
+        """Return the pods granted to other models of the namespace that may not be counted in a quota yet."""
         found = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)

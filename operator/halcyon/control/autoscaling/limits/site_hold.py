@@ -77,9 +77,9 @@ class SiteHold:
             self.on_change()
 
     def over(self, made: Decision, max_replicas: int) -> Decision:
-        """Return the decision. While the switch is on, the decision doesn't reduce the replicas.
+        """Return the decision, changed so that it doesn't reduce the replicas while the switch is on.
 
-        Replicas above `max_replicas` of the spec are still reduced to it.
+        Replicas above the spec's `max_replicas` are still reduced to this maximum.
         """
         return (
             held(made, min(made.current, max_replicas), f"the site has stopped scaling down ({self.reason})")

@@ -1,4 +1,4 @@
-"""Stored form of one model's planner memory: its content, its uid, its time, and the digest of what was learnt.
+"""Stored form of one model's planner memory: the content, the model's uid, the time, and the digest of what was learnt.
 
 Out of scope: the JSON of a memory (`scaling.planner.serialization`), and the ConfigMaps that hold the entries (`shards`,
 `planner_memory_store`).
@@ -17,8 +17,8 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, resumed, unpacked
 
 _MAX_JSON_BYTES = 4 * MAX_BYTES
-"""Maximum size of an unpacked entry, in bytes. A larger entry wasn't written by Halcyon. Without a maximum, a few KiB
-of compressed zeros could fill the memory."""
+"""Maximum size of an unpacked entry, in bytes. A larger entry wasn't written by Halcyon. Without this maximum,
+unpacking a few KiB of compressed zeros could fill the process's memory."""
 BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -27,8 +27,8 @@ class Saved:
     """Planner memory of one model in its stored form."""
 
     uid: str
-    """Uid of the ModelDeployment that the memory belongs to. A later ModelDeployment of the same name has another uid,
-    and doesn't use the memory."""
+    """Uid of the ModelDeployment that the memory belongs to. A later ModelDeployment of the same name has a different
+    uid and doesn't use the memory."""
     at: float
     """Time at which the planner memory was packed, in seconds since the epoch."""
     sign: str
@@ -39,8 +39,9 @@ class Saved:
     def restored(self, *, now: float = math.inf) -> Restored:
         """Return the planner's memory for a new process, and the parts that can't be read. This takes 20 to 40 ms.
 
-        If the memory was packed after `now`, in seconds since the epoch, the clock of that node was ahead. Its times are
-        then shifted, because a hold in the future would keep replicas until the clock reaches it.
+        If the memory was packed after `now` (seconds since the epoch), the clock of the previous node was ahead. The
+        times in the memory are then shifted. Otherwise replicas would be kept until the clock reaches a hold in the
+        future.
         """
         restored = unpacked(_document(self.content).get("memory"))
         memory = resumed(restored.memory)
@@ -94,7 +95,8 @@ def sign_of(memory: PlannerMemory) -> str:
     a spike, and a wrong prediction of the next spike. Other changes without requests only reflect passing time: empty
     bins (unknown after a restart, when the season uses other days), expired holds, and samples equal to the last one.
 
-    Numbers are rounded as in the JSON, so that a memory has the same digest after it was stored and read.
+    Numbers are rounded as in the JSON, so that the digest of a memory stays the same when the memory is stored and
+    read.
     """
     capacity, spikes = memory.capacity, memory.spikes
     line = () if capacity.line is None else (capacity.line.t0_s, capacity.line.row_s)
@@ -108,4 +110,4 @@ def sign_of(memory: PlannerMemory) -> str:
 
 
 NOTHING_LEARNT = sign_of(PlannerMemory())
-"""Digest of the memory of a planner that has learnt nothing."""
+"""Digest of the memory of a planner that has learnt nothing yet."""

@@ -1,4 +1,4 @@
-"""Division of entries among shards, which are ConfigMaps, and the order of the writes that changes their number.
+"""Division of entries among shards, which are ConfigMaps, and the order of writes when the number of shards changes.
 
 The shard of a model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Out of scope: the
 content of an entry (`entries`), and the requests (`planner_memory_store`).
@@ -34,7 +34,7 @@ def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
 
 
 def place(entry: str, count: int) -> int:
-    """Return the index of the shard that holds an entry. It is the same in every process and version."""
+    """Return the index of the shard that holds an entry. The index is the same in every process and version."""
     return zlib.crc32(entry.encode()) % count
 
 
@@ -66,7 +66,7 @@ class ShardWrite:
     index: int
     content: dict[str, bytes] | None
     takes: bool
-    """Whether the write removes an entry that belongs to another shard. That shard must have been written before."""
+    """Whether the write removes an entry that belongs to another shard. The other shard must be written first."""
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:

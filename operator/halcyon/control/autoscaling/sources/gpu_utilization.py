@@ -1,7 +1,7 @@
 """GPU utilisation of a model's ready pods: from the agents, from Prometheus, or derived from the busy time of instances.
 
 The first source with values for at least half of the ready pods is used. The other pods are assumed to have the same
-mean. Values of each source are valid for 10 to 30 s.
+mean. Depending on the source, a value is valid for 10 to 30 s.
 """
 
 # | source     | meaning                                            | valid for                       |
@@ -24,7 +24,7 @@ from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 AGENTS = "agents"
-"""Name of the source of GPU utilisation for which agents report the values."""
+"""Name of the source of GPU utilisation that consists of the agents' reports."""
 
 
 @immutable(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class GpuUtilization:
 
 
 class GpuUtilizationSources:
-    """Sources of GPU utilisation other than the agents, with the state that they keep from one call to the next.
+    """Sources of GPU utilisation other than the agents, with the state that they keep between calls.
 
     They are used if the agents report GPU utilisation for too few pods.
     """

@@ -27,8 +27,8 @@ class ModelPodFacts:
 
     spec: Spec
     changes: tuple[int, int]
-    """Change counters of the caches of pods and Deployments at the time when this data was computed. They count the
-    changes of all models."""
+    """Change counters of the caches of pods and Deployments when this data was computed. They count the changes for all
+    models."""
     deployments: tuple[Any, ...]
     """ResourceVersions of the server Deployments."""
     found: Sequence[Object]
@@ -50,7 +50,10 @@ class ModelPods:
     _facts: ModelPodFacts | None = None
 
     def facts(self, caches: ClusterState, key: Key, spec: Spec) -> ModelPodFacts:
-        """Return data about the pods of a model. It is computed again only after a pod or a Deployment has changed."""
+        """Return data about the pods of a model.
+
+        The data is computed again only after a pod or a Deployment has changed.
+        """
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
         held = self._facts
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):

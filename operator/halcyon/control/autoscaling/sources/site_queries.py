@@ -1,8 +1,8 @@
 """Values of the site's Prometheus queries for models with `scaling.targets.metric`.
 
 The site defines the queries, and a spec only names one of them. Otherwise a tenant could read the metrics of other
-tenants. Both replicas of the operator run the queries, so that a new leader has values. Several queries run at a time.
-Otherwise a few slow queries would delay those of all other models until their values are too old.
+tenants. Both replicas of the operator run the queries, so that a new leader has values. Several queries run at a time,
+so that a few slow ones don't delay the others until their values are too old.
 
 The last valid result is used until it is `MAX_AGE_S` old. After that, the value is missing.
 """
@@ -110,7 +110,7 @@ class SiteQueries:
                 group.create_task(self._run_each(left, ask))
 
     async def _run_each(self, left: Iterator[tuple[Key, _Result]], ask: Ask) -> None:
-        """Run the next query that is left, one after the other. Other tasks take queries from `left` as well."""
+        """Run the queries in `left` one after the other. Several tasks take queries from `left` at the same time."""
         for key, known in left:
             await self._run(key, known, ask)
 

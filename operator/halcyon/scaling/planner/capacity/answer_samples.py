@@ -20,9 +20,9 @@ BY_ENGINE = 2
 """Value of the field `HOT` of a sample if the pods are full because the engines have no free capacity."""
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
 Sample = tuple[float, float, float, float, int, int, bool]
-"""Sample of a model's pods. Its fields are the time, the requests answered, the requests in execution, the requests
-queued, the ready pods, what is full, and whether requests are queued in balancers. What is full is `BY_GPU`,
-`BY_ENGINE` or 0."""
+"""Sample of a model's pods. The first fields are the time, the requests answered, in execution and queued, and the
+ready pods. The last ones are the reason why the pods are full (`BY_GPU`, `BY_ENGINE` or 0), and whether requests are
+queued in balancers."""
 
 
 def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
@@ -40,16 +40,16 @@ def within(samples: Sequence[Sample], span_s: float) -> Sequence[Sample]:
 
 
 def waits(samples: Sequence[Sample], span_s: float, fits: float) -> bool:
-    """Return whether more than `fits` requests have been waiting throughout the last `span_s` seconds.
+    """Return whether more than `fits` requests were waiting at all times during the last `span_s` seconds.
 
-    Return False if the number of ready pods changed in this time.
+    Return False if the number of ready pods changed during this time.
     """
     window, ready = within(samples, span_s), samples[-1][READY]
     return len(window) > 1 and all(s[WAITING] > fits and s[READY] == ready for s in window)
 
 
 def queues(samples: Sequence[Sample], span_s: float, ready: int) -> bool:
-    """Return whether requests have been waiting in balancers throughout the last `span_s` seconds.
+    """Return whether requests were waiting in balancers at all times during the last `span_s` seconds.
 
     Return False if the number of ready pods was not always `ready`.
     """
@@ -58,7 +58,7 @@ def queues(samples: Sequence[Sample], span_s: float, ready: int) -> bool:
 
 
 def time_in_pod(samples: Sequence[Sample]) -> float | None:
-    """Return how long the request that was answered last was in its pod, in seconds.
+    """Return the time that the last answered request spent in its pod, in seconds.
 
     This is the horizontal distance between the curves of requests sent and answered. Return None if too few requests
     were answered since the previous sample, or if the request was sent before the first sample.

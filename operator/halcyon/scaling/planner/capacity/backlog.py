@@ -1,4 +1,4 @@
-"""Number of replicas that are needed to clear a backlog of queued requests.
+"""Computation of the number of replicas needed to clear a backlog of queued requests.
 
 Pods that are still starting are taken into account.
 """
@@ -12,10 +12,10 @@ from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
 """Maximum GPU time that may be spent to keep one request from being late. It is a multiple of the GPU time for
-computing one request. For example, a step from 20 to 200 req/s leaves a backlog. With a value of 20, nearly all pods
-that clear this backlog in 10 s are added if a start takes one minute. If a start takes three minutes, a third of them
-are added. With start times of three minutes, a value of 10 makes one to three percentage points more responses late. A
-value of 60 costs 10 to 50 % more GPU time."""
+computing one request. For example, a step from 20 to 200 req/s leaves a backlog. With a value of 20 and pods that start
+in one minute, nearly all pods needed to clear this backlog in 10 s are added. With pods that start in three minutes, a
+third of these pods are added. Compared with 20, a value of 10 makes one to three percentage points more responses late
+at start times of three minutes. A value of 60 costs 10 to 50 % more GPU time."""
 
 
 @immutable(frozen=True, slots=True)
@@ -23,13 +23,14 @@ class Drain:
     """Numbers of pods needed to clear the backlog."""
 
     keep: int
-    """Number of existing pods that the backlog needs."""
+    """Number of existing pods that are needed for the backlog."""
     new: int
     """Number of pods to add for the backlog."""
     quickest: int
-    """Number of pods that would have to be added to clear the backlog within the allowed time, whatever they cost."""
+    """Number of pods that would have to be added to clear the backlog within the allowed time, regardless of their
+    cost."""
     left: float
-    """Number of requests that the existing pods leave in the queue at the end of the allowed time."""
+    """Number of requests that would still be queued at the end of the allowed time if no pods were added."""
 
 
 def drain(
@@ -90,13 +91,13 @@ def drain(
 
 
 def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
-    """Return how many pods to add for a backlog of `level` requests, beyond those that serve `rate`.
+    """Return the number of pods to add for a backlog of `level` requests, beyond those that serve `rate`.
 
     The number minimises a cost that has two terms, both in GPU time. First, n pods use n x start_s of GPU time before
     they serve requests. Second, the backlog then lasts level / (n x peak_rps) seconds, and all requests that arrive in
     this time are late. Each late request costs `_LATE` / peak_rps.
 
-    The sum is minimal at the square root below, as for the economic order quantity of an inventory. If a burst is over
-    and no requests arrive, no further request becomes late, and the result is 0.
+    The sum of both terms is minimal at the square root in the code, as for the economic order quantity of an inventory.
+    If a burst is over and no requests arrive, no further request becomes late, and the result is 0.
     """
     return math.sqrt(_LATE * rate * level / start_s) / peak_rps if start_s > 0 else math.inf

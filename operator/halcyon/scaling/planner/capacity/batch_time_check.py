@@ -15,13 +15,13 @@ _MIN_S = 0.25
 counters."""
 _AGREED_FACTOR, _AGREED_S = 2.0, 0.02
 """Maximum time in a pod at which the batch times are used again after a contradiction. It is a multiple of the time
-that is predicted from them, plus seconds."""
+predicted from the batch times, plus a number of seconds."""
 PROMISED = 0.5
 """Share of the rate of answers predicted from batch times, below which full pods contradict the prediction."""
 
 
 def limit_s(replica: Replica | None, held: float) -> float:
-    """Return the time in a pod, in seconds, above which a request contradicts the batch times; 0 if there are none.
+    """Return the time in a pod, in seconds, above which a request contradicts the batch times; 0 without batch times.
 
     `held` is the number of requests that the pod executes.
     """
@@ -32,5 +32,8 @@ def limit_s(replica: Replica | None, held: float) -> float:
 
 
 def agreed_s(limit: float) -> float:
-    """Return the maximum time in a pod, in seconds, at which batch times are used again. `limit` is of `limit_s`."""
+    """Return the maximum time in a pod, in seconds, at which batch times are used again.
+
+    `limit` is the result of `limit_s`.
+    """
     return (limit - _MIN_S) * _AGREED_FACTOR / _FACTOR + _AGREED_S

@@ -1,7 +1,7 @@
 """Maximum queue length if balancers reject requests, so that the planner doesn't assume an unlimited queue.
 
 A balancer rejects requests that it can't serve by their deadlines. So its queue holds only about as many requests as
-can be served in time. A simulation without rejection would let this queue grow to thousands of requests within one pod
+can be served in time. In a simulation without rejection, this queue would grow to thousands of requests within one pod
 start, although they will never be queued. The planner knows neither the deadlines nor the service rate that the
 balancer measures. Instead, it uses the queue length observed while requests are rejected.
 
@@ -31,7 +31,7 @@ class RejectionBound:
 
         `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
         are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A counter that
-        fell was reset. Its new value is stored, but adds no rejections, because it is unknown when they happened.
+        fell was reset. Its new value is stored, but does not count as rejections, because their times are unknown.
         """
         if rejected is None or not 0 <= rejected < math.inf:
             rejected = self.counted
@@ -52,6 +52,6 @@ class RejectionBound:
     def max_waiting(self) -> float:
         """Return the longest queue that was observed while requests were rejected.
 
-        The result is infinite if none were rejected recently.
+        The result is infinite if no requests were rejected recently.
         """
         return math.inf if self.at is None else self.waiting

@@ -21,13 +21,13 @@ from halcyon.scaling.planner.capacity.answer_samples import (
 )
 
 GROWN = 1.5
-"""Minimum ratio of the time in a pod to the shortest time in a pod at which the requests in the pod slow each other
-down."""
+"""Minimum ratio of the time in a pod to the shortest such time. From this ratio on, the requests in a pod are assumed
+to slow each other down."""
 _LEVEL = 0.25
-"""Maximum relative change in the number of requests in execution at which the number counts as constant."""
+"""Maximum relative change at which the number of requests in execution counts as constant."""
 SHORT_S, WINDOW_S = 3.0, 10.0
-"""Minimum lengths, in seconds, of the window in which a rate of answers is measured. The first is for pods that are
-full, the second for other pods."""
+"""Minimum lengths, in seconds, of the window in which a rate of answers is measured. The first value applies to full
+pods, the second to other pods."""
 
 
 def recent_s(seconds: float) -> float:

@@ -4,7 +4,7 @@ Rates are in requests per second, times in seconds. `dispersion` is the variance
 (1 for Poisson arrivals).
 
 The formulas use the decay rate of a queue with deterministic service (see `largest_load`). Other known results don't
-give the distribution of waiting times that is needed here. Inoue's bound (arXiv 1912.06322) is for the mean with one
+give the distribution of waiting times, which is needed here. Inoue's bound (arXiv 1912.06322) is for the mean with one
 server; Erlang C is for servers without batches.
 """
 
@@ -21,10 +21,11 @@ remaining share is for effects that the formulas don't include, such as load cha
 _RESIDUAL = 0.5
 """Average time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
 
-The formula of `largest_load` then allows 99 % of the rate that is sustainable in simulations. That is the median over
-seven arrival distributions, 1 and 20 replicas, and objectives of 2.4, 4 and 8 batches. With an objective of 2.4
-batches, up to 0.7 % of the requests are late at the allowed rate. With larger objectives, the share never exceeds
-`LATE_SHARE`."""
+With this value, `largest_load` allows 99 % of the rate that can be sustained in simulations. This is the median over
+seven arrival distributions, 1 and 20 replicas, and objectives of 2.4, 4 and 8 times a full batch. With the objective of
+2.4 times, up to 0.7 % of the requests are late at the allowed rate. With the longer objectives, at most `LATE_SHARE` of
+the requests are late.
+"""
 _MIN_BATCHES = 2.0
 """Minimum latency objective, as a multiple of the time of a full batch. A request that arrives just after a batch has
 begun waits for that batch to end, and is then computed in the next one.
@@ -58,8 +59,8 @@ class Replica:
     """Number of requests in the largest batch."""
     instances: int = 1
     residual: float = _RESIDUAL
-    """Average time that a request waits for the batch ahead of it, as a multiple of the time of a full batch. It is 0 if
-    a pod executes many requests at once without batches (`answer_evidence`)."""
+    """Average time that a request waits for the batch ahead of it, as a multiple of the time of a full batch. The value
+    is 0 if a pod executes many requests at once without batches (`answer_evidence`)."""
     batch_s: float = field(init=False, compare=False)
     """Seconds that a full batch takes."""
     peak_rps: float = field(init=False, compare=False)
@@ -80,7 +81,7 @@ class Replica:
         return latency_s - (1 + self.residual) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with a batch size that is small enough for two consecutive batches within the objective.
+        """Return the replica with a batch size at which two consecutive batches take no longer than the objective.
 
         These two are the batch ahead of a request and the request's own batch. If even two batches of one request each
         take too long, the maximum batch size is 1.
@@ -103,8 +104,8 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
         3. Setting this share to `late` at t = `slack_s` gives x = I ln(1 / late) / (mu t).
         4. The equation for the root then gives rho = x / (e^x - 1).
 
-    The same root holds for batches of any size B: the requests served and the requests that arrive in the time of one
-    service are both B times as many.
+    The same root holds for batches of any size B, because B times as many requests are served and arrive during one
+    service.
     """
     if slack_s <= 0 or peak_rps <= 0:
         return 0.0

@@ -17,20 +17,20 @@ _MAX_WEIGHT = 2000.0
 """Maximum total weight of past batches in the fit of batch time to batch size. Older batches lose weight only when new
 ones are executed. Gradual changes are therefore followed, but nothing is forgotten while the model is idle."""
 _MAX_SAMPLE_BATCHES = 200.0
-"""Maximum weight of one sample, in batches. A large fleet may have executed many more batches since the previous
-sample. With this maximum, the result depends on at least the last ten samples and their batch sizes."""
+"""Maximum weight of one sample, in batches. A large fleet may execute many more batches between two samples. With this
+maximum, the result depends on at least the last ten samples and their batch sizes."""
 _PRIOR_SPREAD = 25.0
 """Weight of the previous slope of the line that is fitted to the batch times. Its unit is that of the spread of the
 batch sizes (weight x rows squared). At a spread of this value, the previous and the new slope count equally."""
 _MIN_SAMPLES = 20.0
 """Minimum number of batches before a line is fitted to their times, unless their sizes differ enough (`_MIN_SPREAD`).
-The first batches are few and small, and run on a cold pod. In one case, a line through two of them gave an eighth of a
-replica's real capacity. The unnecessary replica that was then started was kept for three minutes. Under load, 20
-batches take seconds. A warm-up with the smallest and the largest batch gives the line earlier."""
+The first batches are few and small, and run on a cold pod. In one case, a line through two of these batches gave an
+eighth of a replica's real capacity. An unnecessary replica was therefore started and kept for three minutes. Under
+load, 20 batches take seconds. A warm-up with the smallest and the largest batch gives the line earlier."""
 _MIN_SPREAD = 4.0
 """Minimum spread of batch sizes, in rows squared, at which a line is fitted to fewer than `_MIN_SAMPLES` batches. One
-batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have less, and their difference is only
-noise."""
+batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have a smaller spread, and the
+difference of their times is only noise."""
 _OUTLIER = 5.0
 """Ratio of a batch's time to the predicted time, above which the batch is ignored. The usual causes are a pause and a
 different choice of GPU kernel."""
@@ -46,8 +46,8 @@ _MEASURED_BATCHES = 20.0
 """Initial weight of batch times that `halcyon bench` has measured, in batches."""
 _OUTWEIGHED = 100.0
 """Number of executed batches after which batch times measured by `halcyon bench` have no weight. The weight falls
-linearly to 0, so that wrong times are forgotten. With a constant weight of 20 batches, times that are threefold too
-long would still cause a relative error of 33 % after 100 batches."""
+linearly to 0, so that wrong measurements are forgotten. With a constant weight of 20 batches, times that are threefold
+too long would still cause a relative error of 33 % after 100 batches."""
 
 _Ran = tuple[int, int, float]
 """Batches of one size since the previous sample: (rows in the batch, number of executions, mean seconds)."""
@@ -61,7 +61,7 @@ class Capacity:
 
     The capacity is a line fitted to batch times (service line), stored with the weighted sums for the fit.
 
-    Older batches have less weight in the sums.
+    In the sums, older batches have less weight.
     """
 
     weight: float = 0.0
@@ -83,11 +83,11 @@ class Capacity:
     no measurement."""
     batches: float = 0.0
     """Number of batches that the revision has executed. The batches in the first report of each batch size are not
-    counted. The more batches are executed, the less weight the measured batch times have."""
+    counted. The more batches have been executed, the less weight the batch times from `halcyon bench` have."""
 
     @property
     def is_outweighed(self) -> bool:
-        """Return whether so many batches have been executed that times measured by `halcyon bench` have no weight."""
+        """Return whether so many batches have been executed that times from `halcyon bench` have no weight."""
         # A memory of an older version contains the weight of the batches, but not their number.
         return max(self.batches, self.weight - _OLD_REVISION) >= _OUTWEIGHED
 
@@ -95,7 +95,7 @@ class Capacity:
     def measured_weight(self) -> float:
         """Return the weight of the batch times measured by `halcyon bench`, in batches.
 
-        It is 0 if there are none, or if traffic outweighs them.
+        The weight is 0 if there are no such times, or if traffic outweighs them.
         """
         if not self.measured or self.is_outweighed:
             return 0.0
@@ -135,8 +135,8 @@ class Capacity:
     def of_revision(self, revision: str) -> Capacity:
         """Return the capacity for a revision of the model.
 
-        If the stored data comes from another revision, its weight is reduced to that of `_OLD_REVISION` batches, unless
-        it is lower already.
+        If the stored data comes from a different revision, its weight is reduced to that of `_OLD_REVISION` batches,
+        unless it is already lower.
         """
         if not revision or revision == self.revision:
             return self
@@ -260,11 +260,11 @@ def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
 
 
 def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
-    """Return the first reported batches of each size, corrected for the extra time of the model's very first execution.
+    """Return the first reported batches of each size, without the additional time of the model's very first execution.
 
-    That execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is never faster
-    than a smaller one. So if the mean time of a size is above that of a larger size that ran at least as often, the
-    difference is this extra time. It is removed.
+    The very first execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is
+    never faster than a smaller one. If a size takes longer on average than a larger size that ran at least as often,
+    the difference is therefore this additional time. It is subtracted.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):
@@ -275,10 +275,10 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
 ) -> ServiceLine | None:
-    """Return a line fitted to the batch times by least squares, in which the previous slope also has a weight.
+    """Return a line fitted to the batch times by least squares, in which the previous slope is also weighted.
 
-    The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope is negative,
-    because a larger batch is never faster.
+    The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope of the result is
+    negative, because a larger batch is never faster.
     """
     if weight <= 0:
         return known

@@ -1,7 +1,7 @@
 """Limit that all pods of a model share, such as a lock, a database, or a GPU that other processes use.
 
-It is found by comparing what full pods answered together with what fewer full pods answered before. Out of scope: whether
-pods are full (`answer_evidence`), and what the plan does with the limit (`parts`).
+The limit is found by comparing the rate at which full pods answer together with the rate of fewer full pods before. Out
+of scope: whether pods are full (`answer_evidence`), and what the plan does with the limit (`parts`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 from halcyon.scaling.frozen import immutable
 
 _MARGINAL = 0.4
-"""Share of the expected gain from additional pods below which the pods share a limit. The expected gain is that of pods
-that don't affect each other."""
+"""Share of the expected gain from additional pods, below which the pods are considered to share a limit. The expected
+gain is the gain if pods don't affect each other."""
 _MORE = 1.3
 """Minimum ratio between two numbers of pods whose answer rates are compared. With a smaller ratio, the expected gain is
 too small to be distinguished from noise."""
@@ -32,12 +32,12 @@ class SharedLimit:
     """Limit that all pods share, such as a database or a lock."""
 
     replicas: int
-    """Number of replicas that are enough to reach the limit. It is one more than would be needed if the replicas didn't
-    affect each other."""
+    """Number of replicas that are enough to reach the limit. This is one replica more than would be needed if the
+    replicas didn't affect each other."""
     rps: float
     """Requests per second that all pods together answered at the limit."""
     pods: int
-    """Number of full pods that together didn't answer more than `rps` requests per second."""
+    """Number of full pods that together answered no more than `rps` requests per second."""
     at: float
     """Time at which the shared limit was found."""
 
@@ -63,8 +63,8 @@ def with_peak(
 
     The measurement is that `ready` full pods have answered `rate` requests per second. `slack` is the error of `rate`,
     in requests per second. `alone` is (pods, requests per second of each), the capacity of fewer pods, computed from
-    their batch times. It is only used to find a limit below the number of ready pods, because running fewer pods then
-    tests the limit.
+    their batch times. `alone` is used only to find a limit below the number of ready pods, because such a limit can be
+    tested by running fewer pods.
     """
     kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
     known = kept.get(ready)
@@ -88,5 +88,5 @@ def with_peak(
 
 
 def _adds_little(ready: int, rate: float, fewer: int, before: float) -> bool:
-    """Return whether `ready` pods answer hardly more requests than `fewer` pods did."""
+    """Return whether `ready` pods answer hardly more requests than `fewer` pods answered before."""
     return ready >= _MORE * fewer and before > 0 and rate - before < _MARGINAL * before * (ready - fewer) / fewer

@@ -31,9 +31,9 @@ def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity
 
 
 def start_s(capacity: Capacity, share: float, default: float) -> float:
-    """Return the seconds within which the share `share` of the recent pod starts finished.
+    """Return the number of seconds within which the share `share` of the recent pod starts finished.
 
-    If there were no starts, return `default`.
+    Return `default` if there were no starts.
     """
     if not capacity.starts:
         return default

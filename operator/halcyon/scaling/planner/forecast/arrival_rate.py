@@ -17,36 +17,36 @@ from halcyon.scaling.planner.forecast.dispersion import Dispersion
 from halcyon.scaling.planner.forecast.steady_rise import TREND_BLOCKS, extrapolated, rises_steadily
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Lengths, in seconds, of the windows in which a sudden rise is detected. A higher rate in one of them can replace the
-mean of longer windows. The shortest length is the interval between two agent reports: one second minus jitter. Each
-window is about twice as long as the one before."""
+"""Lengths, in seconds, of the windows in which a sudden rise is detected. If the rate in one of them is higher, it can
+replace the mean of longer windows. The shortest length is the interval between two agent reports: one second minus
+jitter. Each window is about twice as long as the one before."""
 _LONG_S = 60.0
 """Length, in seconds, of the shortest window whose mean can lower the arrival rate. Autoscalers usually use this length
 (KPA, Cortex)."""
 _CALM_S = (900.0, 480.0, 240.0, 120.0)
-"""Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
-kept for the longest of them."""
+"""Lengths, in seconds, of the longer windows. While the load is constant, the rate is averaged over these windows.
+Samples are kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Maximum deviation between the mean of a window and that of a longer window at which they are considered equal. It is
-in standard errors of the mean (95 % confidence). Values from 1.5 to 3 give the same results in the table of
-scenarios."""
+"""Maximum difference between the means of a window and of a longer window that are considered equal. It is in standard
+errors of the mean (95 % confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
-"""Number of standard errors by which the rate in a short window must exceed the mean of longer windows before the rate
-replaces this mean. The number must be high because six windows are tested every second. With 20 % noise in each second,
-3.5 standard errors (once in 4,300 samples) gave a false step every few hours. A step of the load that needs another
-replica reaches 5 standard errors within seconds."""
+"""Number of standard errors by which the rate in a short window must exceed the mean of longer windows to replace this
+mean. The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5 standard
+errors (once in 4,300 samples) gave a false step every few hours. A step of the load that needs another replica reaches
+5 standard errors within seconds."""
 _SURE_SIGMAS = 2.0
 """Number of standard errors that are subtracted from the arrival rate in the first seconds (95 % confidence). Replicas
 are added only for the rest. If only one standard error were subtracted, one pod start in six would be wrong."""
 _UNKNOWN_NOISE = 0.2
-"""Standard deviation of the number of arrivals in one second that is assumed until the noise is known, as a share of
-the mean. Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low
-rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
+"""Assumed standard deviation of the number of arrivals in one second, as a share of the mean. It is used until the
+noise is known. Without this assumption, noise was mistaken for a step after a few similar seconds in a row at a high
+rate. At low rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
 _OPENING_SIGMAS = 1.0
-"""Number of standard errors that are subtracted from the rate in the first minute after the first request, if a model's
-capacity was measured before. For a model that takes 5 s and whose pods start in 60 s, one standard error instead of
-the rate with `sure` makes 3 percentage points fewer responses late, and costs 8 % more GPU time in five minutes. Half
-of a standard error costs as much for a model with 32 requests at once, and 20 % for pods that start in 3 s."""
+"""Number of standard errors subtracted from the rate in the first minute after the first request, if the model's
+capacity was measured before. Otherwise `_SURE_SIGMAS` applies. The smaller number makes 3 percentage points fewer
+responses late and uses 8 % more GPU time in five minutes. This applies to requests of 5 s and pods that start in 60 s.
+Half a standard error uses 8 % more GPU time for a model that computes 32 requests at once. For pods that start in 3 s,
+it uses 20 % more."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
@@ -57,12 +57,12 @@ _COARSE_S = 900.0
 """Maximum age, in seconds, of the samples that are stored at long intervals (coarse samples). The trend needs samples
 over four times the start time of a pod. This age is enough for the slowest usual pod."""
 _COARSE_INTERVAL_S = 5.0
-"""Interval of coarse samples, in seconds. The first sample after each whole multiple of the interval is kept. No agent
-is silent for longer than this. The multiples are those of the clock, not of the time since the previous sample.
-Otherwise, two models with the same load would detect a trend up to one interval apart."""
+"""Interval of coarse samples, in seconds. The first sample after each whole multiple of the interval is kept. Agents
+report at least this often. The multiples are counted on the clock, not from the previous sample. Otherwise, two models
+with the same load would detect a trend up to one interval apart."""
 _ENDS_SIGMAS = 2.0
 """Minimum difference, in standard errors, between the arrivals in the first and the last block of a time span. If the
-difference is smaller, the span is not searched for a trend. It is smaller in only one of 2,500 proven rises."""
+difference is smaller, the span is not searched for a trend. Only one of 2,500 proven rises has a smaller difference."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Lengths of the time spans that are searched for a trend, as multiples of the forecast's horizon."""
 _MIN_TREND_S = 60.0
@@ -73,7 +73,7 @@ _MIN_TREND_S = 60.0
 class ArrivalRate:
     """Arrival rate of a model, computed from samples of the arrival counter.
 
-    The samples are adjusted so that the counter continues across restarts of the counting process.
+    The samples are adjusted so that the counter continues if the counting process restarts.
     """
 
     times: tuple[float, ...] = ()
@@ -106,9 +106,9 @@ class ArrivalRate:
     def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
         """Return the samples after adding one. A sample that is not newer than the last one changes nothing.
 
-        If the clock was set back by more than a minute, all earlier samples are dropped. Otherwise the planner would
-        have no rate until the clock has caught up. `block_s` is the length of the blocks in which the dispersion is
-        measured: about the latency objective.
+        If the clock was set back by more than a minute, all earlier samples are dropped. Otherwise there would be no
+        rate until the clock has caught up. `block_s` is the length of the blocks in which the dispersion is measured:
+        about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
             return ArrivalRate((at,), (0.0,), (at,), (0.0,), counter, self.spread.beginning(at), since=at)
@@ -157,7 +157,7 @@ class ArrivalRate:
         return result
 
     def rate(self) -> float | None:
-        """Return the present arrival rate in requests per second; None with fewer than two samples.
+        """Return the present arrival rate in requests per second; None if there are fewer than two samples.
 
         First, a mean over a long time is computed (`_calm`). It starts with the mean of 15 minutes. Each shorter
         window, down to one minute, limits the value to its own confidence interval. So the rate is stable under a
@@ -231,8 +231,8 @@ class ArrivalRate:
         """Return the share of the arrival rate for which replicas may be added. It is 1 after the first minute.
 
         The replicas that ran at the first request were presumably chosen for a reason. A few seconds of arrivals are
-        little evidence that more are needed. So two standard errors are subtracted from the rate at first, and less
-        with each second.
+        little evidence that more replicas are needed. Therefore two standard errors are subtracted from the rate at
+        first, and less with each second.
         """
         if len(self.times) < 2:
             return 1.0
@@ -249,8 +249,8 @@ class ArrivalRate:
     def opening(self) -> float | None:
         """Return a likely rate since the first request, in the first minute after it; None at any other time.
 
-        The time before the first request shows that the model was idle, not that its rate is low. So it doesn't count.
-        The result is one standard error below the mean.
+        The time before the first request is not counted, because it shows that the model was idle, not that its rate is
+        low. The result is one standard error below the mean.
         """
         times, counts = self.times, self.counts
         if self._is_empty or counts[0] > self.coarse_counts[0]:
@@ -285,7 +285,7 @@ class ArrivalRate:
     def mean(self, window_s: float) -> float:
         """Return the mean rate over the last `window_s` seconds (at most 60), in requests per second.
 
-        It is 0 with fewer than two samples.
+        The rate is 0 if there are fewer than two samples.
         """
         if self._is_empty:
             return 0.0
@@ -361,7 +361,7 @@ class ArrivalRate:
     def _blocks(self, span_s: float, first: float, last: float) -> list[float]:
         """Return the number of arrivals in each block of a time span.
 
-        The numbers in its first and last block are known already.
+        The numbers in the first and the last block are already known.
         """
         now, block = self.coarse_times[-1], span_s / TREND_BLOCKS
         between = [self._at(now - block * k) or 0.0 for k in range(TREND_BLOCKS - 1, 0, -1)]

@@ -1,10 +1,10 @@
 """Dispersion of arrivals: the variance of the number of arrivals in a block of time, divided by the mean.
 
-It is 1 for Poisson arrivals.
+The dispersion of Poisson arrivals is 1.
 
-There are two estimates, because they are used differently. `value` is used to size queues, and changes little within
-seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load were
-treated as Poisson arrivals, steps would be detected that do not exist.
+There are two estimates for two purposes. `value` is used to size queues, and changes little within seconds. `doubt` is
+used to separate noise from real changes, and must be usable within seconds. If a noisy load were treated as Poisson
+arrivals, steps would be detected that do not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_INDEX = 200.0
 """Maximum dispersion. The burstiest known trace has a dispersion of 13. With a higher dispersion, no change could be
 distinguished from noise."""
 _UNSEEN = 13.0
-"""Dispersion assumed before the first sample: that of the burstiest known trace."""
+"""Dispersion assumed before the first sample. It is the dispersion of the burstiest known trace."""
 _MIN_DIFFERENCES = 5
 """Minimum number of differences between neighbouring blocks for an estimate of the dispersion. A minimum of 8 gives the
 same results for the first hours of constant loads."""
@@ -37,13 +37,14 @@ _MIN_QUIET_S = 10.0
 between reports of an agent."""
 _MIN_QUIET_BLOCKS = 3
 """Minimum pause, as a number of blocks of time, after which new arrivals count as a step and not as noise. It applies
-in addition to `_MIN_QUIET_S`. If the latency objective is minutes, blocks are long, and one may be empty by chance."""
+in addition to `_MIN_QUIET_S`. If the latency objective is several minutes, blocks are long, and a block may be empty by
+chance."""
 _EDGE = 2
-"""Number of differences between neighbouring blocks that one step of the load affects. It is two, because a step occurs
-within a block."""
+"""Number of differences between neighbouring blocks that one step of the load affects. It is two because a step occurs
+within a block and thus changes two differences."""
 _NEAR = 1.2
-"""Maximum ratio of `doubt` to `value` at which the estimate `value` counts as learnt. With 1.05 and with 1.5, the
-planned replicas are the same."""
+"""Maximum ratio of `doubt` to `value` at which the estimate `value` counts as learnt. Values of 1.05 and 1.5 give the
+same planned replicas."""
 _MEDIAN = 0.455
 """Median of the square of a normally distributed value whose mean square is 1."""
 
@@ -62,11 +63,11 @@ class Dispersion:
 
     At first it is the median of the first differences between blocks, which one burst does not change. Later
     differences are then averaged with the median, each with less weight than the previous one, until their weight is
-    the same as in `value`. If the load starts with empty blocks, the noise is assumed to be Poisson, and the arrivals
-    that follow count as a step.
+    the same as in `value`. If the load starts with empty blocks, the noise is assumed to be Poisson noise, and the
+    arrivals after these blocks count as a step.
 
-    The differences of a step after a pause are left out. Otherwise, for short loads with pauses, the median would be
-    that of the steps.
+    The differences of a step after a pause are left out. Otherwise, for short loads with pauses, the median would
+    describe only the steps.
     """
     first: tuple[float, ...] = ()
     """First squared differences between neighbouring blocks of time, normalised and in order. There are at most
@@ -78,9 +79,9 @@ class Dispersion:
     count: float = 0.0
     """Value of the arrival counter at the start of the block of time that is being counted."""
     before: float | None = None
-    """Number of arrivals in the previous block of time; None if there was none."""
+    """Number of arrivals in the previous block of time; None if there was no previous block."""
     before_s: float = 0.0
-    """Length of the previous block of time in seconds; 0 if there was none."""
+    """Length of the previous block of time in seconds; 0 if there was no previous block."""
     quiet_s: float = 0.0
     """Seconds since the last request, counted in whole blocks."""
     edge: int = 0

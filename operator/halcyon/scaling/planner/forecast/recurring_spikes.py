@@ -1,13 +1,14 @@
 """Recurring spikes of the arrival rate: when they began, how high and long they were, and when the next one is due.
 
 The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
-rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation. If the load is burstier, it must
-exceed the usual fluctuation. The spike ends when the rate has been below half the spike's height for a while.
+rate exceeds twice the baseline, and exceeds the baseline by more than a Poisson fluctuation. If the load is burstier
+than Poisson arrivals, the excess must be larger than the usual fluctuation. The spike ends when the rate has been below
+half the spike's height for a while.
 
-A bet is a prediction of the onset of the next spike, made when a spike ends (`spike_prediction`). A bet is wrong if its
-time passes without an onset, or if an onset comes long before it. If there were no samples at its time, it is unknown
-whether the bet was wrong, and the bet is moved to one interval later. Out of scope: seasons (`seasonality`), and the
-use of a bet.
+A bet is a prediction of the onset of the next spike, made when a spike ends (`spike_prediction`). A bet is wrong if the
+predicted time passes without an onset, or if an onset comes long before that time. If there are no samples at the
+predicted time, it is unknown whether the bet was wrong. The bet is then postponed by one interval. Out of scope:
+seasons (`seasonality`), and the use of a bet.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ RISE = 2.0
 """Minimum ratio of the arrival rate to its baseline at the onset of a spike. Smaller rises are left to the arrival rate
 and the trend."""
 SIGMAS = 5.0
-"""Minimum rise at the onset of a spike, in standard errors of a Poisson count. The square root of the count is used,
-because its distribution is close to normal even for small counts. With one test per second, a rise of 5 standard errors
-occurs by chance once in 40 days."""
+"""Minimum rise at the onset of a spike, in standard errors of a Poisson count. The test uses the square root of the
+count, because its distribution is close to normal even for small counts. With one test per second, a rise of 5 standard
+errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
 """Maximum contribution of one sample to the burstiness of the load, as a multiple of the present burstiness. Without
-this limit, the first seconds of a spike would make the rest of it count as usual noise. The value was chosen among 4,
-9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in bursty noise. With higher values, small
-spikes are missed."""
+this limit, the first seconds of a spike would increase the burstiness so much that the rest would count as usual noise.
+The value was chosen among 4, 9, 16, 25 and 40 on synthetic load. With lower values, spikes are detected in bursty
+noise. With higher values, small spikes are missed."""
 MIN_QUIET_S = 10.0
 """Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
 height. Shorter gaps are part of the spike."""
@@ -56,8 +57,8 @@ ROW = 3
 """Minimum number of similar spikes after which they form a known series. Two spikes can be similar by chance."""
 ALIKE = 1.25
 """Maximum ratio between the lengths, and between the heights, of the spikes in a known series. When such a spike ends,
-its pods are released at once, because the next spike is predicted. Bursts that only come at similar intervals are no
-series: in a production trace, their lengths differ twofold."""
+its pods are released at once, because the next spike is predicted. Bursts that are similar only in their intervals
+don't form a series. In a production trace, the lengths of such bursts differ by a factor of two."""
 
 
 @immutable(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Expected:
     rate: float
     """Expected rate in requests per second."""
     begin: float
-    """Earliest time at which the spike begins. If it has already begun, this is the time at which it began."""
+    """Earliest time at which the spike begins. If the spike has already begun, this is the time of its onset."""
     end: float
     """Latest time at which the predicted spike ends."""
     source: str
@@ -99,7 +100,8 @@ class SpikeMemory:
     """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time at which a prediction of a spike (`bet`) last turned out to be wrong; None if none was wrong so far."""
+    """Time at which a prediction of a spike (`bet`) last turned out to be wrong; None if no prediction has been wrong
+    so far."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
         """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
@@ -157,7 +159,7 @@ class SpikeMemory:
         """Restore the state of the spike detection from the result of `packed`.
 
         Raises:
-            KeyError, TypeError, ValueError: `packed` has another form.
+            KeyError, TypeError, ValueError: `packed` has a different format.
         """
         at, base, learnt, burstiness, count, seconds, onset, low_since, mass, square, wrong_at = packed["now"]
         return cls(
@@ -233,7 +235,7 @@ def _is_in_time(onset: float, bet: Bet) -> bool:
 def _is_row(memory: SpikeMemory) -> bool:
     """Return whether the last spikes form a known series: they were similar, and the next spike is predicted.
 
-    The end of such a spike is then treated as final and not as a pause.
+    If so, the end of a spike is treated as final and not as a pause.
     """
     if memory.bet is None or memory.bet.seen < ROW:
         return False

@@ -8,12 +8,12 @@ There are three models:
 
 The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
 mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
-only if its error over about a day is clearly below that of the best forecast without a season. A load without a season
-therefore has no forecast. All of this is computed once for each bin, when it is closed.
+only if its error over about a day is clearly below that of the best forecast without a season. Therefore no forecast is
+made for a load without a season. Errors and forecasts are computed once for each bin, when the bin is closed.
 
-The text at each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL` and
-the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on those
-loads therefore do not prove that the values are right. Out of scope: the history of the bins (`seasonality`).
+The docstring of each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL`
+and the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on
+those loads therefore do not prove that the values are right. Out of scope: the history of the bins (`seasonality`).
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ AHEAD = 4
 """Number of bins for which the arrival rate is forecast. They cover at least the next 15 minutes, and pods seldom take
 longer to start."""
 DAYS = 7
-"""Number of days in the median of the daily model. It includes one of each weekday, so that one or two unusual days
-never determine the median."""
+"""Number of days in the median of the daily model. The median includes one of each weekday, so that one or two unusual
+days never determine it."""
 WEEKS = 2
 """Number of weeks in the median of the weekly model, which is the number of weeks that are stored."""
 NEAR = 5
-"""Number of bins (25 min in total) in which the present arrival rate is compared with the usual rate. A longer time
-would react too late, because real load changes irregularly and its rate an hour ago adds little. In a first test on two
-traces, 20 and 30 min were better than 10 and 60. The median of the five ratios is used, so that a burst does not count
-as a new level."""
+"""Number of bins (25 min in total) in which the present arrival rate is compared with the usual rate. With a longer
+time, the forecast would react too late. Real load changes irregularly, and its rate an hour ago says little about the
+present. In a first test on two traces, 20 and 30 min gave better results than 10 and 60 min. The median of the five
+ratios is used, so that a burst does not count as a new level."""
 HOUR = 12
 """Number of bins in one hour. The median of the last hour is used as a forecast that has no season. If more than `HOUR`
-bins in a row were unobserved, the models are updated only for the newest `HOUR` of them."""
+bins in a row were not observed, the models are updated only for the newest `HOUR` of these bins."""
 TRUST = 0.1
 """Share of the mean arrival rate that is added to the present and to the usual rate before they are compared. A few
 requests at night therefore don't count as a new level."""
 MAX_LEVEL = 4.0
 """Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. If the ratio is higher,
-planning with the present rate is sufficient. There is no minimum factor. In an outage or on a holiday, a season that is
-scaled to 5 % does no harm, because forecasts only raise the planned rate."""
+planning with the present rate is sufficient. There is no minimum factor. In an outage or on a holiday, scaling the
+forecast down to 5 % does no harm, because forecasts only raise the planned rate."""
 ALPHA = 0.2
 """Smoothing factor for the Holt-Winters level, which averages over five bins. It is also used for the smoothed mean
 that a model's error is compared with."""
@@ -66,22 +66,23 @@ GAMMA = 0.25
 """Smoothing factor for the Holt-Winters season, which averages over four days."""
 CLIP = 4.0
 """Maximum size of a Holt-Winters innovation (forecast error), as a multiple of the mean absolute innovation. Larger
-innovations are reduced to this size, so that a burst is not learnt as part of the season."""
+innovations are reduced to this size, so that bursts are not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
 """Factor by which the weight of older forecast errors falls with each bin. After one day, the weight has fallen to 1/e.
 The scores therefore cover about the last 24 h, and single errors need not be stored."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
-"""Minimum weight of a model's score before the model is used. The weight is reached after one whole day, so that every
+"""Minimum weight of a model's score before the model is used. This weight is reached after one whole day, so that every
 hour of a day is included."""
 MARGIN = 0.9
-"""Maximum mean absolute error at which a season model is used. It is a share of the error of the best forecast without
-a season. A difference of 10 % rules out chance. In 21 synthetic runs of ten days without a season, no model was
+"""Maximum mean absolute error at which a season model is used. The maximum is a share of the error of the best forecast
+without a season. A difference of 10 % rules out chance. In 21 synthetic runs of ten days without a season, no model was
 used."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
 Row = tuple[float | None, ...]
-"""Forecasts made at the end of one bin: `BASELINES` forecasts without a season, then `AHEAD` forecasts of each model.
+"""Forecasts made at the end of one bin: first `BASELINES` forecasts without a season, then `AHEAD` forecasts of each
+model.
 """
 BASELINES = 3
 """Number of simple forecasts that have no season: the last bin, the smoothed mean, and the median of the last hour. The
@@ -91,8 +92,8 @@ Score = tuple[float, float, float, float, float]
 weights, absolute errors of the model, absolute errors of each forecast without a season)."""
 Choice = tuple[float, int, float, float] | None
 """Season model that forecasts the rate a certain number of bins ahead. The fields are (forecast rate, index of the
-model in `SOURCES`, its mean absolute error, that of the best forecast without a season). The value is None if no model
-is used."""
+model in `SOURCES`, mean absolute error of the model, mean absolute error of the best forecast without a season). The
+value is None if no model is used."""
 
 UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
 """Value of `Fit.choices` while no season model is used, for example during the first day."""
@@ -135,7 +136,7 @@ class Fit:
 def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
     """Return the models updated with the bin that was just closed.
 
-    It is the last one in `bins` and has the number `number`.
+    This bin is the last one in `bins` and has the number `number`.
     """
     mean = bins[-1]
     scores = fit.scores if mean is None else _scored(fit, mean)

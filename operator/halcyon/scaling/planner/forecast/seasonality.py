@@ -37,8 +37,8 @@ MAX_BINS = 15 * DAY
 """Number of bins that are stored. They cover two weeks for the weekly model, and one more day on which its forecasts
 are compared with the rate."""
 MAX_STEP_BACK_S = 3600.0
-"""Maximum number of seconds by which the clock may be set back without losing the history. Samples are then ignored
-until the clock catches up. If the clock is set back further, the history starts from scratch."""
+"""Maximum number of seconds by which the clock may be set back without losing the history. If the clock is set back by
+less, samples are ignored until it catches up. If it is set back further, the history starts from scratch."""
 MIN_COVERED = 0.5
 """Minimum share of a bin's time that must have been observed. If less was observed, the bin's mean rate is unknown."""
 
@@ -54,8 +54,8 @@ class Forecast:
     """Mean absolute error of the model's forecasts for this number of bins ahead, in requests per second. It is a mean
     over about the last 24 h."""
     unseasonal_error: float
-    """Mean absolute error, in requests per second, of the best forecast without a season (for example, that the rate
-    stays the same) in the same cases."""
+    """Mean absolute error of the best forecast without a season for the same bins, in requests per second. Such a
+    forecast is, for example, that the rate stays the same."""
 
     def describe(self) -> str:
         """Return the forecast as text.
@@ -153,7 +153,7 @@ class History:
         """Restore a history from the result of `packed`; `Fit.choices` is computed again.
 
         Raises:
-            KeyError, TypeError, ValueError: `packed` has another form.
+            KeyError, TypeError, ValueError: `packed` has a different format.
         """
         number, requests, seconds, until = packed["open"]
         scale, calm, level, trend, spread = packed["fit"]
@@ -175,7 +175,7 @@ class History:
 
 
 def _closed(history: History, number: int) -> History:
-    """Return the history after closing the open bin and any bins after it in which nothing was observed.
+    """Return the history after closing the open bin and any later bins in which nothing was observed.
 
     `number` is the number of the next open bin.
     """

@@ -15,14 +15,14 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 MIN_PERIOD_S = 120.0
-"""Minimum interval between spikes that are predicted, in seconds. More frequent spikes are part of the load, because
-their pods are kept from one spike to the next anyway."""
+"""Minimum interval between spikes that are predicted, in seconds. More frequent spikes are treated as part of the load,
+because the pods for them are kept from one spike to the next anyway."""
 MAX_PERIOD_S = 86_400.0
 """Maximum interval between spikes that are predicted, in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
 """Maximum relative difference between two intervals of spikes that count as equal. The intervals of timers, cron jobs
-and people with a habit stay within this limit. Of exponentially distributed intervals, only one pair in 20 does. With 5
-%, which was tried first, spikes with 30 s of jitter were missed."""
+and people with a habit stay within this limit. Of exponentially distributed intervals, only one pair in 20 stays within
+it. With 5 %, which was tried first, spikes with 30 s of jitter were missed."""
 AGREE_S = 15.0
 """Difference, in seconds, up to which two intervals between spikes always count as equal, however short they are."""
 MAX_AGREE_S = 600.0
@@ -68,7 +68,7 @@ class Bet:
 
 
 def predicted(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
-    """Return the prediction of the next spike after the last of `spikes` has ended; None with too little evidence.
+    """Predict the next spike, once the last of `spikes` has ended. Return None if there is too little evidence.
 
     `wrong_at` is the time when a prediction was last wrong. Only intervals that ended after it are used.
     """

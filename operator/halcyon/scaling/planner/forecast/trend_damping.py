@@ -1,8 +1,8 @@
 """Trend damping: the share of a forecast rise that the planner uses, learnt from earlier rises of the same load.
 
 A rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns. Earlier
-forecasts show this better. Each forecast is compared with the actual rate once its time has come. The learnt share is a
-moving average: how much of each forecast rise actually occurred.
+forecasts of the same load are better evidence. Each forecast is compared with the actual rate at the forecast time. The
+learnt share is a moving average of the part of each forecast rise that actually occurred.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ WINDOW_S = 30.0
 """Length, in seconds, of the window whose mean rate is compared with a forecast. The window is centred on the time of
 the forecast."""
 _GAIN = 0.2
-"""Weight of one forecast in the moving average `TrendDamping.share`: how much of a forecast rise actually occurs. After
-four rises that ended early, this share is roughly halved. After four rises that continued, it is roughly restored."""
+"""Weight of one forecast in the moving average `TrendDamping.share`, which is the part of forecast rises that actually
+occurs. After four rises that ended early, this share is roughly halved. After four rises that continued, it is roughly
+restored."""
 _MIN_INTERVAL_SHARE = 0.25
 """Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
 intervals are nearly the same."""
@@ -39,8 +40,8 @@ class TrendDamping:
     def of(self, rate: float, rising: float | None) -> float | None:
         """Return the arrival rate to plan with, in requests per second, if the forecast is `rising`.
 
-        If the forecast is above the present `rate`, only the learnt share of the rise is used. Any other forecast, and
-        None, is returned unchanged. The result never falls if either argument rises.
+        If the forecast is above the present `rate`, only the learnt share of the rise is used. If `rising` is None or
+        not above `rate`, it is returned unchanged. The result never falls if either argument rises.
         """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
