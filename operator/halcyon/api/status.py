@@ -64,8 +64,8 @@ class FailureCount(Documented):
     """Number of pods that have failed for one cause."""
 
     reason: FailureCause
-    """Cause of the failure, as the reason of a condition or one of the following. `OOMKilled`: a container exceeded its
-    memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly for another
+    """Cause of the failure: the reason of a condition, or one of the following values. `OOMKilled`: a container exceeded
+    its memory limit. `Evicted`: the node lacked a resource. `ContainerFailed`: a container fails repeatedly for another
     reason. `Other`: any other cause."""
     pods: Annotated[int, Field(ge=1, le=1000000)]
     """Number of pods that have failed for this cause."""

@@ -1,4 +1,4 @@
-"""Values of the site policy: limits of the platform team on ModelDeployments.
+"""Values of the site policy: the limits that the platform team places on ModelDeployments.
 
 None means that there is no limit; an empty list allows no value. The admission policy and the check during a reconcile use the same
 values. `rules` defines which fields each limit applies to. The chart's values `sitePolicy` have the same structure.
