@@ -47,17 +47,27 @@ _EXIT_STATUS = (
 _REASON_OPTION = click.option("--reason", metavar="TEXT", help="Reason, for other users.")
 
 
-@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_EXIT_STATUS}")  # fmt: skip
+@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_EXIT_STATUS}")  # fmt: skip
 @name_argument()
-@click.argument("replicas", type=REPLICAS)
+@click.argument("replicas", type=REPLICAS, required=False)
+@click.option("--replicas", "option", type=REPLICAS, metavar="N", help="The same as the argument, as in kubectl.")
 @click.option("--pause", "pausing", is_flag=True, help="Also pause scaling, so that the replicas stay.")
 @_REASON_OPTION
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def scale(  # noqa: PLR0917  # click passes them by keyword
-    name: str, replicas: int, pausing: bool, reason: str | None, target: Target, output: Output
+    name: str,
+    replicas: int | None,
+    option: int | None,
+    pausing: bool,
+    reason: str | None,
+    target: Target,
+    output: Output,
 ) -> int:
     """Set the replicas of a model whose scaling is off, paused or in mode Recommend."""
+    if (replicas is None) == (option is None):
+        raise InputError(f"give the number of replicas once, for example halcyon scale {name} 4")
+    replicas = option if replicas is None else replicas
     cluster = Cluster(target)
     scaling = _scaling(cluster.model(name))
     spec: dict[str, Any] = {"replicas": replicas}

@@ -51,6 +51,7 @@ def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     ("command", "situation", "text"),
     [
         (["scale", "m", "4", "--pause"], "rising", "scaled to 4\n  next: halcyon status m -w"),
+        (["scale", "--replicas=4", "m", "--pause"], "rising", "scaled to 4\n  next: halcyon status m -w"),
         (["pause", "m"], "rising", "paused at 6\n  next: halcyon resume m"),
         (["resume", "m"], "paused", "resumed (was Paused)\n  next: halcyon explain m"),
         (["undo", "m"], "rising", "rolled back to revision 1\n  next: halcyon status m -w"),

@@ -172,6 +172,8 @@ def test_the_help_without_a_command_names_every_command(capsys: pytest.CaptureFi
         ["top", "--sort", "age"],
         ["infer", "m"],
         ["scale", "m", "many"],
+        ["scale", "m"],
+        ["scale", "m", "3", "--replicas=4"],
     ],
 )
 def test_wrong_usage_is_status_2_and_says_so_on_stderr(
