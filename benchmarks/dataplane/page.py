@@ -12,8 +12,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 _HEAD = """# The data plane: what it costs, what it loses
 
 `make bench-dataplane` runs each measurement once, on one machine, and writes the results to this page. The file
-build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured one
-after another, for a few seconds each, with the same servers behind them. Client, proxies and servers share one machine.
+build/bench/dataplane.json contains the figures on this page in machine-readable form. The proxies are measured
+alternately, for a few seconds each, with the same servers behind them. Client, proxies and servers share one machine.
 You can therefore compare the rows of one table with each other, but the figures don't show the capacity of a real
 installation. `-` means not measured.
 """

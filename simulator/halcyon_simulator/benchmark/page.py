@@ -178,9 +178,9 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not parts:
         return []
     text = (
-        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight. The table contains the best "
-        "setting for each combination of a scenario, a service time model (L1 or L2) and a start time of the pods. In practice, the settings of an "
-        "autoscaler are chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario "
+        "In the result table above, the settings of the autoscalers other than Halcyon are chosen with hindsight. The table contains the "
+        "setting nearest to Halcyon for each combination of a scenario, a service time model (L1 or L2) and a start time. In practice, the settings "
+        "of an autoscaler are chosen once, before the load is known. This section therefore evaluates each setting over all combinations of a scenario "
         "and a start time of the pods, with one random seed. The scenarios S5 and S11 are left out of this comparison, because only a few settings "
         "of the other autoscalers were simulated in these scenarios."
     )

@@ -119,7 +119,10 @@ _RIVAL = (
     "recently to 2; Halcyon has stopped scaling the model and resumes 10 min after the last such "
     "change. Remove that writer, or set spec.scaling.mode: Paused"
 )
-_BLIND = "5 replicas: no sample for 14 s; the last valid number of replicas is kept"
+_SILENT = (
+    "the load of some balancers is unknown (digits-balancer-7c9d8b6f5-x2k4w reported last 14 s ago); the limit is 10 s"
+)
+_BLIND = f"5 replicas: {_SILENT}; the last valid number of replicas is kept"
 _RULED = {"minReplicas": 1, "maxReplicas": 8, "policy": "Rules", "targets": {"queueDepth": 16, "latency": "300ms"}}
 _BY_RULES = (
     Signal("queueDepth", 61.5, 16, at=AT - 1, shown=61.5),
@@ -188,8 +191,8 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
             _BLIND,
             parts=(),
             limited_by=("unknown",),
-            unknown="agent digits-balancer-x: silent for 14 s",
-            signals=(Signal("requestRate", 412.4, at=AT - 14), Signal("queueDepth", missing="nothing heard from a balancer's agent for 14 s; the limit is 10 s")),
+            unknown=_SILENT,
+            signals=(Signal("requestRate", 412.4, at=AT - 14), Signal("queueDepth", missing=_SILENT)),
         ),
         refused="PATCH Deployment team/digits-a: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: 5, limited: 5",
     ),

@@ -33,8 +33,8 @@ ONCE: Final = "proc.once"
 response."""
 MAX_BYTES = 24576
 """Maximum size of a body for which HAProxy waits before it chooses a server, in bytes. It is less than the HTTP/2
-window of a stream, and a body of this size fits into a buffer together with the headers. Therefore HAProxy never waits
-for more data than it can receive."""
+window of a stream, and a body of this size fits into a buffer together with headers of the usual size. If the headers
+are long, the wait ends when the buffer is full (`body_limits`). Therefore the wait always ends."""
 BODY_TIMEOUT_MS = 30000
 """Maximum time that HAProxy waits for a body, in milliseconds."""
 

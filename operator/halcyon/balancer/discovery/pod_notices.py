@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 MAX_HELD_S: Final = 10.0
 """Maximum time for which a notice overrides the EndpointSlices, in seconds.
 
-It is longer than the delays of the EndpointSlice controller. After a change, the controller waits 1 s before it updates
-a slice, or 2 s if it has to wait a second time."""
+It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller waits 1 s
+before it updates the slice again, or 2 s if it has to wait a second time."""
 
 
 @dataclass(frozen=True)

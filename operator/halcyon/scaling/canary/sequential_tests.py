@@ -1,4 +1,4 @@
-"""Sequential tests of two streams, whose error rates hold for any number of evaluations. Pure; uses only `math`.
+"""Sequential tests of two streams, with error rates that hold for any number of evaluations. Pure; uses only `math`.
 
 Evaluating an ordinary p-value every few seconds, and stopping once it is small, is wrong far more often than the p-value
 suggests. Both tests here are valid at every evaluation and at every stopping time, without a planned end:

@@ -100,8 +100,8 @@ def carried_out(
     """Return the memory with the part of a recommended change that has been made, as the present replicas show.
 
     `memory` is the memory from the recommendation of `wanted` replicas at the time `at`, when there were `before`
-    replicas. Nothing is added in the mode Recommend, if a write failed, or if another writer has set the replicas. Only
-    a part is added if a quota or a budget limited the change.
+    replicas. Nothing is added in the mode Recommend, if a write failed, or if another writer has set replicas outside
+    the change. Only a part is added if a quota or a budget limited the change.
     """
     is_made = min(before, wanted) <= current <= max(before, wanted)
     return written(memory, now=at, before=before, after=current, behavior=behavior) if is_made else memory

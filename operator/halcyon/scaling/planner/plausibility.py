@@ -11,7 +11,7 @@ MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
 """Load above which a reading is implausible. The limit is a multiple of the requests that the maximum replicas can
-serve in a minute. If the signals last changed more than a minute ago, the time since that change is used instead of a
+serve in a minute. For arrivals, the time since the signals last changed is used instead if it is longer than a
 minute. A higher load is considered a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
 """Number of requests that must be expected before signals that haven't changed count as stuck. The expected number is
