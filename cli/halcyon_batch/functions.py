@@ -158,7 +158,7 @@ def _portable(value: Any) -> Any:
         return array
     made = np.empty(array.shape, object)
     for at in np.ndindex(array.shape):
-        one = array[at]
+        one: Any = array[at]
         made[at] = one if isinstance(one, bytes) else plain(one)
     return made
 
