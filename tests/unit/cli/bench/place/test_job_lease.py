@@ -72,7 +72,7 @@ def test_outage_that_is_too_long_is_its_error() -> None:
     assert OUTAGE_S < jobs.now < LEASE_S
 
 
-def test_job_that_somebody_deleted_ends_the_measurement() -> None:
+def test_job_that_was_deleted_ends_the_measurement() -> None:
     jobs = Jobs()
     lease, jobs.exists, jobs.now = jobs.lease(), False, 60.0
     with pytest.raises(PlaceError, match="Job m-bench was deleted"):
