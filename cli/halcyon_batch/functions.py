@@ -62,11 +62,12 @@ class Functions:
     def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values to store for a row.
 
-        They are the result of `finish`, or else the outputs without their batch dimension.
+        They are the result of `finish`, or else the outputs without their batch dimension. An output of another length
+        has no such dimension, for example a list of objects in an image, and is stored whole.
         """
         if self._finish or not self._model.is_batched:
             return outputs
-        return {name: array[0] for name, array in outputs.items()}
+        return {name: array[0] if array.shape[:1] == (1,) else array for name, array in outputs.items()}
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -141,16 +142,25 @@ def _finish(where: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[st
         try:
             made = _loaded(where)(dict(one))
             kept = made if isinstance(made, Mapping) else {"value": made}
-            plain(kept)
-            found.append(
-                {
-                    str(name): value if isinstance(value, np.ndarray) else np.asarray(value)
-                    for name, value in kept.items()
-                }
-            )
+            found.append({str(name): _portable(value) for name, value in kept.items()})
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             found.append(_said(error, where))
     return found
+
+
+def _portable(value: Any) -> Any:
+    """Return a value as an array, whose objects can be sent to another process.
+
+    A class of the user's file is unknown there.
+    """
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if not array.dtype.hasobject:
+        return array
+    made = np.empty(array.shape, object)
+    for at in np.ndindex(array.shape):
+        one: Any = array[at]
+        made[at] = one if isinstance(one, bytes) else plain(one)
+    return made
 
 
 def _said(error: BaseException, where: str) -> str:

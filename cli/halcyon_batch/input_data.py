@@ -205,9 +205,17 @@ class FolderData:
 
 
 def _listed(path: Path) -> tuple[Sequence[str], int, str]:
-    """Return the relative paths of all files in a folder, the sum of their sizes in bytes, and the folder's digest."""
+    """Return the relative paths of all files in a folder, the sum of their sizes in bytes, and the folder's digest.
+
+    Raises:
+        OSError: the folder, or one below it, can't be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error  # otherwise, the rows of a folder that can't be read would be missing without a trace
+
     found, size, digest = [], 0, hashlib.sha256()
-    for folder, folders, files in os.walk(path):
+    for folder, folders, files in os.walk(path, onerror=refuse):
         folders[:] = sorted(one for one in folders if not one.startswith("."))
         found += [os.path.relpath(os.path.join(folder, one), path) for one in files if not one.startswith(".")]  # noqa: PTH118
     found.sort()

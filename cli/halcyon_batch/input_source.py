@@ -43,7 +43,8 @@ def open_input(path: str, format_: str) -> InputData:
         found = format_ or _format_of(where)
         made = _KINDS[found](where)
     except OSError as error:
-        raise BatchError("InputUnreadable", f"spec.input: {path} can't be read: {error.strerror or error}") from None
+        at = error.filename or path
+        raise BatchError("InputUnreadable", f"spec.input: {at} can't be read: {error.strerror or error}") from None
     if made.total == 0:
         raise BatchError("InputEmpty", f"spec.input: {path} has no rows")
     return made

@@ -255,10 +255,10 @@ def plain(value: Any) -> Any:
     Values without an equivalent in JSON become strings. NaN and infinities become their names. Bytes become text or
     base64.
     """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()  # of an array without dimensions it is the value itself, for example a mapping
     if isinstance(value, Mapping):
         return {str(name): plain(one) for name, one in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     if isinstance(value, bytes):
@@ -268,7 +268,7 @@ def plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _rows_in(part: bytes, format_: str) -> set[int]:
@@ -283,26 +283,19 @@ def _npz(results: Sequence[RowResult]) -> bytes:
     arrays: dict[str, Any] = {"row": np.array([one.row for one in results], np.int64)}
     if any(one.name for one in results):
         arrays["name"] = np.array([one.name for one in results])
-    names = [*(results[0].outputs or {})] if results else []
+    names = dict.fromkeys(name for one in results for name in one.outputs or {})
     for name in names:
-        values = [np.asarray((one.outputs or {}).get(name)) for one in results]
+        if lacking := [one.row for one in results if name not in (one.outputs or {})]:
+            raise _unsuitable(name, f"row {lacking[0]} has no value for it, and other rows have one")
+        values = [np.asarray((one.outputs or {})[name]) for one in results]
         shapes = {value.shape for value in values}
         if len(shapes) > 1 or name in {"row", "name"}:
-            raise BatchError(
-                "OutputUnsuitable",
-                f"output {name} can't be stored as Npz: its shapes differ between rows, for example "
-                f"{' and '.join(str(list(one)) for one in sorted(shapes)[:2])}, or its name is row or name; set output.format: Jsonl, "
-                "and name a new folder",
+            raise _unsuitable(
+                name,
+                f"its shapes differ between rows, for example {' and '.join(str(list(one)) for one in sorted(shapes)[:2])}, or its name "
+                "is row or name",
             )
-        stacked = np.stack(values)
-        try:
-            # Objects would be stored as a pickle, which a reader must not trust.
-            arrays[name] = np.array(stacked.tolist(), "S") if stacked.dtype.hasobject else stacked
-        except (TypeError, ValueError) as error:
-            raise BatchError(
-                "OutputUnsuitable",
-                f"output {name} can't be stored as Npz: {error}; set output.format: Jsonl, and name a new folder",
-            ) from None
+        arrays[name] = _stacked(name, [one.row for one in results], values)
     buffer = io.BytesIO()
     # numpy.savez takes no array of the name `file`. The time of a member is fixed, so equal rows make equal parts.
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -310,3 +303,31 @@ def _npz(results: Sequence[RowResult]) -> bytes:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
     return buffer.getvalue()
+
+
+def _stacked(name: str, rows: Sequence[int], values: Sequence[Any]) -> Any:
+    """Return the values of an output for all rows as one array without Python objects.
+
+    Objects would be stored as a pickle, which a reader must not trust.
+    """
+    stacked = np.stack(values)
+    if not stacked.dtype.hasobject:
+        return stacked
+    cells = [(row, one) for row, value in zip(rows, values, strict=True) for one in value.flat]
+    # As a text, it would be the word None, or the text of a number.
+    other = [(row, one) for row, one in cells if not isinstance(one, bytes | str)]
+    for row, one in sorted(other, key=lambda cell: isinstance(cell[1], int | float | np.number))[:1]:
+        raise _unsuitable(name, f"its value in row {row} is {plain(one)!r:.60}, and Npz has only numbers or only texts")
+    if cut := [row for row, one in cells if one[-1:] in {b"\0", "\0"}]:
+        raise _unsuitable(name, f"its value in row {cut[0]} ends with a zero byte, which NumPy removes")
+    try:
+        return np.array(stacked.tolist(), "S")
+    except (TypeError, ValueError) as error:
+        raise _unsuitable(name, str(error)) from None
+
+
+def _unsuitable(name: str, why: str) -> BatchError:
+    return BatchError(
+        "OutputUnsuitable",
+        f"output {name} can't be stored as Npz: {why}; set output.format: Jsonl, and name a new folder",
+    )

@@ -176,9 +176,9 @@ class Search:
             return state
         return replace(state, turns=self.turns.after(asked.configuration, found))
 
-    def interrupted(self) -> Search:
-        """Return the search after an interrupt by the user."""
-        return replace(self, stopped=End(reason="interrupted", why="it was interrupted; this is the best so far"))
+    def interrupted(self, why: str = "it was interrupted") -> Search:
+        """Return the search after an interrupt by the user, or after the loss of the component that measures."""
+        return replace(self, stopped=End(reason="interrupted", why=f"{why}; this is the best so far"))
 
     def seconds(self) -> float:
         """Return the total duration of all measurements, in seconds."""

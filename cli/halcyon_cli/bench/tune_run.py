@@ -25,8 +25,9 @@ from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.bench.place.bench_request import BenchRequest
 from halcyon_cli.bench.records import teach
 from halcyon_cli.bench.trial.trial_session import TrialServer, TrialSession
-from halcyon_cli.errors import InputError
+from halcyon_cli.errors import Failure, InputError
 from halcyon_cli.kube.object_writer import ObjectWriter
+from halcyon_measure.errors import MeasureError
 from halcyon_measure.inputs.payloads import Rows
 from halcyon_tune import rejections, traffic
 from halcyon_tune.criterion import Criterion, Minimise
@@ -220,8 +221,11 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
 def run(search: Search, measuring: Measuring, shown: Callable[[str], None]) -> tuple[Search, End]:
     """Measure the points that a search requests, until its end. Ctrl-C ends it with the best result so far.
 
+    If no point can be measured any more, for example without the pod, the search ends in the same way.
+
     Raises:
-        TuneError: no point can be measured any more, or the objective can't be kept.
+        ClusterError, PlaceError, TuneError: no point can be measured any more, and there is no best configuration yet.
+        TuneError: the objective can't be kept.
     """
     step = 0
     try:
@@ -232,7 +236,13 @@ def run(search: Search, measuring: Measuring, shown: Callable[[str], None]) -> t
             if found.step != step:
                 step = found.step
                 shown(f"step {step} of 6: {TITLES[step]}")
-            point = measuring.measure(found.configuration, found.load)
+            try:
+                point = measuring.measure(found.configuration, found.load)
+            except (Failure, MeasureError) as error:
+                if search.best() is None:
+                    raise
+                search = search.interrupted(f"no more points can be measured: {error}")
+                continue
             search = search.after(point)
             shown(point_text(point))
     except KeyboardInterrupt:

@@ -133,6 +133,8 @@ class Search:
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
         last = self.judged[-1]
         rate, error = self.estimate()
+        if rate <= 0:  # the law's shortest execution is longer than the objective
+            return None
         # A first confirmation at a cautiously low rate is followed by a second one nearer to the estimate.
         if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
             return None

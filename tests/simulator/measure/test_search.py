@@ -35,6 +35,14 @@ def test_a_search_without_objective_runs_at_the_knee() -> None:
     assert search.judged[0].step.rate_rps == pytest.approx(20 * (2 - math.sqrt(2)), rel=0.06)
 
 
+@pytest.mark.parametrize("server", [UNBATCHED, BATCHED])
+def test_objective_below_one_execution_has_no_rate(server: SimulatedServer) -> None:
+    search = server.search(Goal(0.0499), has_statistics=True)
+    assert len(search.judged) == 1
+    assert search.answer() == (0.0, (0.0, 0.0))
+    assert search.is_confirmed is False
+
+
 def test_the_same_seed_gives_the_same_search() -> None:
     first, second = (BATCHED.search(Goal(0.5, seed=5), has_statistics=False) for _ in range(2))
     assert [one.step for one in first.judged] == [one.step for one in second.judged]

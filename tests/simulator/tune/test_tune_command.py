@@ -106,6 +106,18 @@ def test_worse_canary_ends_with_status_1(tuned: Tuned, capsys: pytest.CaptureFix
     assert "p95 9 s" in document["canary"]["why"]
 
 
+def test_result_is_shown_if_the_model_is_gone_before_the_canary(
+    tuned: Tuned, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = tuned()
+    monkeypatch.setattr("halcyon_cli.bench.canary.canary_session.check", lambda *_: None)
+    cluster.fails = 1
+    assert main(["tune", "m", "--apply", "--yes", "-o", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["patch"]
+    assert (document["canary"]["end"], document["canary"]["why"]) == ("failed", "the API server is gone")
+
+
 def test_question_without_a_yes_changes_nothing(
     tuned: Tuned, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

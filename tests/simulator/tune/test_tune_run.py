@@ -12,6 +12,7 @@ import yaml
 from benchmarks.tune.truth import Law, SimulatedTrial
 from halcyon.api.spec.parse import parse
 from halcyon.main import main
+from halcyon_cli.bench.place.job_lease import PlaceError
 from halcyon_cli.bench.tune_run import TuneRequest, from_traffic, run
 from halcyon_cli.commands.measure import tune
 from halcyon_cli.errors import InputError
@@ -44,6 +45,17 @@ class Interrupted(SimulatedTrial):
     def measure(self, configuration: Configuration, load: Load) -> Point:
         if self.points == 11:
             raise KeyboardInterrupt
+        return super().measure(configuration, load)
+
+
+class Lost(SimulatedTrial):
+    """A trial whose pod is gone after a number of points."""
+
+    after = 11
+
+    def measure(self, configuration: Configuration, load: Load) -> Point:
+        if self.points == self.after:
+            raise PlaceError("the client's pod was deleted, for example with its node")
         return super().measure(configuration, load)
 
 
@@ -80,6 +92,21 @@ def test_interrupted_tuning_shows_the_best_so_far() -> None:
     assert found.best is not None
     assert found.points == 11
     assert "interrupted" in page(found, "team")
+
+
+def test_tuning_whose_pod_is_gone_shows_the_best_so_far() -> None:
+    search, end = run(started(), Lost(law(), 0.01, seed=2), lambda _: None)
+    found = result("m", search, end)
+    assert (end.reason, found.points) == ("interrupted", 11)
+    assert end.why.startswith("no more points can be measured: the client's pod was deleted")
+    assert found.best is not None
+    assert not found.is_shown
+
+
+def test_tuning_whose_pod_is_gone_at_the_beginning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lost, "after", 1)
+    with pytest.raises(PlaceError, match="pod was deleted"):
+        run(started(), Lost(law(), 0.01, seed=2), lambda _: None)
 
 
 def test_result_is_a_json_document_with_a_patch_that_passes_lint() -> None:

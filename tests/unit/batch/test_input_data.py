@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,22 @@ def test_files_of_a_folder_are_rows_in_order_of_their_paths(tmp_path: Path) -> N
     assert [(one.name, one.value) for one in data.read(0, 3)] == [
         (name, str(tmp_path / name)) for name in ("a.png", "b/1.png", "c.png")
     ]
+
+
+def test_a_subfolder_that_cannot_be_read_is_refused_by_name() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "a.png").write_text("x")
+        (folder / "b").mkdir(mode=0o000)
+        folder.chmod(0o755)
+        user = os.geteuid()
+        if user == 0:  # who may read all folders
+            os.seteuid(65534)
+        try:
+            with pytest.raises(BatchError, match=rf"spec.input: {folder}/b can't be read: Permission denied"):
+                open_input(str(folder), "")
+        finally:
+            os.seteuid(user)
 
 
 def test_a_digest_changes_with_the_content_and_not_with_the_path(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -229,6 +231,30 @@ def test_outputs_of_different_shapes_need_json_lines(tmp_path: Path) -> None:
         parts.write(0, rows)
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([{"p": 1.0}, {"p": 1.0, "q": 2.0}], "output q can't be stored as Npz: row 0 has no value for it"),
+        ([{"p": 1.0, "q": 2.0}, {"p": 1.0}], "output q can't be stored as Npz: row 1 has no value for it"),
+        ([{"p": 0.5}, {"p": None}], "output p can't be stored as Npz: its value in row 1 is None, and Npz has only"),
+        ([{"p": None}, {"p": None}], "output p can't be stored as Npz: its value in row 0 is None, and Npz has only"),
+        ([{"p": {"a": 1}}, {"p": {"a": 2}}], "output p can't be stored as Npz: its value in row 0 is {'a': 1}"),
+        (
+            [{"p": np.array([b"a", b"b\0"], object)}] * 2,
+            "output p can't be stored as Npz: its value in row 0 ends with a zero byte",
+        ),
+    ],
+)
+def test_values_that_an_archive_would_lose_or_change_need_json_lines(
+    tmp_path: Path, values: list[dict[str, Any]], said: str
+) -> None:
+    rows = [RowResult(row, "", outputs) for row, outputs in enumerate(values)]
+    parts = OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, total=2), "out")
+    with pytest.raises(BatchError, match=re.escape(said) + ".*set output.format: Jsonl"):
+        parts.write(0, rows)
+    assert not [*tmp_path.glob("part-*")]
+
+
 def test_equal_rows_make_equal_bytes_with_names_and_texts(tmp_path: Path) -> None:
     rows = [RowResult(n, f"{n}.jpg", {"file": np.array([b"cat"], object), "p": np.float32(n)}) for n in range(5)]
     made = []
@@ -244,6 +270,8 @@ def test_equal_rows_make_equal_bytes_with_names_and_texts(tmp_path: Path) -> Non
 def test_values_that_json_lacks_become_strings() -> None:
     value = {"a": np.array([1.5, np.nan, np.inf, -np.inf]), "b": b"cat", "c": b"\xff\x00", "d": np.int8(3)}
     assert plain(value) == {"a": [1.5, "NaN", "Infinity", "-Infinity"], "b": "cat", "c": "/wA=", "d": 3}
+    nested = np.asarray({"score": np.float32(0.5), "none": np.nan, "at": dt.date(2026, 1, 2), "missing": None})
+    assert plain({"best": nested}) == {"best": {"score": 0.5, "none": "NaN", "at": "2026-01-02", "missing": None}}
 
 
 def test_parts_are_two_hundred_unless_rows_are_few_or_large() -> None:

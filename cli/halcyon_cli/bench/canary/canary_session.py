@@ -22,7 +22,7 @@ from halcyon_cli.bench.canary.canary_change import WrittenChange
 from halcyon_cli.bench.canary.canary_course import CanaryCourse
 from halcyon_cli.bench.canary.canary_pods import lacking_capacity
 from halcyon_cli.errors import ClusterError, Failure, InputError
-from halcyon_cli.kube import fields
+from halcyon_cli.kube import fields, merge_patch
 from halcyon_cli.kube.client import NoSuchModelError
 from halcyon_cli.kube.object_writer import ObjectWriter
 
@@ -156,7 +156,7 @@ class CanarySession:
             try:
                 stored = self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version)
             except ClusterError:
-                stored = self._found(model)
+                stored = self._found(model, body["spec"])
                 if stored is None:
                     raise
             if stored is not None:
@@ -168,14 +168,17 @@ class CanarySession:
                 )
         raise ClusterError(f"other writers changed {self._name} each time; nothing is applied")
 
-    def _found(self, before: Json) -> Json | None:
-        """Return the model if a write whose response was lost has changed its spec, else None."""
+    def _found(self, before: Json, change: Json) -> Json | None:
+        """Return the model if a write whose response was lost has changed its spec, else None.
+
+        Another writer may have changed the spec meanwhile, for example the autoscaler. So it must have the change.
+        """
         try:
             model = self._cluster.model(self._name)
         except ClusterError:
             return None
         rose = model["metadata"].get("generation") != before["metadata"].get("generation")
-        return model if rose and model["spec"] != before["spec"] else None
+        return model if rose and merge_patch.applied(model["spec"], change) == model["spec"] else None
 
     def _followed(self, written: WrittenChange) -> CanaryOutcome:
         """Follow the canary until it ends, and return how it must end.

@@ -19,10 +19,11 @@ from halcyon.render import names
 from halcyon_cli.bench.place import client_job, copied_model, log_result, metrics_access, trial_pod
 from halcyon_cli.bench.place.client_job import JOB, ClientSettings
 from halcyon_cli.bench.place.copied_model import CopiedModel
+from halcyon_cli.bench.place.job_lease import JobLease, PlaceError
 from halcyon_cli.bench.place.site import push_hint
 from halcyon_cli.bench.place.trial_pod import TrialPod
 from halcyon_cli.bench.readings.pod_usage import UsageLog
-from halcyon_cli.errors import ClusterError, Failure
+from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import Stage, stage
@@ -30,15 +31,10 @@ from halcyon_cli.kube.pod_stage import Stage, stage
 Json = Mapping[str, Any]
 
 _POLL_S = 1.0
-_RENEW_S = 20.0
 _REMOVAL_S = 60.0
 """Maximum time for Kubernetes to delete the objects of an earlier measurement, in seconds."""
 _LOG_LINES = 1_000_000
 _LOG_ATTEMPTS = 5
-
-
-class PlaceError(Failure):
-    """A measurement in the cluster has failed, so there is no result."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,6 @@ class BesideModel:
         self._trial, self._on_copy = trial, on_copy
         self._job: Json = {}
         self._usage = UsageLog()
-        self._created = self._renewed = 0.0
 
     def __enter__(self) -> Self:
         template = None if self._trial is None else self._trial.template
@@ -108,12 +103,12 @@ class BesideModel:
                 f"{self._client.model} is being measured: Job {client_job.job_name(self._client.model)} exists; wait until it has ended"
             )
         self._job = made
-        self._created = self._renewed = time.monotonic()
+        longest_s = 2 * self._limits.start_s + self._limits.run_s + client_job.LEASE_S
+        self._lease = JobLease(self._cluster, made, longest_s=longest_s, progress=self._progress)
         return self
 
     def __exit__(self, *_: object) -> None:
-        meta = self._job["metadata"]
-        self._cluster.delete(JOB, str(meta["name"]), str(meta["uid"]))
+        self._lease.delete()
 
     def run(self, *, network_policy: bool) -> PlacedResult:
         """Create the copy and the client's pod, wait for the result, and return it.
@@ -131,7 +126,7 @@ class BesideModel:
         try:
             pod = self._ended(pod)
             # The pods' status has the image's digest by now. A served model's pods may be gone after a scale-down.
-            servers = (tuple(self._measured()) or servers) if self._trial is None else (pod,)
+            servers = (self._measured_at_end() or servers) if self._trial is None else (pod,)
             self._check_trial(pod)
             text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
@@ -154,8 +149,13 @@ class BesideModel:
         Raises:
             PlaceError: the Job was deleted, or the client's pod has ended or is gone.
         """
-        self._extend()
-        found = self._cluster.find(kinds.POD, pod)
+        self._lease.extend()
+        try:
+            found = self._cluster.find(kinds.POD, pod)
+        except ClusterError as error:
+            self._lease.failed(error)
+            return
+        self._lease.answered()
         if found is None:
             raise PlaceError("the client's pod was deleted, for example with its node")
         if fields.mapping(found.get("status")).get("phase") in {"Succeeded", "Failed"}:
@@ -181,7 +181,7 @@ class BesideModel:
         for config_map in () if self._trial is None else self._trial.config_maps:
             self._create(kinds.CONFIG_MAP, trial_pod.owned(config_map, self._job))
         if self._on_copy is not None:
-            self._on_copy(self._extend)
+            self._on_copy(self._lease.extend)
         servers = self._servers() if self._trial is None else ()
         self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"parallelism": 1}})
         return servers
@@ -260,6 +260,12 @@ class BesideModel:
             )
         return found
 
+    def _measured_at_end(self) -> tuple[Json, ...]:
+        try:
+            return tuple(self._measured())
+        except ClusterError:  # the pods from the start describe them well enough
+            return ()
+
     def _check_copies(self) -> None:
         """Raise an error if the operator has rejected a copy, or can't serve it without a change of its spec."""
         for copy in self._copies:
@@ -310,10 +316,15 @@ class BesideModel:
                     f"the client has not ended within {self._limits.start_s + self._limits.run_s:.0f} s: {self._last_line(name)}"
                 )
             self._progress(self._last_line(name))
-            self._check_copies()
-            self._usage.read(self._cluster, self._client.all_measured, time.monotonic())
             self._pause()
-            found = self._cluster.find(kinds.POD, name)
+            try:
+                self._check_copies()
+                self._usage.read(self._cluster, self._client.all_measured, time.monotonic())
+                found = self._cluster.find(kinds.POD, name)
+            except ClusterError as error:
+                self._lease.failed(error)
+                continue
+            self._lease.answered()
             if found is None:
                 raise PlaceError("the client's pod was deleted before it had a result, for example with its node")
             pod = found
@@ -363,17 +374,4 @@ class BesideModel:
 
     def _pause(self) -> None:
         time.sleep(_POLL_S)
-        self._extend()
-
-    def _extend(self) -> None:
-        """Extend the Job's lease if it is due."""
-        now = time.monotonic()
-        if now - self._renewed >= _RENEW_S:
-            longest = 2 * self._limits.start_s + self._limits.run_s + client_job.LEASE_S
-            deadline = client_job.lease_s(now - self._created, longest)
-            if (
-                self._cluster.change(JOB, self._job["metadata"]["name"], {"spec": {"activeDeadlineSeconds": deadline}})
-                is None
-            ):
-                raise PlaceError(f"Job {self._job['metadata']['name']} was deleted, and the copy with it")
-            self._renewed = now
+        self._lease.extend()

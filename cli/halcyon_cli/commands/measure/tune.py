@@ -24,7 +24,7 @@ from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.records import teach as taught
 from halcyon_cli.commands.measure.report import chart_library
-from halcyon_cli.errors import Failure
+from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube.client import Target
 from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_measure.errors import MeasureError
@@ -181,7 +181,10 @@ def _applied(
     if not found.is_shown:
         warn(command, f"nothing is applied: {found.why or found.end}")
         return found
-    model = cluster.model(found.name)
+    try:
+        model = cluster.model(found.name)
+    except ClusterError as error:  # the result isn't shown yet
+        return replace(found, canary={"end": "failed", "why": str(error), "revision": None})
     for note in canary_change.notes(model):
         warn(command, note)
     question = (

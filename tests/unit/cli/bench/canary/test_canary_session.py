@@ -206,6 +206,19 @@ def test_write_that_the_api_server_rejects_is_an_error(monkeypatch: pytest.Monke
         run(cluster)
 
 
+def test_failed_write_is_an_error_although_another_writer_changed_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ScriptedCluster()
+
+    def rejected(*_: Any) -> Any:
+        cluster.stored["spec"]["replicas"] += 1
+        cluster.stored["metadata"]["generation"] += 1
+        raise ClusterError("rejects the change")
+
+    monkeypatch.setattr(cluster, "change_version", rejected)
+    with pytest.raises(ClusterError, match="rejects the change"):
+        run(cluster)
+
+
 def test_undo_that_fails_names_the_commands_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = ScriptedCluster(canary(), WORSE)
     write = cluster.change_version

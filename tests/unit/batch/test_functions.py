@@ -1,0 +1,51 @@
+"""The user's functions: their values reach the results, whatever their types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from halcyon_batch.functions import Functions
+from halcyon_batch.output_parts import plain
+from halcyon_batch.row_tensors import BatchModel
+
+
+def _finished(path: Path, text: str) -> Any:
+    path.write_text(text)
+    functions = Functions("", f"{path}:finish", BatchModel((), is_batched=True), 1)
+    try:
+        (made,) = asyncio.run(functions.finish([{"y": np.ones((1, 3), np.float32)}]))
+    finally:
+        functions.close()
+    return plain(made) if isinstance(made, Mapping) else made
+
+
+@pytest.mark.parametrize(
+    ("returned", "stored"),
+    [
+        ("{'best': {'label': 'cat', 'score': outputs['y'][0, 0]}}", {"best": {"label": "cat", "score": 1.0}}),
+        ("{'label': Label.CAT}", {"label": "Label.CAT"}),
+        ("{'label': None, 'text': b'a'}", {"label": None, "text": "a"}),
+        ("[{'label': 'cat'}, {'label': 'dog'}]", {"value": [{"label": "cat"}, {"label": "dog"}]}),
+    ],
+)
+def test_values_of_finish_are_stored_with_nested_ones_and_own_classes(
+    tmp_path: Path, returned: str, stored: Mapping[str, Any]
+) -> None:
+    own = "import enum\nclass Label(enum.Enum):\n    CAT = 1\n"
+    assert _finished(tmp_path / "hook.py", f"{own}def finish(outputs):\n    return {returned}\n") == stored
+
+
+def test_an_output_without_a_batch_dimension_is_stored_whole() -> None:
+    functions = Functions("", "", BatchModel((), is_batched=True), 1)
+    outputs = {"boxes": np.ones((7, 4)), "none": np.ones((0, 4)), "count": np.array(7), "scores": np.ones((1, 3))}
+    try:
+        shapes = {name: array.shape for name, array in functions.stored(outputs).items()}
+    finally:
+        functions.close()
+    assert shapes == {"boxes": (7, 4), "none": (0, 4), "count": (), "scores": (3,)}

@@ -1,0 +1,86 @@
+"""A measurement in the cluster keeps its result while the API server is away for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon_cli.bench.place import log_result
+from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
+from halcyon_cli.bench.place.client_job import JOB
+from halcyon_cli.bench.place.log_result import DOCUMENT
+from halcyon_cli.errors import ClusterError
+from tests.unit.cli.bench.place.test_client_job import SETTINGS
+
+Json = Mapping[str, Any]
+
+
+class Client:
+    """A cluster with a served model and the client of a measurement, which fails at the given requests."""
+
+    namespace = "team"
+
+    def __init__(self, *failing: str) -> None:
+        self.failing, self.requests = [*failing], list[str]()
+
+    def create(self, kind: Kind, body: Json) -> Json | None:
+        self._request(f"create {kind.plural}")
+        return {**body, "metadata": {**body["metadata"], "uid": "j-1"}}
+
+    def change(self, kind: Kind, _name: str, body: Json) -> Json | None:
+        self._request(f"change {kind.plural}")
+        return body
+
+    def items(self, kind: Kind, *, selector: str = "") -> list[Json]:
+        self._request(f"items {kind.plural}")
+        name = "client" if "job-name" in selector else "server"
+        return [{"metadata": {"name": name}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}]
+
+    def find(self, kind: Kind, name: str) -> Json | None:
+        self._request(f"find {kind.plural}")
+        return {"metadata": {"name": name}, "status": {"phase": "Succeeded"}}
+
+    def log(self, _pod: str, _container: str, *, lines: int) -> str:
+        self._request("log")
+        return "\n".join(log_result.lines(DOCUMENT, b"{}")) if lines > 1 else ""
+
+    def delete(self, kind: Kind, _name: str, _uid: str) -> None:
+        self._request(f"delete {kind.plural}")
+
+    def _request(self, what: str) -> None:
+        self.requests.append(what)
+        if what in self.failing:
+            self.failing.remove(what)
+            raise ClusterError("https://api can't be reached")
+
+
+@pytest.mark.parametrize("failing", [("find pods",), ("log",), ("delete jobs", "delete jobs", "delete jobs")])
+def test_result_is_kept_when_requests_fail_for_a_moment(
+    failing: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, shown = Client(*failing), list[str]()
+    settings = replace(SETTINGS, files={}, measured="digits")
+    beside = BesideModel(cluster, settings, None, Deadlines(start_s=30, run_s=30), shown.append)  # type: ignore[arg-type]
+    with beside:
+        found = beside.run(network_policy=False)
+    assert found.document == b"{}"
+    assert not cluster.failing
+    said = capsys.readouterr().err
+    assert ("Job digits-bench couldn't be deleted: https://api can't be reached. Within 180 s" in said) == (
+        "delete jobs" in failing
+    )
+    assert ("https://api can't be reached; trying again" in shown) == ("find pods" in failing)
+
+
+def test_trial_pod_stays_when_a_reading_of_it_fails() -> None:
+    cluster, shown = Client(f"find {kinds.POD.plural}"), list[str]()
+    beside = BesideModel(cluster, SETTINGS, None, Deadlines(start_s=30, run_s=30), shown.append)  # type: ignore[arg-type]
+    with beside:
+        beside.keep("client")
+    assert shown == ["https://api can't be reached; trying again"]
+    assert cluster.requests[-1] == f"delete {JOB.plural}"
