@@ -6,6 +6,7 @@ Each server has its own mount and process namespace, so that its mounts and its 
 import itertools
 import os
 import shlex
+import socket
 import struct
 import subprocess
 import tempfile
@@ -182,7 +183,8 @@ def _await(triton: Triton, process: subprocess.Popen[bytes], log: Path) -> None:
     until_s = time.monotonic() + _UP_WITHIN_S
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=1):
+            # Triton opens the port of its metrics last.
+            with urllib.request.urlopen(url, timeout=1), socket.create_connection((triton.address, METRICS_PORT), 1):
                 return
         except OSError:
             ended = process.poll()
