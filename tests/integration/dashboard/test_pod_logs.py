@@ -1,7 +1,8 @@
 """Logs are read with the reader's token and nothing else. The API server is a stand-in: its paths and answers are Kubernetes' own."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -21,14 +22,23 @@ async def url() -> AsyncIterator[str]:
             text=f"{request.match_info['pod']} {query['container']} {query['tailLines']} {query.get('previous')}\n"
         )
 
+    async with serving(log) as address:
+        yield address
+
+
+@asynccontextmanager
+async def serving(log: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """Serve the logs of pods with a handler, and yield the server's address."""
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/team/pods/{pod}/log", log)
     runner = web.AppRunner(app)
     await runner.setup()
     port = free_ports(1)[0]
     await web.TCPSite(runner, "127.0.0.1", port).start()
-    yield f"http://127.0.0.1:{port}"
-    await runner.cleanup()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await runner.cleanup()
 
 
 async def tail(url: str, token: str, *, namespace: str = "team", previous: bool = False) -> str:
@@ -67,16 +77,8 @@ async def test_the_newest_lines_are_kept_whatever_the_length_and_the_parts(lengt
             await asyncio.sleep(0.001)
         return response
 
-    app = web.Application()
-    app.router.add_get("/api/v1/namespaces/team/pods/{pod}/log", log)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_ports(1)[0]
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        shown = await tail(f"http://127.0.0.1:{port}", "good")
-    finally:
-        await runner.cleanup()
+    async with serving(log) as address:
+        shown = await tail(address, "good")
     assert len(shown) <= MAX_BYTES
     found = shown.splitlines()
     assert found == lines[-len(found) :], "the newest lines, without a part of a line"
