@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from halcyon.api.authorities import accept_as_they_are
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.fetch.errors import StoreError
 
@@ -42,9 +43,7 @@ class GoogleTokens:
         self._token_file = token_file
         context = ssl.create_default_context()
         if ca is not None:
-            context.load_verify_locations(cadata=ca)
-            # A site's own CA may lack extensions that Python 3.13 requires.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            accept_as_they_are(context).load_verify_locations(cadata=ca)
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({"http": proxy, "https": proxy}), urllib.request.HTTPSHandler(context=context)
         )

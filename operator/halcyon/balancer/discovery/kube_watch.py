@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import aiohttp
 
+from halcyon.api.authorities import accept_as_they_are
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
@@ -87,15 +88,10 @@ class ApiServerAccess:
         return {"Authorization": f"Bearer {self.token_path.read_text().strip()}"}
 
     def tls(self) -> ssl.SSLContext | bool:
-        """Return a TLS context that trusts only the CA in `ca_path`.
-
-        The CA may lack extensions that Python 3.13 requires, as those of many clusters do.
-        """
+        """Return a TLS context that trusts only the CA in `ca_path`."""
         if self.ca_path is None:
             return True
-        context = ssl.create_default_context(cafile=str(self.ca_path))
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return context
+        return accept_as_they_are(ssl.create_default_context(cafile=str(self.ca_path)))
 
 
 class Watch(Generic[_T]):

@@ -17,6 +17,7 @@ from typing import Any
 import kopf
 from typing_extensions import override
 
+from halcyon.api.authorities import accept_as_they_are
 from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.kube import errors
 from halcyon.kube.client import pause
@@ -73,9 +74,7 @@ class _Connection(kopf.ConnectionInfo):
 
     @override
     def as_ssl_context(self) -> ssl.SSLContext:
-        context = super().as_ssl_context()
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return context
+        return accept_as_they_are(super().as_ssl_context())
 
 
 def lenient(found: kopf.ConnectionInfo | None) -> kopf.ConnectionInfo | None:

@@ -17,6 +17,7 @@ from email.message import Message
 from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
+from halcyon.api.authorities import accept_as_they_are
 from halcyon.fetch.registry.errors import RegistryError, RegistryFailure, TransientError
 
 _TIMEOUT_S = 30.0
@@ -50,9 +51,7 @@ class RegistryClient:
         self._authorization = authorization
         context = ssl.create_default_context()
         if ca is not None:
-            context.load_verify_locations(cadata=ca)
-            # A site's own CA may lack extensions that Python 3.13 requires.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            accept_as_they_are(context).load_verify_locations(cadata=ca)
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({"http": proxy, "https": proxy}),
             urllib.request.HTTPSHandler(context=context),

@@ -15,7 +15,6 @@ these cases. Out of scope: when to query (`source`), what to query (`dcgm`, `arr
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
+from halcyon.api.authorities import accept_as_they_are
 from halcyon.signals.prometheus import arrival_history
 
 CONNECT_TIMEOUT_S = 3.0
@@ -146,9 +146,7 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
         # No retries in the library: they would block the only query thread. The next poll retries.
         url = site.url.rstrip("/")
         connection = PrometheusConnect(url, headers=headers, retry=Retry(total=0), session=session)
-        # A site's own CA may lack extensions that Python 3.13 requires.
-        context = create_urllib3_context()
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context = accept_as_they_are(create_urllib3_context())
         adapter = requests.adapters.HTTPAdapter(max_retries=Retry(total=0))
         adapter.init_poolmanager(1, 1, ssl_context=context)
         session.mount(url, adapter)
