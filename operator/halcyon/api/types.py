@@ -372,12 +372,6 @@ Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-ti
 Count = Annotated[int, Field(ge=0, le=1000000)]
 
 
-class Documented(ApiModel):
-    """Part of a spec whose fields are described by the docstrings below them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
 def exactly_one(*names: str, where: str, good: str) -> Rule:
     """Return the rule that exactly one of the given fields, named in camelCase, must be set.
 

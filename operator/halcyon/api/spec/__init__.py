@@ -18,10 +18,10 @@ from halcyon.api.spec.rollout import Rollout
 from halcyon.api.spec.runtime import Runtime
 from halcyon.api.spec.scaling import Scaling
 from halcyon.api.spec.traffic import Traffic
-from halcyon.api.types import AtomicMap, Documented, Rule
+from halcyon.api.types import ApiModel, AtomicMap, Rule
 
 
-class Spec(Documented):
+class Spec(ApiModel):
     """Desired state of a ModelDeployment."""
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1

@@ -12,7 +12,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from generators import crd
+from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.schema import structural_schema
+from halcyon.api.schema.descriptions import docstrings
 from halcyon.api.schema.structural_schema import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
@@ -158,10 +161,17 @@ def models(hint: Any) -> Iterator[type[BaseModel]]:
 
 @pytest.mark.parametrize("model", dict.fromkeys((*models(Spec), *models(Status))), ids=lambda model: model.__name__)
 def test_a_field_has_its_own_description_not_its_types(model: type[BaseModel]) -> None:
-    described = structural_schema.schema(model)["properties"]
+    described = structural_schema.schema(model, described=True)["properties"]
+    texts = {name: text for owner in reversed(model.__mro__[:-2]) for name, text in docstrings(owner).items()}
     for name, info in model.model_fields.items():
-        assert info.description, name
-        assert described[info.alias or name]["description"] == " ".join(info.description.split())
+        assert described[info.alias or name]["description"] == texts[name]
+
+
+def test_the_operator_keeps_no_descriptions_of_fields_in_memory() -> None:
+    kinds = dict.fromkeys((*models(Spec), *models(Status), *models(SitePolicy), *models(BatchInferenceSpec)))
+    for kind in kinds:
+        assert not any(info.description for info in kind.model_fields.values()), kind
+        assert "description" not in structural_schema.schema(kind)
 
 
 def test_keys_of_list_maps_are_always_there() -> None:
