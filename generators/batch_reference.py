@@ -67,7 +67,7 @@ spec:
 
 def batch_page() -> str:
     """Return the text of docs/reference/batchinference.md."""
-    spec = schema(BatchInferenceSpec)
+    spec = schema(BatchInferenceSpec, described=True)
     rules = [*_rules(spec)]
     parts = [
         f"# {KIND}",
@@ -84,7 +84,7 @@ def batch_page() -> str:
         "The API server also rejects:",
         "\n".join(f"- `{rule}`" for rule in rules),
         "## Fields of status",
-        _table(schema(BatchInferenceStatus), "status"),
+        _table(schema(BatchInferenceStatus, described=True), "status"),
         "## Conditions",
         _members("type", BatchConditionType),
         "## Reasons",

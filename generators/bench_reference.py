@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from halcyon.api.schema.descriptions import docstrings
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument, Latencies
@@ -108,22 +107,6 @@ _PLAIN = {
     "received_bytes": "Size of the answer.",
 }
 """Meaning of the columns whose names say it in the code."""
-
-
-def docstrings(kind: type) -> dict[str, str]:
-    """Return the text below each field of a class, by field."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    found: dict[str, str] = {}
-    previous = ""
-    for statement in getattr(definition, "body", ()):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            previous = statement.target.id
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            previous = statement.targets[0].id
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and previous:
-            found[previous] = " ".join(str(statement.value.value).split())
-            previous = ""
-    return found
 
 
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:

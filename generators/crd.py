@@ -78,8 +78,8 @@ def build() -> dict[str, Any]:
     }
     return _definition(
         "A model served by NVIDIA Triton pods behind a load balancer, and scaled automatically with its load.",
-        schema(Spec),
-        schema(Status),
+        schema(Spec, described=True),
+        schema(Status, described=True),
         _COLUMNS,
         names=(KIND, PLURAL, "mdep"),
         subresources={"scale": scale},
@@ -90,8 +90,8 @@ def build_batch() -> dict[str, Any]:
     """Return the CustomResourceDefinition of BatchInferences as a dict."""
     return _definition(
         "A data set that goes through a served model beside its users.",
-        schema(BatchInferenceSpec),
-        schema(BatchInferenceStatus),
+        schema(BatchInferenceSpec, described=True),
+        schema(BatchInferenceStatus, described=True),
         _BATCH_COLUMNS,
         names=(BATCH_KIND, BATCH_PLURAL, "batchinf"),
         subresources={},

@@ -54,7 +54,7 @@ def rolls(path: str) -> bool:
 
 def resource_page() -> str:
     """Return the text of docs/reference/modeldeployment.md."""
-    spec, status = structural_schema.schema(Spec), structural_schema.schema(Status)
+    spec, status = structural_schema.schema(Spec, described=True), structural_schema.schema(Status, described=True)
     documented = list(fields(spec))
     parts = [
         "# ModelDeployment",

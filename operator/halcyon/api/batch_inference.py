@@ -8,14 +8,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from halcyon.api.batch_bucket import BatchCredentials, BucketEndpoint, BucketRegion, BucketUri, bucket_rules
 from halcyon.api.status import ConditionStatus
 from halcyon.api.types import (
     ApiModel,
     DnsName,
-    Documented,
     ListMap,
     RelativePath,
     Rule,
@@ -30,7 +29,7 @@ Function = Annotated[str, StringConstraints(pattern=_FUNCTION, min_length=1, max
 RowCount = Annotated[int, Field(ge=0, le=10**12)]
 
 
-class BatchVolume(Documented):
+class BatchVolume(ApiModel):
     """File or folder on a PersistentVolumeClaim in the namespace of the BatchInference."""
 
     claim_name: DnsName
@@ -39,7 +38,7 @@ class BatchVolume(Documented):
     """Path of the file or folder in the volume, for example `sets/2026/images.npz`."""
 
 
-class BatchInput(Documented):
+class BatchInput(ApiModel):
     """Data set that a BatchInference computes, on a volume or in a bucket.
 
     Set exactly one of persistentVolumeClaim and uri.
@@ -79,7 +78,7 @@ class BatchInput(Documented):
     )
 
 
-class BatchOutput(Documented):
+class BatchOutput(ApiModel):
     """Location and format of the results of a BatchInference, on a volume or in a bucket.
 
     Set exactly one of persistentVolumeClaim and uri.
@@ -105,7 +104,7 @@ class BatchOutput(Documented):
     )
 
 
-class BatchHooks(Documented):
+class BatchHooks(ApiModel):
     """Python functions that convert rows into inputs (`prepare`) and outputs into results (`finish`).
 
     The functions have the same form as those of `halcyon bench`.
@@ -122,7 +121,7 @@ class BatchHooks(Documented):
     Default: none; the outputs are stored unchanged."""
 
 
-class BatchInferenceSpec(Documented):
+class BatchInferenceSpec(ApiModel):
     """Desired state of a BatchInference: the model, the data set, the results, and the capacity for the batch."""
 
     model_deployment: DnsName
@@ -285,8 +284,6 @@ class BatchReason(StrEnum):
 class RowsStatus(ApiModel):
     """Number of rows of a BatchInference in each state."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
     total: RowCount
     """Number of rows in the input."""
     done: RowCount
@@ -297,8 +294,6 @@ class RowsStatus(ApiModel):
 
 class BatchInferenceStatus(ApiModel):
     """Observed state of a BatchInference."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     observed_generation: int | None = None
     """Generation of the spec to which this status refers; 0 until the operator has processed the object."""

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import HOST, DnsName, Documented, Rule, exactly_one
+from halcyon.api.types import HOST, ApiModel, DnsName, Rule, exactly_one
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
@@ -80,7 +80,7 @@ def identity_scheme_rule(where: str) -> Rule:
     )
 
 
-class AwsIdentity(Documented):
+class AwsIdentity(ApiModel):
     """AWS role that gives access to a bucket, or role of another store with a compatible token service."""
 
     role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]+:iam::[^:]*:role/.+$", max_length=2048),
@@ -89,7 +89,7 @@ class AwsIdentity(Documented):
     policy must accept tokens with the audience `sts.amazonaws.com` from the cluster's issuer."""
 
 
-class AzureIdentity(Documented):
+class AzureIdentity(ApiModel):
     """Entra application or managed identity that gives access to a bucket in Azure Blob Storage."""
 
     client_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="clientID")]
@@ -99,7 +99,7 @@ class AzureIdentity(Documented):
     """ID (a UUID) of the Microsoft Entra tenant."""
 
 
-class GoogleIdentity(Documented):
+class GoogleIdentity(ApiModel):
     """Google workload identity pool that gives access to a bucket in Google Cloud Storage."""
 
     provider: Annotated[
@@ -120,7 +120,7 @@ class GoogleIdentity(Documented):
     access to the bucket."""
 
 
-class Identity(Documented):
+class Identity(ApiModel):
     """Cloud identity for a download, so that no Secret is needed. Set exactly one of aws, azure and google.
 
     Each pod exchanges the token of its service account for temporary credentials. The service account is
@@ -143,7 +143,7 @@ class Identity(Documented):
     rules: ClassVar = identity_rules("spec.model.source.credentials.identity", role="models")
 
 
-class Credentials(Documented):
+class Credentials(ApiModel):
     """Credentials for a download: keys in a Secret, or a cloud identity.
 
     If both are set, only the key `ca.crt` of the Secret is used.

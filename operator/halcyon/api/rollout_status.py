@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from halcyon.api.types import Count, Documented, Long, Short, Time
+from halcyon.api.types import ApiModel, Count, Long, Short, Time
 
 
-class RevisionStatus(Documented):
+class RevisionStatus(ApiModel):
     """Names of the serving revision and of the revision that the spec requires."""
 
     current: Short | None = None
@@ -18,7 +18,7 @@ class RevisionStatus(Documented):
     """Name of the ControllerRevision of the revision that the accepted spec requires."""
 
 
-class FailedRevision(Documented):
+class FailedRevision(ApiModel):
     """Failure of the target revision, if it failed and does not serve."""
 
     revision: Short
@@ -31,7 +31,7 @@ class FailedRevision(Documented):
     """Time at which the operator declared the rollout failed."""
 
 
-class PastRollout(Documented):
+class PastRollout(ApiModel):
     """Result of the last rollout to one revision."""
 
     revision: Short
@@ -45,7 +45,7 @@ class PastRollout(Documented):
     """Reason why the rollout did not complete. Absent if it completed."""
 
 
-class CanaryStatus(Documented):
+class CanaryStatus(ApiModel):
     """A canary in progress."""
 
     step: Count
@@ -59,7 +59,7 @@ class CanaryStatus(Documented):
     explains how to continue."""
 
 
-class RolloutStatus(Documented):
+class RolloutStatus(ApiModel):
     """State of the rollout to the target revision."""
 
     phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from halcyon.api.rollout_status import RevisionStatus, RolloutStatus
-from halcyon.api.types import Count, Documented, ListMap, Long, Short, Time
+from halcyon.api.types import ApiModel, Count, ListMap, Long, Short, Time
 
 
-class ConditionStatus(Documented):
+class ConditionStatus(ApiModel):
     """One condition, as in the Kubernetes API conventions."""
 
     type: Short
@@ -27,7 +27,7 @@ class ConditionStatus(Documented):
     """Time at which the condition's status last changed."""
 
 
-class Summary(Documented):
+class Summary(ApiModel):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
@@ -60,7 +60,7 @@ FailureCause = Literal[
 """Causes of failed pods. The status has a separate count for each cause."""
 
 
-class FailureCount(Documented):
+class FailureCount(ApiModel):
     """Number of pods that have failed for one cause."""
 
     reason: FailureCause
@@ -71,7 +71,7 @@ class FailureCount(Documented):
     """Number of pods that have failed for this cause."""
 
 
-class PodsStatus(Documented):
+class PodsStatus(ApiModel):
     """Number of server pods, in total and by state."""
 
     total: Count
@@ -102,7 +102,7 @@ class PodsStatus(Documented):
     there are none."""
 
 
-class Address(Documented):
+class Address(ApiModel):
     """Addresses of the model inside the cluster."""
 
     url: Short
@@ -114,7 +114,7 @@ class Address(Documented):
     if spec.traffic.mode is not Balancer."""
 
 
-class ModelStatus(Documented):
+class ModelStatus(ApiModel):
     """The model as reported by Triton."""
 
     name: Short
@@ -125,7 +125,7 @@ class ModelStatus(Documented):
     """Triton's error message if the model could not be loaded. Absent otherwise."""
 
 
-class SignalStatus(Documented):
+class SignalStatus(ApiModel):
     """One signal that scaling uses, for example the request rate."""
 
     name: Short
@@ -147,7 +147,7 @@ class SignalStatus(Documented):
     """Reason why the signal has no value. Absent if it has one."""
 
 
-class PartStatus(Documented):
+class PartStatus(ApiModel):
     """One part of a scaling decision: the number of replicas that one input requires, for example the request rate."""
 
     name: Short
@@ -158,7 +158,7 @@ class PartStatus(Documented):
     """Reason for this number of replicas, in one sentence, with numbers."""
 
 
-class ServiceLineStatus(Documented):
+class ServiceLineStatus(ApiModel):
     """Formula for the execution time of a batch, for one number of instances.
 
     The time is constantMilliseconds, plus perRowMilliseconds for each row.
@@ -174,7 +174,7 @@ class ServiceLineStatus(Documented):
     """Maximum number of rows in a batch, as set in the spec or else as observed."""
 
 
-class CapacityStatus(Documented):
+class CapacityStatus(ApiModel):
     """Capacity of a replica, and its source."""
 
     source: Short | None = None
@@ -209,7 +209,7 @@ class CapacityStatus(Documented):
     no such ConfigMap."""
 
 
-class DecisionStatus(Documented):
+class DecisionStatus(ApiModel):
     """One change of the desired replicas."""
 
     time: Time
@@ -222,7 +222,7 @@ class DecisionStatus(Documented):
     """Reason for this change, in one sentence."""
 
 
-class ScalingStatus(Documented):
+class ScalingStatus(ApiModel):
     """State of scaling: the last decision, and the signals on which it is based."""
 
     actuator: Literal["HPA", "Direct"]
@@ -253,7 +253,7 @@ class ScalingStatus(Documented):
     """Most recent changes to the desired replicas, newest first, 10 at most."""
 
 
-class ColdStartStatus(Documented):
+class ColdStartStatus(ApiModel):
     """Duration of the last start of a server pod, in whole seconds."""
 
     pod: Short
@@ -278,7 +278,7 @@ class ColdStartStatus(Documented):
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
 
 
-class CostStatus(Documented):
+class CostStatus(ApiModel):
     """Cost and use of the model's GPUs over the last day, or since the operator began to record."""
 
     gpus: Count
@@ -301,7 +301,7 @@ class CostStatus(Documented):
     """Share of the GPU time, in percent, in which the GPUs of ready pods were not in use."""
 
 
-class AdviceStatus(Documented):
+class AdviceStatus(ApiModel):
     """A recommended change to the spec, based on recent measurements.
 
     Halcyon never makes the change itself.
@@ -326,7 +326,7 @@ class AdviceStatus(Documented):
     """Time at which the rule began to apply."""
 
 
-class Status(Documented):
+class Status(ApiModel):
     """Observed state of a ModelDeployment."""
 
     observed_generation: int | None = None

@@ -126,8 +126,15 @@ class ApiModel(BaseModel):
     Instances are immutable, have camelCase names in the API, and accept no unknown fields.
     """
 
+    # pydantic builds the validator of a class when it is first used (`defer_build`). Most parts are validated only as parts
+    # of a whole, whose validator contains theirs. The operator writes statuses as dicts, and validates none of them.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        defer_build=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
 
@@ -370,12 +377,6 @@ Long = Annotated[str, Field(max_length=1024)]
 """Sentences in a status."""
 Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0, le=1000000)]
-
-
-class Documented(ApiModel):
-    """Part of a spec whose fields are described by the docstrings below them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def exactly_one(*names: str, where: str, good: str) -> Rule:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from halcyon.api.types import Documented
+from halcyon.api.types import ApiModel
 
 Peer = dict[str, Any]
 """Peer of a NetworkPolicy: a NetworkPolicyPeer of networking.k8s.io/v1."""
@@ -20,7 +20,7 @@ EgressRule = dict[str, Any]
 _Some = Field(max_length=64)
 
 
-class SiteNetwork(Documented):
+class SiteNetwork(ApiModel):
     """Peers with which the pods of models may communicate, for NetworkPolicies."""
 
     operator: Annotated[tuple[Peer, ...], Field(min_length=1, max_length=64)]

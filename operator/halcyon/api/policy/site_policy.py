@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from halcyon.api.types import HOST, DnsName, Documented
+from halcyon.api.types import HOST, ApiModel, DnsName
 
 NAMESPACE = "{namespace}"
 """Placeholder for the namespace of the ModelDeployment in the names of hosts, Gateways and buckets."""
@@ -56,7 +56,7 @@ HostPattern = Annotated[str, _text(rf"(\*\.)?{_PART}(\.{_PART})*")]
 _Some = Field(max_length=64)
 
 
-class Images(Documented):
+class Images(ApiModel):
     """Limits on the Triton images that a spec may name.
 
     They do not apply to the site's default image, which is used if a spec names none.
@@ -69,7 +69,7 @@ class Images(Documented):
     applies to images that contain models."""
 
 
-class Triton(Documented):
+class Triton(ApiModel):
     """Limits on the versions of the Triton image that a spec may name."""
 
     refuse_below: Version | None = None
@@ -81,7 +81,7 @@ class Triton(Documented):
     """Triton version of each image digest, for specs that name an image by digest. A tag next to a digest is ignored."""
 
 
-class Models(Documented):
+class Models(ApiModel):
     """Limits on the sources, backends and Secrets of models."""
 
     sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim", "image", "uri"], ...], _Some] | None = None
@@ -103,7 +103,7 @@ class Models(Documented):
     """Secrets that a spec may name, for example `models-*`."""
 
 
-class PodLimits(Documented):
+class PodLimits(ApiModel):
     """Limits on the placement, ServiceAccounts and environment of server pods."""
 
     priority_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
@@ -127,7 +127,7 @@ class PodLimits(Documented):
     """ConfigMaps that environment variables may come from, for example `models-*`."""
 
 
-class Limits(Documented):
+class Limits(ApiModel):
     """Limits on the replicas and GPUs of a model, and on the GPUs of a namespace."""
 
     replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -139,7 +139,7 @@ class Limits(Documented):
     a reconcile, not at admission. Specs are accepted in the order in which they arrive."""
 
 
-class TrafficLimits(Documented):
+class TrafficLimits(ApiModel):
     """Limits on the ways in which clients can connect to models."""
 
     service_types: Annotated[tuple[Literal["ClusterIP", "NodePort", "LoadBalancer"], ...], _Some] | None = None
@@ -151,7 +151,7 @@ class TrafficLimits(Documented):
     it is set, each route must name its hostnames."""
 
 
-class CanaryLimits(Documented):
+class CanaryLimits(ApiModel):
     """Limits on the queries of canary analyses."""
 
     query_namespaces: Annotated[tuple[Namespace, ...], _Some] | None = None
@@ -159,7 +159,7 @@ class CanaryLimits(Documented):
     allows none: a query is made with the operator's credentials, and can read the metrics of every tenant."""
 
 
-class SitePolicy(Documented):
+class SitePolicy(ApiModel):
     """Limits of the platform team on ModelDeployments.
 
     By default, everything that a ModelDeployment supports is allowed.

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from halcyon.api.schema.descriptions import docstrings
 from halcyon.api.types import ApiModel, AtomicMap, ListMap, ListSet, Rule, StringRules, cel_string
 
 JsonSchema = dict[str, Any]
@@ -23,26 +24,30 @@ class SchemaError(TypeError):
     """The pydantic model cannot be expressed as a structural schema."""
 
 
-def schema(model: type[BaseModel]) -> JsonSchema:
-    """Return the structural schema of a pydantic model."""
+def schema(model: type[BaseModel], *, described: bool = False) -> JsonSchema:
+    """Return the structural schema of a pydantic model, with the descriptions of its fields if `described` is set.
+
+    Descriptions are read from the source. Only CustomResourceDefinitions and reference pages need them.
+    """
     properties: dict[str, JsonSchema] = {}
     required: list[str] = []
     # Resolve the annotations again: pydantic removes the markers in Annotated from FieldInfo.annotation and keeps them in
     # FieldInfo.metadata, but not those inside a union with None.
     hints = typing.get_type_hints(model, include_extras=True)
+    texts = _descriptions(model) if described else {}
     for name, info in model.model_fields.items():
         alias = info.alias or name
-        field = _of_type(hints[name], where=f"{model.__name__}.{alias}")
-        if info.description:
+        field = _of_type(hints[name], where=f"{model.__name__}.{alias}", described=described)
+        if name in texts:
             field.pop("description", None)  # the description of the type, which several fields may share
-            field = {"description": " ".join(info.description.split()), **field}
+            field = {"description": texts[name], **field}
         if info.is_required():
             required.append(alias)
         elif info.default is not None:
             field["default"] = _default(info)
         properties[alias] = field
     result: JsonSchema = {"type": "object", "properties": properties}
-    if model.__doc__:
+    if described and model.__doc__:
         result = {"description": " ".join(model.__doc__.split()), **result}
     if required:
         result["required"] = required
@@ -50,6 +55,12 @@ def schema(model: type[BaseModel]) -> JsonSchema:
     if rules:
         result["x-kubernetes-validations"] = [_validation(rule) for rule in rules]
     return result
+
+
+def _descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the descriptions of a model's fields, including the inherited ones."""
+    owners = [owner for owner in reversed(model.__mro__) if issubclass(owner, BaseModel) and owner is not BaseModel]
+    return {name: text for owner in owners for name, text in docstrings(owner).items()}
 
 
 def _default(info: FieldInfo) -> Any:  # any JSON value
@@ -89,16 +100,16 @@ _SCALARS: dict[Any, JsonSchema] = {
 }
 
 
-def _of_type(hint: Any, *, where: str) -> JsonSchema:  # a type expression; one return per kind of it
+def _of_type(hint: Any, *, where: str, described: bool) -> JsonSchema:  # a type expression; one return per kind of it
     origin = get_origin(hint)
     if origin is typing.Annotated:
         inner, *marks = get_args(hint)
-        return _marked(_of_type(inner, where=where), marks, where=where)
+        return _marked(_of_type(inner, where=where, described=described), marks, where=where)
     if origin in (typing.Union, types.UnionType):
         options = [arg for arg in get_args(hint) if arg is not types.NoneType]
         if len(options) != 1:
             raise SchemaError(f"{where}: a union of {options} is not structural")
-        return _of_type(options[0], where=where)
+        return _of_type(options[0], where=where, described=described)
     if origin is typing.Literal:
         values = list(get_args(hint))
         return {**_SCALARS[type(values[0])], "enum": values}
@@ -106,16 +117,16 @@ def _of_type(hint: Any, *, where: str) -> JsonSchema:  # a type expression; one 
         item, *rest = get_args(hint)
         if rest != [Ellipsis]:
             raise SchemaError(f"{where}: only homogeneous tuples are lists")
-        return {"type": "array", "items": _of_type(item, where=f"{where}[]")}
+        return {"type": "array", "items": _of_type(item, where=f"{where}[]", described=described)}
     if origin is dict:
         key, value = get_args(hint)
         return {
             "type": "object",
-            "additionalProperties": _of_type(value, where=f"{where}{{}}"),
-            "x-kubernetes-validations": [_key_rule(_of_type(key, where=f"{where} key"))],
+            "additionalProperties": _of_type(value, where=f"{where}{{}}", described=described),
+            "x-kubernetes-validations": [_key_rule(_of_type(key, where=f"{where} key", described=described))],
         }
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return schema(hint)
+        return schema(hint, described=described)
     if hint in _SCALARS:
         return dict(_SCALARS[hint])
     raise SchemaError(f"{where}: {hint!r} is not structural")

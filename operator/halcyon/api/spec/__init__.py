@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from halcyon.api.spec import concurrency, routing_mode
 from halcyon.api.spec.batching import Batching
@@ -18,11 +18,13 @@ from halcyon.api.spec.rollout import Rollout
 from halcyon.api.spec.runtime import Runtime
 from halcyon.api.spec.scaling import Scaling
 from halcyon.api.spec.traffic import Traffic
-from halcyon.api.types import AtomicMap, Documented, Rule
+from halcyon.api.types import ApiModel, AtomicMap, Rule
 
 
-class Spec(Documented):
+class Spec(ApiModel):
     """Desired state of a ModelDeployment."""
+
+    model_config = ConfigDict(defer_build=False)  # every operator validates specs, and should not start with a pause
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """Number of server pods, each of which runs Triton, 0 to 1000. Without `scaling`, you set this number, for example

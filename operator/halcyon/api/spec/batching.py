@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.types import Documented, ListSet, Rule, duration_field
+from halcyon.api.types import ApiModel, ListSet, Rule, duration_field
 
 
-class QueuePolicy(Documented):
+class QueuePolicy(ApiModel):
     """Policy of Triton's own queue, for all priority levels. With any policy, Triton can delay requests by 0.5 s."""
 
     timeout_action: Literal["Reject", "Delay"] | None = None
@@ -27,7 +27,7 @@ class QueuePolicy(Documented):
     metric of Triton counts these failures. Default: the size in the model's config.pbtxt, or else no limit."""
 
 
-class Batching(Documented):
+class Batching(ApiModel):
     """Triton's dynamic batching; setting this section turns it on."""
 
     max_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.types import Cidr, DnsName, Documented, LabelKey, ListSet, Rule, Text
+from halcyon.api.types import ApiModel, Cidr, DnsName, LabelKey, ListSet, Rule, Text
 
 
-class Service(Documented):
+class Service(ApiModel):
     """The Service that clients connect to."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
@@ -35,7 +35,7 @@ class Service(Documented):
     )
 
 
-class Tls(Documented):
+class Tls(ApiModel):
     """TLS between clients and the balancers, on the same ports.
 
     Changes to a Secret take effect without a restart. An invalid Secret is ignored, and the previous certificate stays
@@ -50,7 +50,7 @@ class Tls(Documented):
     client must present a certificate issued by one of these authorities. Default: none; clients need no certificate."""
 
 
-class ApiKeys(Documented):
+class ApiKeys(ApiModel):
     """API keys that clients must send.
 
     A client sends its key as `Authorization: Bearer KEY` or `x-api-key: KEY`, in an HTTP header or in gRPC metadata.

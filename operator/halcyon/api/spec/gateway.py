@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import AtomicMap, DnsName, Documented, ListSet, Rule
+from halcyon.api.types import ApiModel, AtomicMap, DnsName, ListSet, Rule
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$", min_length=1, max_length=253)]
 """Hostname as in the Gateway API: the first label may be a wildcard."""
 
 
-class Entry(Documented):
+class Entry(ApiModel):
     """Entry point at a Gateway for one protocol, HTTP or gRPC."""
 
     section_name: DnsName | None = None
@@ -23,7 +23,7 @@ class Entry(Documented):
     (`*`). Default: the hostnames of the listener."""
 
 
-class Gateway(Documented):
+class Gateway(ApiModel):
     """A Gateway of the Gateway API (`gateway.networking.k8s.io`).
 
     Halcyon does not run the Gateway; it only writes the routes.

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import DNS_NAME, DnsName, Documented, Rule
+from halcyon.api.types import DNS_NAME, ApiModel, DnsName, Rule
 
 WHOLE = "nvidia.com/gpu"
 """Extended resource that NVIDIA's device plugin offers. It is the default."""
 
 
-class Gpu(Documented):
+class Gpu(ApiModel):
     """GPUs of each server pod."""
 
     count: Annotated[int, Field(ge=0, le=16)] = 1

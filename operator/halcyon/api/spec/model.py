@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from halcyon.api.credentials import BUCKET, SEGMENT, Credentials, identity_scheme_rule
 from halcyon.api.types import (
     HOST,
+    ApiModel,
     AtomicMap,
     DnsName,
-    Documented,
     Image,
     Key,
     ListMap,
@@ -25,7 +25,7 @@ from halcyon.api.types import (
 )
 
 
-class ConfigMapItem(Documented):
+class ConfigMapItem(ApiModel):
     """One file of a model that is stored in a ConfigMap."""
 
     key: Key
@@ -34,7 +34,7 @@ class ConfigMapItem(Documented):
     """Path of the file in the model's folder, for example `1/model.onnx` or `config.pbtxt`."""
 
 
-class ConfigMapSource(Documented):
+class ConfigMapSource(ApiModel):
     """A model in a ConfigMap in the same namespace, 1 MiB at most."""
 
     name: DnsName
@@ -43,7 +43,7 @@ class ConfigMapSource(Documented):
     """Files of the model, 1 to 64, each with its path in the model's folder and its key in the ConfigMap."""
 
 
-class PersistentVolumeClaimSource(Documented):
+class PersistentVolumeClaimSource(ApiModel):
     """A model on a PersistentVolumeClaim in the same namespace, mounted read-only."""
 
     claim_name: DnsName
@@ -53,7 +53,7 @@ class PersistentVolumeClaimSource(Documented):
     the root of the volume."""
 
 
-class ImageSource(Documented):
+class ImageSource(ApiModel):
     """An image that contains only the model; each node pulls it and mounts it read-only."""
 
     reference: Image
@@ -76,7 +76,7 @@ DEFAULT_SIZE_LIMIT = "20Gi"
 """Disk space of a downloaded model if `sizeLimit` is not set."""
 
 
-class Source(Documented):
+class Source(ApiModel):
     """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
 
     config_map: ConfigMapSource | None = None
@@ -191,7 +191,7 @@ def _no_number(value: Any) -> Any:  # any JSON value
     return value
 
 
-class Versions(Documented):
+class Versions(ApiModel):
     """Version folders of the model that are served. Set exactly one of latest, specific and all."""
 
     latest: Annotated[int, Field(ge=1, le=100)] | None = None
@@ -214,7 +214,7 @@ DataType = Literal[
 ]  # fmt: skip
 
 
-class WarmupInput(Documented):
+class WarmupInput(ApiModel):
     """One input tensor of the warm-up requests."""
 
     name: ModelName
@@ -226,7 +226,7 @@ class WarmupInput(Documented):
     size."""
 
 
-class Warmup(Documented):
+class Warmup(ApiModel):
     """Requests that Triton runs before a pod receives traffic."""
 
     batch_sizes: (
@@ -245,7 +245,7 @@ class Warmup(Documented):
     variable dimension."""
 
 
-class ModelSpec(Documented):
+class ModelSpec(ApiModel):
     """Model to serve: its name, source, versions and warm-up."""
 
     name: ModelName | None = None

@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.types import AtomicMap, DnsName, Documented, LabelKey, LabelValue, ListMap, Rule
+from halcyon.api.types import ApiModel, AtomicMap, DnsName, LabelKey, LabelValue, ListMap, Rule
 
 
-class Toleration(Documented):
+class Toleration(ApiModel):
     """A taint that the pods tolerate."""
 
     key: LabelKey
@@ -38,7 +38,7 @@ class Toleration(Documented):
     )
 
 
-class _Requirement(Documented):
+class _Requirement(ApiModel):
     key: LabelKey
     """Key of the label to compare."""
     values: Annotated[tuple[LabelValue, ...], Field(min_length=1, max_length=32)] | None = None
@@ -91,7 +91,7 @@ class NodeRequirement(_Requirement):
     )
 
 
-class LabelSelector(Documented):
+class LabelSelector(ApiModel):
     """Labels of pods in the ModelDeployment's namespace. All conditions must hold."""
 
     match_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)] | None = None
@@ -100,7 +100,7 @@ class LabelSelector(Documented):
     """Conditions on the labels of a pod, all of which must hold. Default: none."""
 
 
-class PodAffinityTerm(Documented):
+class PodAffinityTerm(ApiModel):
     """Selection of pods, and the node label that defines which nodes are near them."""
 
     label_selector: Annotated[LabelSelector, AtomicMap()]
@@ -111,7 +111,7 @@ class PodAffinityTerm(Documented):
     this label form one domain."""
 
 
-class WeightedPodAffinityTerm(Documented):
+class WeightedPodAffinityTerm(ApiModel):
     """A preference with a weight.
 
     In podAffinity, nodes near the selected pods are preferred. In podAntiAffinity, other nodes are preferred.
@@ -123,14 +123,14 @@ class WeightedPodAffinityTerm(Documented):
     """Pods to select, and the node label that defines which nodes are near them."""
 
 
-class NodeSelectorTerm(Documented):
+class NodeSelectorTerm(ApiModel):
     """One term: conditions on a node's labels, all of which must hold."""
 
     match_expressions: Annotated[tuple[NodeRequirement, ...], Field(min_length=1, max_length=8)]
     """Conditions on the labels of a node, all of which must hold."""
 
 
-class PreferredSchedulingTerm(Documented):
+class PreferredSchedulingTerm(ApiModel):
     """A weighted preference for nodes with certain labels."""
 
     weight: Annotated[int, Field(ge=1, le=100)]
@@ -139,14 +139,14 @@ class PreferredSchedulingTerm(Documented):
     """Conditions on the labels of the preferred nodes."""
 
 
-class NodeSelector(Documented):
+class NodeSelector(ApiModel):
     """Selection of the nodes that match at least one of several terms."""
 
     node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Field(min_length=1, max_length=8)]
     """Alternative terms. A node must match at least one of them."""
 
 
-class NodeAffinity(Documented):
+class NodeAffinity(ApiModel):
     """Nodes that pods must or should run on."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
@@ -163,7 +163,7 @@ class NodeAffinity(Documented):
         return [*(required.node_selector_terms if required else ()), *(term.preference for term in preferred)]
 
 
-class PodAffinity(Documented):
+class PodAffinity(ApiModel):
     """Rules for running in the same domain as certain other pods, or for avoiding it."""
 
     required_during_scheduling_ignored_during_execution: (
@@ -176,7 +176,7 @@ class PodAffinity(Documented):
     """Preferences, each with a weight. The scheduler can still choose other nodes. Default: none."""
 
 
-class Affinity(Documented):
+class Affinity(ApiModel):
     """Scheduling rules that depend on the labels of nodes and of other pods, as in a pod."""
 
     node_affinity: NodeAffinity | None = None
@@ -188,7 +188,7 @@ class Affinity(Documented):
     """Pods of the same namespace near which the server pods should not run. Default: none."""
 
 
-class TopologySpreadConstraint(Documented):
+class TopologySpreadConstraint(ApiModel):
     """One rule for an even spread of the model's server pods over domains of nodes, for example zones."""
 
     max_skew: Annotated[int, Field(ge=1, le=1000)]
@@ -221,7 +221,7 @@ class TopologySpreadConstraint(Documented):
     )
 
 
-class Placement(Documented):
+class Placement(ApiModel):
     """Placement of pods: their nodes and their priority."""
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import AtomicMap, Documented, ListMap, Rule, cel_string, duration_field, exactly_one
+from halcyon.api.types import ApiModel, AtomicMap, ListMap, Rule, cel_string, duration_field, exactly_one
 
 
-class CanaryPause(Documented):
+class CanaryPause(ApiModel):
     """End of a step of a canary: after a certain time, or when someone resumes the rollout."""
 
     duration: duration_field("1s", "168h") | None = None  # type: ignore[valid-type]
@@ -18,7 +18,7 @@ class CanaryPause(Documented):
     runs `halcyon promote NAME --step` or sets the annotation `serving.halcyon.dev/promote-step`."""
 
 
-class CanaryStep(Documented):
+class CanaryStep(ApiModel):
     """One step of a canary: its share of the requests and its duration."""
 
     weight: Annotated[int, Field(ge=1, le=99)]
@@ -34,7 +34,7 @@ _QUERY = r"^([^{]|\{[^{]|\{\{(" + "|".join(QUERY_PLACEHOLDERS) + r")\}\})+$"
 _Number = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9})?$", min_length=1, max_length=24)]
 
 
-class AnalysisMetric(Documented):
+class AnalysisMetric(ApiModel):
     """One Prometheus query of a canary, and the limit of its result."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)]
@@ -73,7 +73,7 @@ class AnalysisMetric(Documented):
     )
 
 
-class Analysis(Documented):
+class Analysis(ApiModel):
     """Comparison of a canary with the revision that serves: whether it is made, and with which limits.
 
     The limits define what counts as worse. They do not change the error rates of the statistical tests.
@@ -100,7 +100,7 @@ class Analysis(Documented):
     The site needs a Prometheus and must allow queries (`sitePolicy.canary.queryNamespaces`). Default: none."""
 
 
-class Canary(Documented):
+class Canary(ApiModel):
     """Settings of the strategy `Canary`: its steps and its analysis."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
@@ -119,7 +119,7 @@ class Canary(Documented):
     )
 
 
-class Rollout(Documented):
+class Rollout(ApiModel):
     """Method of replacing the serving revision with a new one, and the action if this fails.
 
     A change of the replicas alone does not create a new revision.

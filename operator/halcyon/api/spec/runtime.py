@@ -12,9 +12,9 @@ from halcyon.api.spec.server_settings import RULES as SERVER_RULES
 from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
     GROUP,
+    ApiModel,
     AtomicMap,
     DnsName,
-    Documented,
     Image,
     Key,
     LabelKey,
@@ -30,7 +30,7 @@ from halcyon.api.types import (
 )
 
 
-class ResourceList(Documented):
+class ResourceList(ApiModel):
     """Amounts of CPU, memory and ephemeral storage."""
 
     cpu: quantity_field("1m", "10k") | None = None  # type: ignore[valid-type]
@@ -61,7 +61,7 @@ def _within_limit(attribute: str) -> Rule:
     )
 
 
-class Resources(Documented):
+class Resources(ApiModel):
     """Resource requests and limits of the Triton container, as in a pod."""
 
     requests: ResourceList | None = None
@@ -73,7 +73,7 @@ class Resources(Documented):
     rules: ClassVar = tuple(_within_limit(attribute) for attribute in ("cpu", "memory", "ephemeral_storage"))
 
 
-class SecretKey(Documented):
+class SecretKey(ApiModel):
     """A key of a Secret in the same namespace; the kubelet reads it, the operator never does."""
 
     name: DnsName
@@ -84,7 +84,7 @@ class SecretKey(Documented):
     """Whether the pod starts without the variable if the Secret or the key does not exist. Default: false."""
 
 
-class ConfigMapKey(Documented):
+class ConfigMapKey(ApiModel):
     """A key of a ConfigMap in the same namespace."""
 
     name: DnsName
@@ -95,7 +95,7 @@ class ConfigMapKey(Documented):
     """Whether the pod starts without the variable if the ConfigMap or the key does not exist. Default: false."""
 
 
-class FieldReference(Documented):
+class FieldReference(ApiModel):
     """Field of the pod from which an environment variable takes its value."""
 
     field_path: Annotated[
@@ -109,7 +109,7 @@ class FieldReference(Documented):
     """Path of the field, for example `metadata.name` or `spec.nodeName`."""
 
 
-class EnvVarSource(Documented):
+class EnvVarSource(ApiModel):
     """Source of the value of an environment variable. Set exactly one of these fields."""
 
     secret_key_ref: SecretKey | None = None
@@ -136,7 +136,7 @@ _RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{beginning}')" for beginning in 
 _RESERVED_TEXT = f"must not start with {', '.join(RESERVED_ENV[:-1])} or {RESERVED_ENV[-1]}"
 
 
-class EnvVar(Documented):
+class EnvVar(ApiModel):
     """One environment variable of the Triton container, as in a pod spec. Set exactly one of value and valueFrom."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", max_length=128)]
@@ -157,7 +157,7 @@ class EnvVar(Documented):
     )
 
 
-class EnvFromReference(Documented):
+class EnvFromReference(ApiModel):
     """A Secret or a ConfigMap whose keys become environment variables."""
 
     name: DnsName
@@ -166,7 +166,7 @@ class EnvFromReference(Documented):
     """Whether the pod starts without the variables if the Secret or ConfigMap does not exist. Default: false."""
 
 
-class EnvFrom(Documented):
+class EnvFrom(ApiModel):
     """A Secret or ConfigMap whose keys become environment variables. Set exactly one of secretRef and configMapRef."""
 
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", max_length=64)] | None = None
@@ -193,7 +193,7 @@ class EnvFrom(Documented):
     )
 
 
-class ImagePullSecret(Documented):
+class ImagePullSecret(ApiModel):
     """A Secret with credentials for a container registry."""
 
     name: DnsName
@@ -216,7 +216,7 @@ def _no_own_keys(field: str, attribute: str) -> Rule:
     )
 
 
-class Runtime(Documented):
+class Runtime(ApiModel):
     """Settings of the server pods: Triton container, resources, GPUs and placement."""
 
     image: Image | None = None

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import Documented, ListMap, Rule, duration_field
+from halcyon.api.types import ApiModel, ListMap, Rule, duration_field
 
 
-class ScalingPolicy(Documented):
+class ScalingPolicy(ApiModel):
     """One limit on the speed of scaling, as in an HPA (HorizontalPodAutoscaler)."""
 
     type: Literal["Pods", "Percent"]
@@ -20,7 +20,7 @@ class ScalingPolicy(Documented):
     """Length of the period, in seconds, 1 to 1800."""
 
 
-class ScalingRules(Documented):
+class ScalingRules(ApiModel):
     """Limits on scaling in one direction, as in the HPA."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)] | None = None
@@ -35,7 +35,7 @@ class ScalingRules(Documented):
     up, 100 % in 15 s for scaling down."""
 
 
-class Behavior(Documented):
+class Behavior(ApiModel):
     """Speed of scaling up and down, with the type and defaults of the HPA's `behavior`."""
 
     scale_up: ScalingRules | None = None
@@ -44,7 +44,7 @@ class Behavior(Documented):
     """Limits on the speed of scaling down. Default: the defaults of the HPA."""
 
 
-class MetricTarget(Documented):
+class MetricTarget(ApiModel):
     """A Prometheus query that the site defines, and the target of its result per replica."""
 
     query: Annotated[
@@ -57,7 +57,7 @@ class MetricTarget(Documented):
     the model has at least 4 replicas."""
 
 
-class Targets(Documented):
+class Targets(ApiModel):
     """Targets per replica. The target that requires the most replicas applies."""
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
@@ -78,7 +78,7 @@ class Targets(Documented):
     Default with Planner: no target, but unexpectedly busy GPUs prevent scaling down."""
 
 
-class Schedule(Documented):
+class Schedule(ApiModel):
     """A time window with its own replica limits.
 
     It opens at the times of a cron rule, and stays open for its duration.
@@ -121,7 +121,7 @@ class Schedule(Documented):
     )
 
 
-class Scaling(Documented):
+class Scaling(ApiModel):
     """Automatic scaling of the replicas with the load."""
 
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1

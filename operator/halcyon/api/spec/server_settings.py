@@ -6,12 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.types import Documented, ListSet, Rule, quantity, quantity_field
+from halcyon.api.types import ApiModel, ListSet, Rule, quantity, quantity_field
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$", max_length=63)]
 
 
-class ResponseCache(Documented):
+class ResponseCache(ApiModel):
     """Triton's response cache, which uses memory of each server pod."""
 
     size: quantity_field("1Mi", "1Ti")  # type: ignore[valid-type]
@@ -19,7 +19,7 @@ class ResponseCache(Documented):
     resources.limits.memory."""
 
 
-class ServerSettings(Documented):
+class ServerSettings(ApiModel):
     """Options of the Triton server."""
 
     response_cache: ResponseCache | None = None

@@ -9,10 +9,10 @@ from pydantic import Field, StringConstraints
 from halcyon.api.spec.exposure import ApiKeys, Service, Tls
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.routing_mode import Mode
-from halcyon.api.types import Documented, Rule, duration_field, quantity_field
+from halcyon.api.types import ApiModel, Rule, duration_field, quantity_field
 
 
-class Stickiness(Documented):
+class Stickiness(ApiModel):
     """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache the pod has."""
 
     header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
@@ -21,7 +21,7 @@ class Stickiness(Documented):
     body. A change of this field starts a rollout."""
 
 
-class Overload(Documented):
+class Overload(ApiModel):
     """Handling of requests while more requests arrive than the ready pods can answer."""
 
     mode: Literal["Reject", "Wait"]
@@ -31,7 +31,7 @@ class Overload(Documented):
     queueLimit and queueTimeout."""
 
 
-class Traffic(Documented):
+class Traffic(ApiModel):
     """Routing of requests to the server pods."""
 
     mode: Mode = "Balancer"

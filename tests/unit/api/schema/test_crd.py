@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
@@ -12,7 +14,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from generators import crd
+from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.schema import structural_schema
+from halcyon.api.schema.descriptions import docstrings
 from halcyon.api.schema.structural_schema import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
@@ -158,10 +163,27 @@ def models(hint: Any) -> Iterator[type[BaseModel]]:
 
 @pytest.mark.parametrize("model", dict.fromkeys((*models(Spec), *models(Status))), ids=lambda model: model.__name__)
 def test_a_field_has_its_own_description_not_its_types(model: type[BaseModel]) -> None:
-    described = structural_schema.schema(model)["properties"]
+    described = structural_schema.schema(model, described=True)["properties"]
+    texts = {name: text for owner in reversed(model.__mro__[:-2]) for name, text in docstrings(owner).items()}
     for name, info in model.model_fields.items():
-        assert info.description, name
-        assert described[info.alias or name]["description"] == " ".join(info.description.split())
+        assert described[info.alias or name]["description"] == texts[name]
+
+
+def test_the_operator_keeps_no_descriptions_of_fields_in_memory() -> None:
+    kinds = dict.fromkeys((*models(Spec), *models(Status), *models(SitePolicy), *models(BatchInferenceSpec)))
+    for kind in kinds:
+        assert not any(info.description for info in kind.model_fields.values()), kind
+        assert "description" not in structural_schema.schema(kind)
+
+
+def test_only_models_that_are_validated_have_validators() -> None:
+    code = (
+        "from halcyon.api import batch_inference, spec, status; from halcyon.api.spec.runtime import EnvVar\n"
+        "kinds = spec.Spec, EnvVar, status.Status, status.ConditionStatus, batch_inference.BatchInferenceSpec\n"
+        "print(*(kind.__name__ for kind in kinds if kind.__pydantic_complete__))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Spec"]
 
 
 def test_keys_of_list_maps_are_always_there() -> None:
