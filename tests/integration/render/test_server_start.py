@@ -202,7 +202,7 @@ def test_a_killed_triton_leaves_no_shared_memory_to_its_successor(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["kill -TERM $triton", "echo 1 > $root/halcyon/orders/restart"])
-def test_a_container_ends_with_triton_when_it_is_stopped_or_ordered_to_restart(tmp_path: Path, how: str) -> None:
+def test_a_container_ends_with_triton_if_stopped_or_ordered_to_restart(tmp_path: Path, how: str) -> None:
     then = f"""{how}
     began=$(date +%s); status=0; wait $triton || status=$?
     echo status $status; echo seconds $(($(date +%s) - began))"""

@@ -195,7 +195,7 @@ class EndedStub(Responder):
         return Index(stub_exit="signal-9")
 
 
-def test_a_proof_is_announced_once_and_again_when_the_whole_backend_is_dead() -> None:
+def test_a_repeated_proof_is_announced_only_if_the_whole_backend_is_dead() -> None:
     async def announcements() -> list[int]:
         dead, announced = DeadBackends(), []
         probes = BackendProbes(
