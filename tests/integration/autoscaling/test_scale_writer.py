@@ -26,18 +26,30 @@ async def test_replicas_are_written_only_if_they_are_those_that_were_seen(cluste
         for before, uid in ((3, seen["metadata"]["uid"]), (0, seen["metadata"]["uid"]), (2, "another")):
             with pytest.raises(errors.Conflicted):
                 await write(before, 5, uid)
-        # With a version, a change to any other field is a conflict, too. The operator's own writes must have ended.
-        space.wait_settled()
-        version = space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["resourceVersion"]
-        space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"team": "vision"}}})
-        space.wait_settled()
-        newest = space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["resourceVersion"]
-        with pytest.raises(errors.Conflicted):
-            await client.scale(kinds.MODEL_DEPLOYMENT, seen, before=2, after=5, version=version)
-        made = await client.scale(kinds.MODEL_DEPLOYMENT, seen, before=2, after=5, version=newest)
-        assert made["spec"]["replicas"] == 5
         space.delete(kinds.MODEL_DEPLOYMENT, "m")
         with pytest.raises((errors.NotFound, errors.Conflicted)):
             await write(2, 5)
+    finally:
+        await client.close()
+
+
+async def test_replicas_are_written_only_to_the_version_that_was_seen(cluster: Cluster, space: Space) -> None:
+    space.apply(deployment())
+    space.scale(2)
+    space.wait_settled()
+    seen = space.must(kinds.MODEL_DEPLOYMENT, "m")
+    client = await connect(str(cluster.kubeconfig))
+
+    async def write(version: str) -> int:
+        made = await client.scale(kinds.MODEL_DEPLOYMENT, seen, before=2, after=5, version=version)
+        return int(made["spec"]["replicas"])
+
+    try:
+        space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"team": "vision"}}})
+        # The operator's own writes must have ended.
+        space.wait_settled()
+        with pytest.raises(errors.Conflicted):
+            await write(seen["metadata"]["resourceVersion"])
+        assert await write(space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["resourceVersion"]) == 5
     finally:
         await client.close()
