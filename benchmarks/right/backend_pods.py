@@ -69,7 +69,8 @@ class ServerPod:
     address: str = field(default_factory=lambda: next(_addresses))
     ready: bool = False
     restarts: int = 0
-    restarted_at: float = float("-inf")
+    times: dict[str, float] = field(default_factory=dict)
+    """Monotonic times of the last restart, in seconds: `ordered`, `arrived` in the volume, `ended`, and `restarted`."""
     cgroup: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _order: int = 0
@@ -175,12 +176,14 @@ class ServerPod:
 
     async def order_restart(self) -> None:
         """Write the operator's order into the pod's volume, as the kubelet does after the annotation has changed."""
+        self.times["ordered"] = time.monotonic()
         await asyncio.sleep(ORDER_DELAY_S)
         self._order += 1
         (self.home / "orders" / "restart").write_text(str(self._order))
+        self.times["arrived"] = time.monotonic()
 
     async def run_kubelet(self, session: aiohttp.ClientSession) -> None:
-        """Probe the container, and restart it as the rendered probes say, until cancelled."""
+        """Probe the container, and restart it if it has ended or as the rendered probes say, until cancelled."""
         container = rendered()
         # The kubelet runs each probe by itself: one that gets no response delays no other.
         readiness = asyncio.create_task(self._run_readiness(session, container["readinessProbe"]))
@@ -208,18 +211,21 @@ class ServerPod:
             if self._has_started:
                 lives = await self._get(session, probe["httpGet"]["path"], probe["timeoutSeconds"])
                 failures = 0 if lives else failures + 1
-            if failures < probe["failureThreshold"] and (self._process is None or self._process.poll() is None):
+            has_ended = self._process is not None and self._process.poll() is not None
+            if failures < probe["failureThreshold"] and not has_ended:
                 continue
             self.ready, self._is_stopping = False, True
-            # The kubelet's minimum after SIGTERM is 2 s.
-            await asyncio.sleep(probe["terminationGracePeriodSeconds"] + 2.0)
+            self.times["ended"] = time.monotonic()
+            if not has_ended:
+                # The kubelet's minimum after SIGTERM is 2 s.
+                await asyncio.sleep(probe["terminationGracePeriodSeconds"] + 2.0)
             await asyncio.to_thread(self.stop)
             await asyncio.sleep(backoff_s)
             backoff_s = 0.0 if time.monotonic() - began > 600 else min(max(10.0, 2 * backoff_s), 300.0)
             self.restarts, failures, began = self.restarts + 1, 0, time.monotonic()
             self._has_started = self._is_stopping = False
             self.start()
-            self.restarted_at = time.monotonic()
+            self.times["restarted"] = time.monotonic()
 
     async def _get(self, session: aiohttp.ClientSession, path: str, timeout_s: float) -> bool:
         url = f"http://{self.address}:{HTTP_PORT}{path}"

@@ -111,7 +111,10 @@ async def wrong_requests(share: float, replicas: int, requests: int, *, first_s:
 
 
 async def dead_backend(kind: str, replicas: int) -> dict[str, Any]:
-    """Make a backend die under load, and return when its pod was out of both agents, restarted, and back."""
+    """Make a backend die under load, and return when its pod was out of both agents, restarted, and back.
+
+    Times are counted from the first failed request.
+    """
     instances = 4 if kind == "one stub of four" else 1
     limit_bytes = _OOM_LIMIT if kind == "OOM of the stub" else None
     with tempfile.TemporaryDirectory(prefix="halcyon-right-") as folder:
@@ -145,6 +148,7 @@ async def _die(kind: str, fleet: Fleet, session: aiohttp.ClientSession) -> dict[
         deed = asyncio.create_task(fleet.send(session, pod, value))
     await _until(lambda: pod.name in fleet.out_at, 30)
     await _until(lambda: pod.restarts > 0, 60)
+    failed_at = fleet.failed_at[pod.name]
     reason, note = fleet.events.recorded[0].message, pod.termination_message
     await _until(lambda: pod in fleet.candidates(), 90)
     status = await infer(session, pod, 1.0)
@@ -153,8 +157,9 @@ async def _die(kind: str, fleet: Fleet, session: aiohttp.ClientSession) -> dict[
     return {
         "kind": kind,
         "replicas": len(fleet.pods),
-        "out s": round(fleet.out_at[pod.name] - fleet.failed_at[pod.name], 2),
-        "restart s": round(pod.restarted_at - fleet.out_at[pod.name], 2),
+        "out s": round(fleet.out_at[pod.name] - failed_at, 2),
+        "restart s": round(pod.times["restarted"] - failed_at, 2),
+        "stages s": {name: round(at - failed_at, 2) for name, at in pod.times.items()},
         "answers again": status == 200,
         "others out": len(fleet.taken_out - {pod.name}),
         "reason": reason,
@@ -232,7 +237,7 @@ def _row_2(runs: Sequence[dict[str, Any]]) -> Row:
     return Row(
         "3.2",
         "dead backends (stub killed, its exit, its OOM, one of four, every request fails; 1, 2 and 5 replicas): "
-        "out within 3 s of the first failed request, restarted within 10 s plus the start, named",
+        "out within 3 s of the first failed request, its container started again within 10 s of that request, named",
         {
             "out in 3 s": sum(run["out s"] <= 3.0 for run in measured),
             "restarted in 10 s": sum(run["restart s"] <= 10.0 for run in measured),

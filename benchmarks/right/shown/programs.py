@@ -34,7 +34,7 @@ from benchmarks.right.shown.scene import Scene, scene
 from benchmarks.right.shown.truth import Apart, Pair, client_counts, client_quantiles, means, watch
 from demo.kube import is_ready, samples
 from e2e.queries import values
-from generators.monitoring import queries
+from generators.monitoring import promql, queries
 from halcyon.control.reporting.dashboard_source import WINDOW_S
 from halcyon.dashboard.history import STEP_S
 from halcyon.dashboard.ports import ModelNumbers
@@ -50,7 +50,7 @@ _DELAY_S = 2.5
 """Maximum age of HAProxy's counters on a page of the agent that Prometheus has scraped, or in the dashboard."""
 _QUANTILES = (0.5, 0.95, 0.99)
 _FLEET, _MODEL = "Halcyon / Fleet", "Halcyon / Model"
-_EACH = "{{namespace}}/{{model_deployment}}"
+_EACH = promql.NAME
 
 
 @dataclass
@@ -125,19 +125,25 @@ def _read(site: Scene, shown: Shown) -> None:
     shown.status.append((began, time.monotonic(), site.space.status()))
 
 
-def _ask(site: Scene, shown: Shown) -> None:
-    """Evaluate Grafana's queries once."""
-    chosen = {
-        "namespace": site.space.namespace,
+def variables(namespace: str) -> dict[str, str]:
+    """Return the value of each variable of Grafana's dashboards."""
+    return {
+        "cluster": ".*",
+        "namespace": namespace,
         "model": ".*",
         "job": "halcyon-metrics",
         "__rate_interval": f"{RATE_S:.0f}s",
     }
+
+
+def _ask(site: Scene, shown: Shown) -> None:
+    """Evaluate Grafana's queries once."""
+    chosen = variables(site.space.namespace)
     began = time.monotonic()
     found = {
         one.where: sum(got)
         for one in queries.panels(chosen)
-        if one.where in _EXPECTED and (got := values(site.site.address, one.expression))
+        if one.where in EXPECTED and (got := values(site.site.address, one.expression))
     }
     shown.panels.append((began, time.monotonic(), found))
 
@@ -311,7 +317,7 @@ class _Panel:
     factor: float = 1.0
 
 
-_EXPECTED: Mapping[str, _Panel | float] = {
+EXPECTED: Mapping[str, _Panel | float] = {
     f"{_MODEL}, Requests: received": _Panel(lambda window: window.received),
     f"{_MODEL}, Requests: rejected": _Panel(lambda window: window.failed),
     f"{_FLEET}, Requests: {_EACH}": _Panel(lambda window: window.received),
@@ -342,7 +348,7 @@ def _of_panels(shown: Shown, apart: Apart, sent: Sequence[Sent], begin: float, p
     for first, at, found in shown.panels:
         if first < begin:
             continue
-        for where, expected in _EXPECTED.items():
+        for where, expected in EXPECTED.items():
             value = found.get(where)
             if isinstance(expected, _Panel):
                 scaled = None if value is None else value * expected.factor

@@ -1,11 +1,14 @@
 """`halcyon scale`, `pause` and `resume`: manual control of a model's replicas, with a reason.
 
-The commands write spec.replicas, spec.scaling.mode, and the annotation that holds the reason. Out of scope: the effect
-of these fields (`control`).
+The commands write spec.replicas, spec.scaling.mode, and the annotation that holds the reason. A pause takes effect once
+the operator has seen it and has stopped the HPA. Until then, the HPA may change the replicas once more, so the commands
+wait for the operator, and then correct the replicas. Out of scope: the effect of these fields (`control`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,10 +47,17 @@ Models that were paused one by one stay paused. --site turns the site's switch o
 _EXIT_STATUS = (
     "exit status: 0, or 2 if nothing was changed: no such name, not allowed by the current spec, no access, no cluster."
 )
+_PAUSE_EXIT_STATUS = (
+    "exit status: 0; 1 if the operator doesn't confirm the pause of a model within 10 s, or rejects the spec; 2 if nothing "
+    "was changed: no such name, not allowed by the current spec, no access, no cluster."
+)
+RELEASE_TIMEOUT_S = 10.0
+"""Time within which the operator must confirm a pause, in seconds."""
+_POLL_INTERVAL_S = 0.2
 _REASON_OPTION = click.option("--reason", metavar="TEXT", help="Reason, for other users.")
 
 
-@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_EXIT_STATUS}")  # fmt: skip
+@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_PAUSE_EXIT_STATUS}")  # fmt: skip
 @name_argument()
 @click.argument("replicas", type=REPLICAS, required=False)
 @click.option("--replicas", "option", type=REPLICAS, metavar="N", help="The same as the argument, as in kubectl.")
@@ -74,7 +84,7 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
     if scaling is not None:
         if pausing:
             spec["scaling"] = {"mode": "Paused"}
-        elif scaling.get("mode", "Active") == "Active":
+        elif _is_active(scaling):
             raise InputError(
                 f"spec.scaling.mode of {name} is Active: scaling would overwrite the value within seconds; halcyon scale {name} "
                 f"{replicas} --pause keeps it, and spec.scaling.minReplicas and maxReplicas limit scaling"
@@ -87,8 +97,15 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
             f"{name} has no spec.scaling, so there is nothing to pause; use halcyon scale {name} {replicas}"
         )
     patched = cluster.patch(name, _patch_with_reason(spec, reason))
-    output.changed(patched, f"scaled to {replicas}{_reason_suffix(reason)}", f"halcyon status {name} -w")
-    return 0
+    what, why_unsure = f"scaled to {replicas}", ""
+    if pausing and scaling is not None and _is_active(scaling):
+        patched, why_unsure = _released(cluster, patched)
+        found = _replicas(patched)
+        if found != replicas:
+            patched = cluster.patch(name, {"spec": {"replicas": replicas}})
+            what += f", again after scaling had set {found} before it stopped"
+    output.changed(patched, f"{what}{_reason_suffix(reason)}", f"halcyon status {name} -w")
+    return _unsure(name, why_unsure)
 
 
 _ALL_OPTIONS = (
@@ -107,7 +124,7 @@ def _many(command: Any) -> Any:
     return command
 
 
-@click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n  halcyon pause --site --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_EXIT_STATUS}")  # fmt: skip
+@click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n  halcyon pause --site --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_PAUSE_EXIT_STATUS}")  # fmt: skip
 @name_argument(required=False)
 @_many
 @_REASON_OPTION
@@ -121,15 +138,16 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
     if site:
         return _switch(cluster, reason or "halcyon pause --site", name, output, every=every)
     if name is not None and not every:
-        model = cluster.model(name)
-        if _scaling(model) is None:
+        scaling = _scaling(cluster.model(name))
+        if scaling is None:
             raise InputError(
                 f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N"
             )
-        patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason))
-        replicas = fields.mapping(patched.get("spec")).get("replicas", 1)
-        output.changed(patched, f"paused at {replicas}{_reason_suffix(reason)}", f"halcyon resume {name}")
-        return 0
+        patched, why_unsure = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)), ""
+        if _is_active(scaling):
+            patched, why_unsure = _released(cluster, patched)
+        output.changed(patched, f"paused at {_replicas(patched)}{_reason_suffix(reason)}", f"halcyon resume {name}")
+        return _unsure(name, why_unsure)
     models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
     active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]
     changes = []
@@ -229,6 +247,51 @@ def _change_all(
     if failed:
         raise ClusterError("; ".join(failed))
     return 0
+
+
+# spec rejected   generation observed, mode Paused   time is up   result
+# yes             -                                  -            the model, rejected
+# no              yes                                -            the model
+# no              no                                 yes          the model, not confirmed
+# no              no                                 no           wait
+def _released(cluster: Cluster, paused: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Wait until nothing scales a model that was just paused. Return the model, and why this is not certain, or "".
+
+    The operator writes the mode to the status after it has stopped the HPA.
+    """
+    meta, deadline = fields.mapping(paused.get("metadata")), time.monotonic() + RELEASE_TIMEOUT_S
+    name, generation, model = str(meta.get("name")), int(meta.get("generation") or 0), paused
+    while True:
+        with contextlib.suppress(ClusterError):  # a failed request is retried until the time limit
+            model = cluster.model(name)
+        status = fields.mapping(model.get("status"))
+        if int(status.get("observedGeneration") or 0) >= generation:
+            accepted = next((c for c in fields.mappings(status.get("conditions")) if c.get("type") == "Accepted"), {})
+            if accepted.get("status") == "False":
+                return model, f"the operator rejects the spec, so scaling goes on: {accepted.get('message')}"
+            if fields.mapping(status.get("scaling")).get("mode") == "Paused":
+                return model, ""
+        if time.monotonic() >= deadline:
+            return model, (
+                f"the operator has not confirmed the pause within {RELEASE_TIMEOUT_S:.0f} s, so scaling may change the replicas "
+                f"once more; see halcyon explain {name}, and repeat the command once the operator runs"
+            )
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def _unsure(name: str, why: str) -> int:
+    """Return the exit status of a command that has paused a model, after printing why the pause is not certain, if so."""
+    if why:
+        click.echo(f"{name}: {why}", err=True)
+    return int(bool(why))
+
+
+def _replicas(model: Mapping[str, Any]) -> int:
+    return int(fields.mapping(model.get("spec")).get("replicas", 1))
+
+
+def _is_active(scaling: Mapping[str, Any]) -> bool:
+    return bool(scaling.get("mode", "Active") == "Active")
 
 
 def _scaling(model: Mapping[str, Any]) -> Mapping[str, Any] | None:

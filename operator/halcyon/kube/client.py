@@ -65,13 +65,14 @@ class Kube(Protocol):
         If the patch contains a uid or resourceVersion, the request fails unless the object still has the same one.
         """
 
-    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None) -> Object:
         """Change spec.replicas through /scale from `before` to `after`, and return the resulting Scale.
 
-        A concurrent change to other fields of the object is not a conflict.
+        A concurrent change to other fields of the object is a conflict only if `version` is given.
 
         Raises:
-            Conflicted: the object's uid differs from that of `obj`, or its replicas are no longer `before`.
+            Conflicted: the object's uid differs from that of `obj`, its replicas are no longer `before`, or its
+                resourceVersion is no longer `version`.
         """
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
@@ -246,8 +247,9 @@ class KubeClient(Kube):
             )
 
     @override
-    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None) -> Object:
         meta = obj["metadata"]
+        is_same = [] if version is None else [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
         self.writes += 1
         try:
             return await self._transport.json(
@@ -256,6 +258,7 @@ class KubeClient(Kube):
                 query={"fieldManager": FIELD_MANAGER},
                 body=[
                     {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+                    *is_same,
                     # A Scale omits replicas of 0, and in a JSON patch test null matches a missing field.
                     {"op": "test", "path": "/spec/replicas", "value": before or None},
                     {"op": "add", "path": "/spec/replicas", "value": after},
@@ -265,7 +268,7 @@ class KubeClient(Kube):
         except errors.Refused as error:
             if error.status != 422:
                 raise
-            raise errors.Conflicted(409, f"{error}; its replicas may no longer be {before}") from error
+            raise errors.Conflicted(409, f"{error}; it has changed, or its replicas are no longer {before}") from error
 
     @override
     async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:

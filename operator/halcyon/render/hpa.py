@@ -28,7 +28,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
     """Build an autoscaling/v2 HPA that targets the ModelDeployment.
 
     With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, there
-    is one metric per target. All metrics have the target type `AverageValue`, because `Value` would be multiplied by
+    is one metric per target. Unless the mode is Active, the HPA changes nothing. All metrics have the target type `AverageValue`, because `Value` would be multiplied by
     the number of existing pods. `tolerance` is true if HPAs of this cluster support the field `tolerance`. `hold` is
     true if scaling down is disabled.
     """
@@ -43,7 +43,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
     }
     if defaults.policy(spec) == "Planner":
         result["spec"]["metrics"] = [_external(subject, DESIRED_REPLICAS, 1)]
-        pace = _EXACT if tolerance else _OPEN
+        pace = _SHUT if spec.scaling.mode != "Active" else _EXACT if tolerance else _OPEN
         result["spec"]["behavior"] = {"scaleUp": pace, "scaleDown": _SHUT if hold else pace}
         return result
     targets = defaults.targets(spec)
@@ -61,6 +61,12 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
     if hold:
         result["spec"]["behavior"] = {**result["spec"].get("behavior", {}), "scaleDown": _SHUT}
     return result
+
+
+def is_shut(obj: Object) -> bool:
+    """Return whether an HPA changes nothing, as that of a model in another mode than Active."""
+    behavior = (obj.get("spec") or {}).get("behavior") or {}
+    return all((behavior.get(way) or {}).get("selectPolicy") == "Disabled" for way in ("scaleUp", "scaleDown"))
 
 
 def _external(subject: Subject, metric: str, target: int) -> Object:

@@ -179,8 +179,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": READINESS_TIMEOUT_S, "failureThreshold": 2},
-        # If a restart is ordered, Triton closes its port, so the probe fails at once, and the container is killed
-        # without time to finish requests. If Triton is only slow to respond, it has 30 s.
+        # A Triton that is only slow to respond has 30 s. If it doesn't respond, its container is killed without time to
+        # finish requests. A restart that the operator orders doesn't wait for this probe (`server_start`).
         "livenessProbe": {
             "httpGet": {"path": "/v2/health/live", "port": "http"},
             "periodSeconds": 1,

@@ -3,6 +3,10 @@
 The command is a POSIX shell script that adapts the start of Triton to its image and its pod. It handles unknown
 options, IPv6 addresses, complete configurations, dead Python stubs, leftover shared memory, ordered restarts, and
 NVIDIA's entrypoint.
+
+The shell stays the container's first process, and Triton is its child. A container ends with its first process, which
+ignores SIGKILL from inside the container. As a child, Triton can always be ended, so the kubelet restarts the container
+at once.
 """
 
 # | difference between images and pods | what the script does |
@@ -12,7 +16,8 @@ NVIDIA's entrypoint.
 # | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
 # | a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
 # | Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
-# | the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
+# | the operator orders a restart | sends SIGTERM to Triton and, if it is still there after `STOP_S`, SIGKILL: the container ends |
+# | the kubelet stops the container | passes SIGTERM to Triton, and ends with Triton's exit status |
 # | an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
 
 from __future__ import annotations
@@ -22,6 +27,9 @@ from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
 ORDERS = "/halcyon/orders"
 """Mount path of the volume with the operator's orders. If the operator orders a restart, the file `restart` contains
 the value of the annotation `RESTART_ANNOTATION`."""
+STOP_S = 2
+"""Time that Triton has to finish its requests before an ordered restart, in seconds. It is short because the balancers
+have taken the pod out before, and a Triton with a dead backend may never finish."""
 POD_IP = "HALCYON_POD_IP"
 """Environment variable with the address of the pod to which the kubelet's probes connect."""
 MAX_AGE_MS = 60_000
@@ -58,16 +66,13 @@ def _watch(repository: str) -> str:
     Triton doesn't wait for a stub process that ended, so the process stays a zombie, and field 52 of its stat file is
     the exit status. The end is reported only if the process is found twice, a moment apart, because Triton itself ends
     stub processes while it completes a configuration.
-
-    The process id of the shell, which becomes that of Triton, is read from /proc. The shell's own variable for it can't
-    be used, because Kubernetes replaces two dollar signs in a container's command by one.
     """
     return f"""\
 watch() {{
   ordered=$(cat {ORDERS}/restart) seen= pause=1
   while sleep $pause && kill -0 $main; do
     pause=1
-    test "$(cat {ORDERS}/restart)" = "$ordered" || {{ kill -TERM $main; return; }}
+    test "$(cat {ORDERS}/restart)" = "$ordered" || {{ kill -TERM $main; sleep {STOP_S}; kill -KILL $main; return; }}
     dead=
     for file in /proc/[0-9]*/stat; do
       {{ read -r line < "$file"; }} || continue
@@ -85,9 +90,22 @@ watch() {{
     seen=$dead
   done
 }}
-rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
-read -r main _ < /proc/self/stat
+"""
+
+
+# A trap is set before Triton starts: the kernel drops a signal to a first process that has no handler for it.
+# `wait` also returns after each trap, so the shell waits again while Triton is there.
+_RUN = """\
+main=
+trap 'test -n "$main" || exit 143; kill -TERM $main' TERM INT
+"$@" &
+main=$!
 watch 2> /dev/null &
+while :; do
+  wait $main
+  status=$?
+  kill -0 $main 2> /dev/null || exit $status
+done
 """
 
 
@@ -115,10 +133,10 @@ case ${POD_IP} in *:*) set -- "$@" --http-address=ipv6::: ;; esac
 if test -e {repository}/{COMPLETE}; then
   case $known in *--disable-auto-complete-config*) set -- "$@" --disable-auto-complete-config ;; esac
 fi
-{_watch(repository)}set -- tritonserver "$@"
+rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
+set -- tritonserver "$@"
 test ! -x {_NVIDIA_ENTRYPOINT} || set -- {_NVIDIA_ENTRYPOINT} "$@"
-exec "$@"
-"""
+{_watch(repository)}{_RUN}"""
     return ["/bin/sh", "-c", script, "tritonserver"]
 
 

@@ -146,7 +146,7 @@ class BackendProbes:
             client: client of the pods.
             dead: state of the pods, which receives the proofs.
             clock: returns monotonic time in seconds.
-            on_dead: called whenever a backend is proved to be dead.
+            on_dead: called whenever a backend is proved to be dead, but not again for a repeated proof.
         """
         self._client, self._dead, self._clock, self._on_dead = client, dead, clock, on_dead
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -189,11 +189,14 @@ class BackendProbes:
             log("error", "a pod can't be examined", pod=endpoint.pod, error=repr(error))
             return
         if proof is not None:
-            is_partial = suspicion == "partly"
-            if endpoint.pod not in self._dead.dead:
-                log("warning", "the backend of a pod is dead", pod=endpoint.pod, reason=proof, partial=is_partial)
-            self._dead.proved(endpoint.pod, proof, partial=is_partial)
-            self._on_dead()
+            pod, is_partial = endpoint.pod, suspicion == "partly"
+            is_known = pod in self._dead.dead
+            if not is_known:
+                log("warning", "the backend of a pod is dead", pod=pod, reason=proof, partial=is_partial)
+            is_known = is_known and (pod in self._dead.partial) == is_partial
+            self._dead.proved(pod, proof, partial=is_partial)
+            if not is_known:
+                self._on_dead()
 
     async def _proof(self, endpoint: Endpoint, suspicion: Suspicion) -> str | None:
         """Return the proof that the backend of a pod is dead, as text. Return None if there is no proof."""

@@ -60,6 +60,10 @@ class Subject:
     async def change(self, **scaling: Any) -> None:
         await self._merge({"spec": {"scaling": scaling}})
 
+    async def pause(self, count: int) -> None:
+        """Pause scaling at this count, in one update."""
+        await self._merge({"spec": {"replicas": count, "scaling": {"mode": "Paused"}}})
+
     async def scale(self, count: int) -> None:
         """As a person does it."""
         await self._merge({"spec": {"replicas": count}}, subresource="scale")
@@ -148,6 +152,21 @@ async def test_replicas_set_by_a_person_stay_despite_a_live_hpa(there: Plane, mo
 
         await subject.change(mode="Active")
         await subject.counts.until(lambda: subject.count == held, what="it is as planned", limit_s=LIMIT_S)
+
+
+@pytest.mark.parametrize("actuator", ["HPA", "Direct"])
+async def test_replicas_set_with_a_pause_stay_despite_a_live_scaler(there: Plane, actuator: str) -> None:
+    async with loaded(there, f"paused-{actuator.lower()}", actuator=actuator) as subject:
+        held = subject.count
+        for more in (3, 2, 3, 2):
+            began_s = time.monotonic()
+            await subject.pause(held + more)
+            await is_so(subject.mode, "Paused")
+            await asyncio.sleep(SYNCS_S)
+            assert subject.changes_since(began_s) == [held + more]
+
+            await subject.change(mode="Active")
+            await subject.counts.until(lambda: subject.count == held, what="it is as planned", limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ends", "is killed"])

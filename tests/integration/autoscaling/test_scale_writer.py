@@ -31,3 +31,25 @@ async def test_replicas_are_written_only_if_they_are_those_that_were_seen(cluste
             await write(2, 5)
     finally:
         await client.close()
+
+
+async def test_replicas_are_written_only_to_the_version_that_was_seen(cluster: Cluster, space: Space) -> None:
+    space.apply(deployment())
+    space.scale(2)
+    space.wait_settled()
+    seen = space.must(kinds.MODEL_DEPLOYMENT, "m")
+    client = await connect(str(cluster.kubeconfig))
+
+    async def write(version: str) -> int:
+        made = await client.scale(kinds.MODEL_DEPLOYMENT, seen, before=2, after=5, version=version)
+        return int(made["spec"]["replicas"])
+
+    try:
+        space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"team": "vision"}}})
+        # The operator's own writes must have ended.
+        space.wait_settled()
+        with pytest.raises(errors.Conflicted):
+            await write(seen["metadata"]["resourceVersion"])
+        assert await write(space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["resourceVersion"]) == 5
+    finally:
+        await client.close()

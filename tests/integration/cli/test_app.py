@@ -52,7 +52,7 @@ def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     [
         (["scale", "m", "4", "--pause"], "rising", "scaled to 4\n  next: halcyon status m -w"),
         (["scale", "--replicas=4", "m", "--pause"], "rising", "scaled to 4\n  next: halcyon status m -w"),
-        (["pause", "m"], "rising", "paused at 6\n  next: halcyon resume m"),
+        (["pause", "m"], "rising", "paused at 4\n  next: halcyon resume m"),
         (["resume", "m"], "paused", "resumed (was Paused)\n  next: halcyon explain m"),
         (["undo", "m"], "rising", "rolled back to revision 1\n  next: halcyon status m -w"),
         (["restart", "m"], "rising", "restarted\n  next: halcyon status m -w"),
@@ -65,6 +65,14 @@ def test_a_change_prints_a_message_or_the_changed_object(
         desk = Desk(tmp_path, capsys, api)
         desk.holds("m", situation=situation)
         api.answers[REVISIONS] = (200, {"items": revisions(desk)})
+        pauses = command[0] in {"scale", "pause"}
+        if pauses:
+            model = api.answers[MODELS.format("team") + "/m"][1]
+            model["spec"]["replicas"] = 4
+            model["status"] |= {
+                "observedGeneration": model["metadata"]["generation"],
+                "scaling": {**model["status"]["scaling"], "mode": "Paused"},
+            }
         arguments = [*command, "--kubeconfig", str(desk.kubeconfig), "--no-color"]
 
         assert main(arguments) == 0
@@ -77,7 +85,45 @@ def test_a_change_prints_a_message_or_the_changed_object(
         assert yaml.safe_load(capsys.readouterr().out) == changed
         assert (changed["kind"], changed["metadata"]["name"]) == ("ModelDeployment", "m")
         asked = [method for method, path in api.asked if "controllerrevisions" not in path]
-        assert asked == ["GET", "PATCH"] * 4
+        assert asked == (["GET", "PATCH", "GET"] if pauses else ["GET", "PATCH"]) * 4
+
+
+@pytest.mark.parametrize(
+    ("status", "printed", "error", "requests"),
+    [
+        ({"mode": "Paused"}, "scaled to 4, again after scaling had set 6 before it stopped", "", "GET PATCH GET PATCH"),
+        ({"mode": "Active"}, "scaled to 4, again after", "m: the operator has not confirmed the pause", "PATCH"),
+        ({"accepted": "False"}, "scaled to 4, again after", "m: the operator rejects the spec", "PATCH"),
+    ],
+)
+def test_replicas_that_a_scaler_has_overwritten_are_set_again(
+    *,
+    status: dict[str, str],
+    printed: str,
+    error: str,
+    requests: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("halcyon_cli.commands.scale.RELEASE_TIMEOUT_S", 0.0)
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m")
+        model = api.answers[MODELS.format("team") + "/m"][1]
+        model["status"]["observedGeneration"] = model["metadata"]["generation"]
+        model["status"]["scaling"] |= {"mode": status.get("mode", "Active")}
+        accepted = {"type": "Accepted", "status": status.get("accepted", "True"), "message": "maxReplicas is too large"}
+        model["status"]["conditions"] = [accepted]
+
+        exit_status = main(["scale", "m", "4", "--pause", "--kubeconfig", str(desk.kubeconfig), "--no-color"])
+        captured = capsys.readouterr()
+
+        assert exit_status == int(bool(error))
+        assert captured.out.startswith(f"modeldeployment.serving.halcyon.dev/m {printed}")
+        assert captured.err.startswith(error)
+        assert bool(captured.err) == bool(error)
+        assert " ".join(method for method, _ in api.asked).endswith(requests)
 
 
 def test_a_canary_and_a_refresh_have_their_results_as_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

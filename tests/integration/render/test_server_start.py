@@ -94,11 +94,13 @@ def run(
     family: int = 4,
     direct: bool = False,
     kills: int = 0,
+    then: str = "",
     **files: str,
 ) -> dict[str, str]:
     """Start Triton by the container's command, and return the HTTP status of each probe, the log, and the files of /dev/shm.
 
-    Before that it is started and killed `kills` times.
+    Before that it is started and killed `kills` times. After the probes, the commands `then` run; `status` is the exit status of the
+    container if they end it.
     """
     tree, root = installed.triton(), tmp_path / "root"
     repository = model(tmp_path)
@@ -147,6 +149,8 @@ for url in {shlex.join(_PROBES)}; do
   echo "$url $(curl -s -o /dev/null -w '%{{http_code}}' --max-time 5 "$url" || true)"
 done
 ls {root}/dev/shm | sed 's/$/ shm/'
+root={root}
+{then}
 """
     enter = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     done = subprocess.run([*enter, "sh", "-c", script], capture_output=True, text=True, timeout=120, check=False)
@@ -195,3 +199,27 @@ def test_a_killed_triton_leaves_no_shared_memory_to_its_successor(tmp_path: Path
 
     assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
     assert list(found.values()).count("shm") == 1, found
+
+
+@pytest.mark.parametrize("how", ["kill -TERM $triton", "echo 1 > $root/halcyon/orders/restart"])
+def test_a_container_ends_with_triton_if_stopped_or_ordered_to_restart(tmp_path: Path, how: str) -> None:
+    then = f"""{how}
+    began=$(date +%s); status=0; wait $triton || status=$?
+    echo status $status; echo seconds $(($(date +%s) - began))"""
+    found = run(tmp_path, then=then, **{"halcyon/orders/restart": ""})
+
+    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
+    assert found["status"] == "0", found["log"]
+    assert int(found["seconds"]) <= 1 + server_start.STOP_S + 1
+
+
+def test_a_triton_that_ignores_its_stop_is_killed_by_an_ordered_restart(tmp_path: Path) -> None:
+    ignores = (
+        '#!/bin/sh\ntest "$1" != --help || exit 1\ntrap "" TERM\necho "Started Metrics"\nwhile :; do sleep 0.1; done\n'
+    )
+    then = """echo 1 > $root/halcyon/orders/restart
+    status=0; wait $triton || status=$?
+    echo status $status"""
+    found = run(tmp_path, then=then, **{"halcyon/orders/restart": "", "hidden/tritonserver": ignores})
+
+    assert found["status"] == "137", found["log"]

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.open_loop import Sent
+from benchmarks.right.shown.programs import EXPECTED, variables
 from benchmarks.right.shown.truth import Apart, Pair, client_counts, client_quantiles, means
+from generators.monitoring import queries
 
 
 def sent(*latencies_s: float | None) -> Sent:
     """Return the log of a client that began at 100 s and sent a request each second."""
     return Sent(100.0, tuple(float(n) for n in range(len(latencies_s))), latencies_s, {}, 0.0)
+
+
+def test_every_compared_panel_is_on_a_dashboard_with_its_variables_replaced() -> None:
+    there = {one.where: one.expression for one in queries.panels(variables("team"))}
+
+    assert set(EXPECTED) - set(there) == set()
+    assert [where for where in EXPECTED if "$" in there[where]] == []
 
 
 def test_growth_of_a_counter_is_interpolated_between_samples() -> None:

@@ -92,9 +92,11 @@ class MemoryKube(Kube):
         raise NotImplementedError
 
     @override
-    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None) -> Object:
         where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
         there = self.objects[where]
+        if version not in {None, there["metadata"]["resourceVersion"]}:
+            raise errors.Conflicted(409, f"{kind.plural} {where[2]} is not {version}")
         if (there["metadata"]["uid"], there["spec"]["replicas"]) != (obj["metadata"]["uid"], before):
             raise errors.Conflicted(409, f"{kind.plural} {where[2]} has not {before} replicas")
         return self._put(where, _merge(there, {"spec": {"replicas": after}}))

@@ -9,7 +9,7 @@ import pytest
 
 from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, stub_exit
 from halcyon.triton.client import Answer, Endpoint, Index, Metrics, TritonClient
-from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.dead_backend import DeadBackends, Suspicion
 from halcyon.triton.pod_sampler import ScrapedPod
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
@@ -186,3 +186,27 @@ def test_probes_that_fail_are_not_reported_as_failing_requests(agents: int) -> N
         return [dead.failures for dead in states]
 
     assert asyncio.run(watched()) == [{}] * agents
+
+
+class EndedStub(Responder):
+    """A pod whose start script has found the end of a stub process."""
+
+    async def index(self, *_: object, **__: object) -> Index:
+        return Index(stub_exit="signal-9")
+
+
+def test_a_repeated_proof_is_announced_only_if_the_whole_backend_is_dead() -> None:
+    async def announcements() -> list[int]:
+        dead, announced = DeadBackends(), []
+        probes = BackendProbes(
+            cast("TritonClient", EndedStub(500)), dead, lambda: 0.0, on_dead=lambda: announced.append(len(dead.partial))
+        )
+        pod = Endpoint("a", "r-a", "10.0.0.1", serving=True, terminating=False)
+        for suspicion in ("partly", "partly", "failing", "failing"):
+            probes.examine([pod], {"r-a": cast("Suspicion", suspicion)})
+            for _ in range(10):
+                await asyncio.sleep(0)
+        await probes.close()
+        return announced
+
+    assert asyncio.run(announcements()) == [1, 0]

@@ -89,6 +89,8 @@ class Agent:
         self._feedback = RateFeedback(self._controller.variables)
         self._surge = ArrivalSurge()
         self._held_total = 0
+        self._has_proof = False
+        """Whether a backend was proved to be dead since the last report."""
         self._reported_at = float("-inf")
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -267,6 +269,9 @@ class Agent:
             self._wake.clear()
             self._controller.variables.set({STOPPING: int(self._drain.is_leaving)})
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
+            if self._has_proof:
+                # The operator restarts the container, so it must not wait for the next sample.
+                self._publish(urgent=True)
             if self._controller.reading is not None:
                 self._has_adopted = self._has_adopted or self._controller.in_use > 0
             await asyncio.sleep(MIN_PASS_INTERVAL_S)
@@ -304,11 +309,15 @@ class Agent:
         client = TritonClient(session, plan.model, ports.server_http, self._settings.metrics_port)
         # The pods of a changed plan are not compared with older counters. Dead pods stay in maintenance.
         self._dead = DeadBackends(self._dead.dead, self._dead.partial, self._dead.revisions)
-        examinations = BackendProbes(client, self._dead, clock, on_dead=self._wake.set)
+        examinations = BackendProbes(client, self._dead, clock, on_dead=self._backend_died)
         try:
             await self._sample_repeatedly(client, plan, examinations)
         finally:
             await examinations.close()
+
+    def _backend_died(self) -> None:
+        self._has_proof = True
+        self._wake.set()
 
     async def _sample_repeatedly(self, client: TritonClient, plan: BalancerPlan, examinations: BackendProbes) -> None:
         pod_sampler = sampler.PodSampler(client, time.time)
@@ -387,4 +396,5 @@ class Agent:
             backend_failures=self._dead.failures,
         )
         part = self._shares.concurrency.users_part if self._plan.has_lower_class else None
-        self._stream.publish(users_report(report, part), urgent=urgent)
+        self._stream.publish(users_report(report, part), urgent=urgent or self._has_proof)
+        self._has_proof = False

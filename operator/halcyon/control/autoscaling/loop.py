@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halcyon.api.spec import Spec
+from halcyon.control.acceptance import scaling_mode
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
 from halcyon.control.autoscaling.batch_replicas import BatchReplicas
 from halcyon.control.autoscaling.decider import Decider
@@ -268,7 +269,7 @@ class Autoscaler:
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
         """Return a message about another writer of the model's replicas; empty if there is no other writer."""
-        if spec.scaling is None or spec.scaling.mode != "Active" or decision.desired is None:
+        if decision.desired is None or not scaling_mode.is_active(resource, spec):
             self.external_writers.rest(model.key)
             return ""
         if self.caches.is_behind(model.key) or model.key in self.writer.unanswered:

@@ -1,4 +1,8 @@
-"""Writer of replicas to /scale, which writes only if spec.replicas hasn't changed meanwhile.
+"""Writer of replicas to /scale, which writes only if the spec hasn't changed meanwhile.
+
+The API server rejects the write if the ModelDeployment has another version than the decision was made for. If only its
+status has changed since, the write is repeated. A write that crosses a pause or a manual change thus never overwrites
+it.
 
 It writes once the status contains the desired replicas. If status writes are late, scale-ups don't wait for them,
 because this would delay scale-ups while the API server is overloaded.
@@ -20,12 +24,13 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
+from halcyon.control.acceptance import scaling_mode
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.model_state import ModelState
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors, kinds
-from halcyon.kube.client import Kube
+from halcyon.kube.client import Kube, Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
@@ -40,6 +45,8 @@ LOWER_WITHIN_S = 1.0
 """Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
 """Time for which scale-ups don't wait for the status after a late status write, in seconds."""
+MAX_ATTEMPTS = 3
+"""Number of attempts to write the replicas while only the status of the ModelDeployment changes."""
 _LOOK_S = 0.02
 
 
@@ -95,8 +102,8 @@ class ScaleWriter:
 
     def wanted(self, model: ModelState) -> int | None:
         """Return the replicas that Halcyon should write now; None if it should write nothing."""
-        spec, made = self.specs.get(model.key), model.decision
-        if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
+        resource, made = self.caches.resources.get(model.key), model.decision
+        if resource is None or model.rival or not scaling_mode.is_active(resource, self.specs.get(model.key)):
             return None
         if (
             made is None
@@ -134,7 +141,7 @@ class ScaleWriter:
                 halcyon__replicas=replicas,
                 halcyon__why=why,
             ):
-                after = await self.client.scale(kinds.MODEL_DEPLOYMENT, resource, before=current, after=replicas)
+                after = await self._scale(resource, current, replicas)
         except (errors.ApiError, errors.Unreachable) as error:
             # The replicas have changed, or the API server is unreachable. A new decision follows soon, from the state at that time.
             log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
@@ -144,6 +151,26 @@ class ScaleWriter:
         self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, after)
         log.info("scaled", extra={"key": str(key), "replicas": replicas, "before": current, "why": why})
         return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_part else WriteOutcome.WRITTEN, replicas)
+
+    async def _scale(self, resource: Object, before: int, after: int) -> Object:
+        """Write the replicas if the spec is still that of `resource`, and return the resulting Scale.
+
+        Raises:
+            Conflicted: the spec has changed, or the status has changed before each attempt.
+            ApiError, Unreachable: the write failed.
+        """
+        meta, version, attempts = resource["metadata"], resource["metadata"]["resourceVersion"], 0
+        while True:
+            try:
+                return await self.client.scale(
+                    kinds.MODEL_DEPLOYMENT, resource, before=before, after=after, version=version
+                )
+            except errors.Conflicted:
+                attempts += 1
+                newest = await self.client.get(kinds.MODEL_DEPLOYMENT, meta["namespace"], meta["name"])
+                if attempts == MAX_ATTEMPTS or newest is None or _spec_version(newest) != _spec_version(resource):
+                    raise
+                version = newest["metadata"]["resourceVersion"]
 
     async def _published(self, model: ModelState) -> None:
         """Wait until the status in the cache has the replicas to write, but at most for the maximum wait."""
@@ -160,3 +187,9 @@ class ScaleWriter:
                     self._late_until = now + LATE_FOR_S
                 return
             await asyncio.sleep(_LOOK_S)
+
+
+def _spec_version(resource: Object) -> tuple[str, int]:
+    """Return the uid and the generation of an object. They are the same as long as its spec is."""
+    meta = resource["metadata"]
+    return str(meta["uid"]), int(meta["generation"])

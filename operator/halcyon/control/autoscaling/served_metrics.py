@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from halcyon.api.spec import defaults
+from halcyon.api.spec import Spec, defaults
+from halcyon.control.acceptance import scaling_mode
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState
@@ -16,8 +17,11 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
+from halcyon.render import hpa
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
+
+_STOPPING = "scaling is not active, and the HPA has not been stopped yet"
 
 
 @dataclass
@@ -38,7 +42,10 @@ class ServedMetrics:
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
         """Return a model's values for the policy Rules, which are its queue depth and GPU utilisation."""
         key = Key(namespace, name)
-        return self.signals.by_rules(key, self.specs.get(key)).read
+        spec = self.specs.get(key)
+        if not self._is_active(key, spec) and self._can_hpa_scale(key):
+            return Missing(_STOPPING)
+        return self.signals.by_rules(key, spec).read
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
         """Return a model's value for the policy Planner: the desired replicas.
@@ -52,7 +59,9 @@ class ServedMetrics:
         if spec is None or spec.scaling is None or defaults.policy(spec) != "Planner":
             return Missing(f"ModelDeployment {key} is not scaled by the policy Planner")
         model = self.models.get(key)
-        if spec.scaling.mode != "Active" or (model is not None and model.rival):
+        if not self._is_active(key, spec):
+            return Missing(_STOPPING) if self._can_hpa_scale(key) else Value(self.caches.replicas(key), now)
+        if model is not None and model.rival:
             return Value(self.caches.replicas(key), now)
         if model is None or model.decision is None or model.decision.desired is None:
             return Missing("nothing was decided yet")
@@ -67,6 +76,18 @@ class ServedMetrics:
                 return Missing("the leader has decided nothing yet")
             return Value(float(max(published, self.caches.unpublished_replicas(key))), now)
         return Value(float(model.decision.desired), now)
+
+    def _is_active(self, key: Key, spec: Spec | None) -> bool:
+        return scaling_mode.is_active(self.caches.resources.get(key) or {"metadata": {}}, spec)
+
+    def _can_hpa_scale(self, key: Key) -> bool:
+        """Return whether the model has an HPA that may change its replicas.
+
+        Scaling has just been paused if so. The cached replicas may be older than those that the user has set, so they
+        must not be served to this HPA.
+        """
+        found = self.caches.hpas.get(key)
+        return found is not None and not hpa.is_shut(found)
 
     def unserved(self) -> list[Key]:
         """Return the models with `spec.scaling` whose metrics this replica of the operator can't serve yet."""

@@ -3,8 +3,8 @@
 Triton still reports "ready", and never restarts the backend.
 
 A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod. The
-container receives the annotation through a volume of the downward API, and stops Triton. The kubelet's liveness probe
-then fails, and the kubelet restarts the container.
+container receives the annotation through a volume of the downward API, and ends (`server_start`). The kubelet then
+restarts the container.
 
 Only one pod at a time is restarted while other pods serve. After two restarts the pod is evicted. A backoff delays each
 attempt.

@@ -128,11 +128,11 @@ class _Kube(MemoryKube):
         """Number of writes to /scale, including failed ones."""
 
     @override
-    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None) -> Object:
         self.attempts += 1
         if self.errors:
             raise self.errors.pop(0)
-        made = await super().scale(kind, obj, before=before, after=after)
+        made = await super().scale(kind, obj, before=before, after=after, version=version)
         self._world.wrote(Key(obj["metadata"]["namespace"], obj["metadata"]["name"]), made)
         return made
 
@@ -199,7 +199,7 @@ class OperatorReplica:
         self.specs[key] = spec(**scaling)
         made = {
             "metadata": {"namespace": "team", "name": name, "uid": name, "generation": 1},
-            "spec": {"replicas": replicas},
+            "spec": {"replicas": replicas, "scaling": dict(scaling)},
             "status": {"scaling": dict(told)} if told else {},
         }
         self.store(self.kube._put((kinds.MODEL_DEPLOYMENT, "team", name), made))
@@ -231,10 +231,30 @@ class OperatorReplica:
         """Write the replicas as another writer. With `seen`, the cache already has the change."""
         there = self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
         made = self.kube._put(
-            (kinds.MODEL_DEPLOYMENT, key.namespace, key.name), there | {"spec": there["spec"] | {"replicas": replicas}}
+            (kinds.MODEL_DEPLOYMENT, key.namespace, key.name),
+            {
+                **there,
+                "metadata": there["metadata"] | {"generation": there["metadata"]["generation"] + 1},
+                "spec": there["spec"] | {"replicas": replicas},
+            },
         )
         if seen:
             self.store(made, writer=by)
+
+    def pause(self, key: Key, *, seen: bool) -> None:
+        """Set the mode Paused as a user. The new spec is not accepted yet. With `seen`, the cache has the change."""
+        where = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
+        there = self.kube.objects[where]
+        made = self.kube._put(
+            where,
+            {
+                **there,
+                "metadata": there["metadata"] | {"generation": there["metadata"]["generation"] + 1},
+                "spec": there["spec"] | {"scaling": there["spec"]["scaling"] | {"mode": "Paused"}},
+            },
+        )
+        if seen:
+            self.store(made, writer="kubectl")
 
     def catch_up(self, key: Key, *, writer: str = "halcyon") -> None:
         """Update the cache to the state of the API server."""

@@ -281,8 +281,10 @@ def test_an_own_write_seen_before_its_response_is_no_change_by_others() -> None:
         dictated, send = world.dictate(), world.kube.scale
         key = world.model(replicas=100, maxReplicas=100, actuator=DIRECT)
 
-        async def answered_late(kind: Kind, obj: Object, *, before: int, after: int) -> Object:
-            made = await send(kind, obj, before=before, after=after)
+        async def answered_late(
+            kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None
+        ) -> Object:
+            made = await send(kind, obj, before=before, after=after, version=version)
             await asyncio.sleep(1)
             world.speak()
             await asyncio.sleep(0.5)

@@ -9,8 +9,10 @@ import pytest
 from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.scale_writer import LATE_FOR_S, PUBLISHED_WITHIN_S
 from halcyon.control.objects.actuator import Actuator
-from halcyon.kube import errors
+from halcyon.kube import errors, kinds
 from halcyon.kube.kinds import Key
+from halcyon.render import hpa
+from halcyon.render.site import Subject
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from tests.unit.control.autoscaling.autoscaler_simulation import (
@@ -196,6 +198,77 @@ def test_a_model_that_is_paused_while_a_write_waits_is_not_scaled() -> None:
             await asyncio.sleep(5)
 
     assert live(scenario, publishes_in_s=0.5).counts() == []
+
+
+def test_a_write_that_crosses_a_pause_changes_no_replicas() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().wanted[DIGITS] = 5
+        world.model(replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(2 * TICK_S)
+            world.publish(DIGITS, {"desired": 5})
+            # The user's change is in the API server, and not in the cache.
+            world.pause(DIGITS, seen=False)
+            await asyncio.sleep(5)
+            assert world.kube.attempts >= 1
+
+    world = live(scenario, publishes_in_s=1e6)
+
+    assert (world.replicas(), world.counts()) == (2, [])
+
+
+def test_scaling_stops_before_the_spec_with_the_pause_is_accepted() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = 2
+        world.model(replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1)
+            world.pause(DIGITS, seen=True)
+            dictated.wanted[DIGITS] = 5
+            world.speak()
+            await asyncio.sleep(5)
+            assert await served(world) == 2
+            assert world.kube.attempts == 0
+
+    assert live(scenario).replicas() == 2
+
+
+def test_a_changed_status_stops_no_write_of_replicas() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().wanted[DIGITS] = 5
+        world.model(replicas=2)
+        where = (kinds.MODEL_DEPLOYMENT, *DIGITS)
+        async with Running(world.scaler):
+            await asyncio.sleep(2 * TICK_S)
+            world.publish(DIGITS, {"desired": 5})
+            there = world.kube.objects[where]
+            world.kube._put(where, there | {"status": there["status"] | {"readyReplicas": 1}})
+            await asyncio.sleep(TICK_S)
+            assert (world.counts(), world.kube.attempts) == ([5], 2)
+
+    live(scenario, publishes_in_s=1e6)
+
+
+def test_an_hpa_that_may_still_scale_a_paused_model_reads_no_value() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().wanted[DIGITS] = 2
+        world.model(replicas=2)
+
+        def have_hpa(mode: str) -> None:
+            made = hpa.hpa(Subject(*DIGITS, "digits"), spec(mode=mode), tolerance=True)
+            world.caches.hpas._store(DIGITS, made | {"metadata": made["metadata"] | {"resourceVersion": mode}})
+
+        have_hpa("Active")
+        async with Running(world.scaler):
+            await asyncio.sleep(1)
+            assert await served(world) == 2
+            world.pause(DIGITS, seen=True)
+            assert await served(world) == "scaling is not active, and the HPA has not been stopped yet"
+            have_hpa("Paused")
+            assert await served(world) == 2
+
+    live(scenario)
 
 
 def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
