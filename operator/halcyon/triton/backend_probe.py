@@ -27,8 +27,9 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from halcyon.triton.client import Answer, TritonClient, TritonError
+from halcyon.triton.client import Answer, TritonClient
 from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
+from halcyon.triton.errors import TritonError
 from halcyon.triton.json_log import log
 from halcyon.triton.pod_revision import revision_of
 

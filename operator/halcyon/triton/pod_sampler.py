@@ -14,7 +14,9 @@ from halcyon.api.documents.observation_report import (
     PodSample,
     PodState,
 )
-from halcyon.triton.client import Index, Metrics, TritonError
+from halcyon.triton.client import Metrics
+from halcyon.triton.errors import TritonError
+from halcyon.triton.repository_index import RepositoryIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +43,7 @@ class ScrapedPod:
     """Time of the sample, in seconds since the epoch."""
     metrics: Metrics | None = None
     """Metrics of the pod; None if the pod did not respond."""
-    index: Index | None = None
+    index: RepositoryIndex | None = None
     batches: BatchStats | None = None
     """Newest batch statistics of the pod, which may be older than the metrics."""
 
@@ -79,7 +81,7 @@ class PodSampler:
         """
         self._client = client
         self._clock = clock
-        self._known: dict[str, Index] = {}
+        self._known: dict[str, RepositoryIndex] = {}
         self._requested_at: dict[str, float] = {}
         """Time of the last request for each pod's batch statistics, by pod name, in seconds since the epoch."""
         self._batches: dict[str, BatchStats] = {}
@@ -185,7 +187,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
     now = state(endpoint, seen, maintenance)
     if seen is None:
         return PodSample(endpoint.pod, now, at)
-    index = seen.index or Index()
+    index = seen.index or RepositoryIndex()
     read = seen.metrics or Metrics()
     return PodSample(
         name=endpoint.pod,

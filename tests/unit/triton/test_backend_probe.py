@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, stub_exit
-from halcyon.triton.client import Answer, Endpoint, Index, Metrics, TritonClient
+from halcyon.triton.client import Answer, Endpoint, Metrics, TritonClient
 from halcyon.triton.dead_backend import DeadBackends
 from halcyon.triton.pod_sampler import ScrapedPod
+from halcyon.triton.repository_index import RepositoryIndex
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
 
@@ -153,8 +154,8 @@ class PodWithoutZeros:
     async def config(self, _: str) -> dict[str, Any]:
         return {"max_batch_size": 0, "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}]}
 
-    async def index(self, *_: object, **__: object) -> Index:
-        return Index(("1",))
+    async def index(self, *_: object, **__: object) -> RepositoryIndex:
+        return RepositoryIndex(("1",))
 
     async def post(self, *_: object, **__: object) -> Answer:
         failed = (self.metrics.backend_failed or 0) + 1
