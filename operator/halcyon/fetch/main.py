@@ -91,7 +91,7 @@ def fetch(request: Request) -> FetchResult:
     folder = models.served
     _versions_exist(folder, overlay)
     content, note = merged_config.of(folder.config, overlay)
-    configs = {overlay.model_name: content} | {name: companion.config for name, companion in models.companions.items()}
+    configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
     if missing := ensemble.missing_step(configs):
         raise SourceError(missing)
@@ -100,8 +100,8 @@ def fetch(request: Request) -> FetchResult:
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
     repository.remove_others(request.repository, folders)
     repository.mark(request.repository, COMPLETE, is_set=complete)
-    for name, companion in models.companions.items():
-        repository.assemble(request.repository, name, companion, companion.config)
+    for name, other in models.companions.items():
+        repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
     links = sum(path.is_symlink() for path in model_folder.iterdir())

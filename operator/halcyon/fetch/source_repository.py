@@ -22,9 +22,9 @@ from pathlib import Path
 from halcyon.fetch import mounted_source
 from halcyon.fetch.errors import SourceError
 from halcyon.fetch.mounted_source import ModelFolder
-from halcyon.model_config import config_pbtxt
+from halcyon.model_config import companion
 from halcyon.model_config.config_pbtxt import FILE
-from halcyon.model_config.errors import ModelConfigError, ModelError, UnknownFieldError
+from halcyon.model_config.errors import ModelError
 
 MAX_MODELS = 32
 """Maximum number of models in a repository. Triton loads all of them into each pod, and agents read the metrics of all."""
@@ -65,8 +65,8 @@ def read(mount: Path, inside: str | None, served: str) -> SourceModels:
     for name in sorted(names):
         with errors_of(name):
             found[name] = mounted_source.read(mount, _below(inside, name))
-            if name != served:
-                _check_config(name, found[name].config)
+            if name != served and (config := found[name].config) is not None:
+                companion.check(name, config)
     return SourceModels(found.pop(served), found)
 
 
@@ -76,7 +76,7 @@ def errors_of(name: str) -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        raise type(error)(f"model {name} of the source: {error}") from error
+        raise type(error)(companion.named(name, error)) from error
 
 
 def _models(mount: Path, inside: str | None) -> set[str]:
@@ -101,22 +101,3 @@ def _unwrapped(mount: Path, inside: str | None) -> str | None:
 
 def _below(inside: str | None, name: str) -> str:
     return f"{inside}/{name}" if inside else name
-
-
-def _check_config(name: str, content: bytes | None) -> None:
-    """Check the config.pbtxt of a companion, which Triton receives unchanged.
-
-    Raises:
-        ModelConfigError: it is invalid, or names another model.
-    """
-    if content is None:
-        return
-    try:
-        declared = str(config_pbtxt.parse(content).name)
-    except UnknownFieldError:
-        declared = config_pbtxt.declared_name(content)  # the field may be known to this Triton
-    if declared not in {"", name}:
-        raise ModelConfigError(
-            f"{FILE} has name: {declared!r}, and Triton requires the name of the folder; remove the line, or write name: "
-            f'"{name}"'
-        )
