@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 
@@ -36,7 +37,7 @@ _ESCAPE = re.compile(r"\\(.)")
 _PENDING = "nv_inference_pending_request_count"
 _SUCCESS = "nv_inference_request_success"
 _FAILURE = "nv_inference_request_failure"
-_REASONS = ("BACKEND", "CANCELED")
+_REASONS = ("BACKEND", "CANCELED", "OTHER")
 _ROWS = "nv_inference_count"
 _EXECUTIONS = "nv_inference_exec_count"
 _QUEUE_US = "nv_inference_queue_duration_us"
@@ -79,6 +80,7 @@ class Metrics:
     failed: int | None = None
     """Number of failed requests. Requests that their clients canceled are not counted."""
     backend_failed: int | None = None
+    """Number of requests that failed in the backend of the model, or in that of a step if the model is an ensemble."""
     canceled: int | None = None
     """Number of requests that their clients canceled."""
     rows: int | None = None
@@ -105,6 +107,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
     of_engines: dict[tuple[str, str], list[float]] = {}
+    of_companions = 0.0
     for line in text.splitlines():
         if not line.startswith(("nv_", "vllm:")):
             continue
@@ -120,10 +123,14 @@ def parse_metrics(text: str, model: str) -> Metrics:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
                 sums[reason] = sums.get(reason, 0.0) + value
+        elif name == _FAILURE and labels.get("reason") == "BACKEND":
+            of_companions += value
     # If the page has failures but none for a reason, the number for this reason is 0.
     if _FAILURE in sums:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
+        # If a step fails in its backend, Triton counts the ensemble's request under OTHER, as it counts invalid requests.
+        sums["BACKEND"] += min(sums["OTHER"], of_companions)
     whole = {name: int(value) for name, value in sums.items()}
     engine = engine_metrics.of_pod(of_engines)
     waits = engine_metrics.waiting(engine)
@@ -281,13 +288,13 @@ class TritonClient:
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def config(self, address: str) -> dict[str, Any]:
-        """Return the model's configuration as the pod at this IP address has loaded it.
+    async def config(self, address: str, *, model: str | None = None) -> dict[str, Any]:
+        """Return the configuration of a model as the pod at this IP address has loaded it. The default is the served model.
 
         Raises:
             TritonError: the pod does not respond in time.
         """
-        url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
+        url = _url(address, self.http_port, f"/v2/models/{quote(model or self.model, safe='')}/config")
         try:
             return dict(json.loads(await self._request("GET", url, _CLOSE)))
         except (ValueError, TypeError, RecursionError) as error:

@@ -28,6 +28,8 @@ class RepositoryIndex:
     were loaded."""
     stub_exit: str | None = None
     """How a Python stub process of the pod ended, for example `exit-139`; None if all stub processes run."""
+    companions: tuple[str, ...] = ()
+    """Names of the other models of the pod that are ready, sorted."""
 
 
 def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
@@ -43,6 +45,7 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
     versions: list[str] = []
     errors: list[str] = []
     of_others: list[str] = []
+    companions: set[str] = set()
     stub_exit: str | None = None
     for entry in document:
         if not isinstance(entry, dict):
@@ -51,15 +54,20 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
         if name.startswith(STUB_EXIT):
             stub_exit = name.removeprefix(STUB_EXIT)[:64]
             continue
-        if name == model and entry.get("state") == "READY":
-            versions.append(str(entry.get("version", "")))
+        if entry.get("state") == "READY":
+            if name == model:
+                versions.append(str(entry.get("version", "")))
+            else:
+                companions.add(name)
         elif (error := _load_error(entry, pod)) and name == model:
             errors.append(error)
         elif error:
             of_others.append(f"model {name[:_MAX_NAME_CHARS]} of the repository: {error}")
     # An error of a step is first, because the error of its ensemble follows from it.
     error = "\n".join(dict.fromkeys(of_others + errors))[:MAX_ERROR_CHARS]
-    return RepositoryIndex(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit)
+    return RepositoryIndex(
+        tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit, tuple(sorted(companions))
+    )
 
 
 def _load_error(entry: Mapping[str, Any], pod: str) -> str:
