@@ -37,7 +37,7 @@ _ESCAPE = re.compile(r"\\(.)")
 _PENDING = "nv_inference_pending_request_count"
 _SUCCESS = "nv_inference_request_success"
 _FAILURE = "nv_inference_request_failure"
-_REASONS = ("BACKEND", "CANCELED", "OTHER")
+_REASONS = ("BACKEND", "CANCELED")
 _ROWS = "nv_inference_count"
 _EXECUTIONS = "nv_inference_exec_count"
 _QUEUE_US = "nv_inference_queue_duration_us"
@@ -80,7 +80,7 @@ class Metrics:
     failed: int | None = None
     """Number of failed requests. Requests that their clients canceled are not counted."""
     backend_failed: int | None = None
-    """Number of requests that failed in the backend of the model, or in that of a step if the model is an ensemble."""
+    """Number of failures in the backend of the model, and in those of the pod's other models, which it may call."""
     canceled: int | None = None
     """Number of requests that their clients canceled."""
     rows: int | None = None
@@ -130,7 +130,8 @@ def parse_metrics(text: str, model: str) -> Metrics:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
         # If a step fails in its backend, Triton counts the ensemble's request under OTHER, as it counts invalid requests.
-        sums["BACKEND"] += min(sums["OTHER"], of_companions)
+        # If a model that a Python model calls fails, Triton counts the caller's error response as a success.
+        sums["BACKEND"] += of_companions
     whole = {name: int(value) for name, value in sums.items()}
     engine = engine_metrics.of_pod(of_engines)
     waits = engine_metrics.waiting(engine)

@@ -63,7 +63,9 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
             errors.append(error)
         elif error:
             of_others.append(f"model {name[:_MAX_NAME_CHARS]} of the repository: {error}")
-    # An error of a step is first, because the error of its ensemble follows from it.
+    if of_others:
+        # An ensemble has no state if one of its steps isn't loaded.
+        errors = [error for error in errors if error != _refusal(pod)]
     error = "\n".join(dict.fromkeys(of_others + errors))[:MAX_ERROR_CHARS]
     return RepositoryIndex(
         tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit, tuple(sorted(companions))
@@ -73,10 +75,14 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
 def _load_error(entry: Mapping[str, Any], pod: str) -> str:
     """Return why the model of an entry in the repository index couldn't be loaded; empty if it was loaded or unloaded."""
     if not entry.get("state"):
-        # Triton opens its port only after all models have been loaded, so a model without a state is not waiting to be loaded.
-        return (
-            "Triton's index lists the model without a state: Triton rejected its configuration; "
-            f"see the log of container triton in pod {pod}"
-        )
+        return _refusal(pod)
     reason = str(entry.get("reason") or "").strip()
     return reason if entry.get("state") == "UNAVAILABLE" and reason != "unloaded" else ""
+
+
+def _refusal(pod: str) -> str:
+    # Triton opens its port only after all models have been loaded, so a model without a state is not waiting to be loaded.
+    return (
+        "Triton's index lists the model without a state: Triton rejected its configuration; "
+        f"see the log of container triton in pod {pod}"
+    )
