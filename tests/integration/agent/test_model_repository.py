@@ -158,10 +158,16 @@ async def test_a_repository_is_served_and_counted_as_one_model(kind: str, tmp_pa
             assert (pod.batches is None) is (kind == "ensemble"), pod.batches
 
 
-@pytest.mark.parametrize(("kind", "result"), [("ensemble", 7.0), ("BLS", 6.0)])
-async def test_the_guide_s_example_is_served(kind: str, result: float, tmp_path: Path) -> None:
+def example() -> tuple[str, str]:
+    """Return the manifests of the guide, and the Python model that calls others."""
     page = Path("docs/guides/ensembles.md").read_text()
     text, called = (page.partition(f"```{language}\n")[2].partition("```")[0] for language in ("yaml", "python"))
+    return text, called
+
+
+@pytest.mark.parametrize(("kind", "result"), [("ensemble", 7.0), ("BLS", 6.0)])
+async def test_the_guide_s_example_is_served(kind: str, result: float, tmp_path: Path) -> None:
+    text, called = example()
     assert check(text, "pipeline.yaml").findings == ()
     files, model = yaml.safe_load_all(text)
     source = {
@@ -177,7 +183,7 @@ async def test_the_guide_s_example_is_served(kind: str, result: float, tmp_path:
 async def test_an_ensemble_s_capacity_is_that_of_its_answers(tmp_path: Path) -> None:
     with tritons.running([fetched(tmp_path, SOURCES["ensemble"])]) as (server,):
         async with (
-            ways.balancers(1, ways.plan("m"), [server.address]) as (balancer,),
+            ways.balancers(1, ways.plan("m", max_connections=4), [server.address]) as (balancer,),
             aiohttp.ClientSession() as session,
         ):
             scaler = Autoscaler([balancer], [server.address], time.monotonic())
@@ -187,7 +193,7 @@ async def test_an_ensemble_s_capacity_is_that_of_its_answers(tmp_path: Path) -> 
                 while time.monotonic() < until_s:
                     assert (await infer(session, balancer.http, 1.0))[0] == 200
 
-            calls = [asyncio.create_task(call()) for _ in range(4)]
+            calls = [asyncio.create_task(call()) for _ in range(16)]  # so that some wait
             while time.monotonic() < until_s:
                 scaler.decide()
                 await asyncio.sleep(1.0)

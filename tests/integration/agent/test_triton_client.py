@@ -124,7 +124,7 @@ def test_a_row_without_a_state_is_a_configuration_that_triton_refused(row: dict[
         "see the log of container triton in pod m-a-1"
     )
     other = {"name": "other", "version": "1", "state": "READY"}
-    assert parse([row, other], "m", pod="m-a-1") == RepositoryIndex((), refusal)
+    assert parse([row, other], "m", pod="m-a-1") == RepositoryIndex((), refusal, companions=("other",))
     assert parse([{**other, "name": "m"}, {**row, "name": "pre"}], "m", pod="m-a-1") == RepositoryIndex(
         ("1",), f"model pre of the repository: {refusal}"
     )

@@ -31,7 +31,8 @@ class ConfigMapItem(Documented):
     key: Key
     """Key in the `data` or `binaryData` of the ConfigMap."""
     path: RelativePath
-    """Path of the file in the model's folder, for example `1/model.onnx` or `config.pbtxt`."""
+    """Path of the file in the model's folder, for example `1/model.onnx` or `config.pbtxt`. If the ConfigMap holds
+    several models, such as an ensemble and its steps, the path begins with the model's name."""
 
 
 class ConfigMapSource(Documented):
@@ -77,7 +78,8 @@ DEFAULT_SIZE_LIMIT = "20Gi"
 
 
 class Source(Documented):
-    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
+    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri. A source with several
+    model folders is a repository: the folder with the model's name is served, and the others are loaded with it."""
 
     config_map: ConfigMapSource | None = None
     """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
@@ -251,7 +253,8 @@ class ModelSpec(Documented):
     name: ModelName | None = None
     """Name of the model in requests. Default: the name of the ModelDeployment."""
     source: Source
-    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
+    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri. A source with several
+    model folders is a repository: the folder with the model's name is served, and the others are loaded with it."""
     revision: Annotated[str, Field(max_length=63)] | None = None
     """Free text, 63 characters at most, for example a date. A change of this text starts a rollout. Change it after you
     change the content of a volume or bucket, because Halcyon does not detect such changes. Default: none."""
