@@ -122,7 +122,7 @@ def test_models_of_an_earlier_attempt_leave_the_repository(pod: Pod) -> None:
     assert "old" not in names_in(pod.repository)
 
 
-def test_a_repository_without_the_served_model_is_refused_with_a_name_to_set(pod: Pod) -> None:
+def test_a_repository_without_the_served_model_lists_its_folders(pod: Pod) -> None:
     put(pod, PIPELINE)
     reason, message = pod.refusal(Overlay("digits"))
 

@@ -241,7 +241,7 @@ def test_a_failed_probe_proves_nothing_if_a_step_may_mix_it(
         probes = BackendProbes(cast("TritonClient", EnsemblePod(most)), dead, lambda: second)
         pod = Endpoint("a", "r-a", "10.0.0.1", serving=True, terminating=False)
         for suspicion in ("idle", "failing"):
-            probes.examine([pod], {"r-a": suspicion})  # type: ignore[dict-item]  # a literal of the type
+            probes.examine([pod], {"r-a": suspicion})
             for _ in range(40):
                 await asyncio.sleep(0)
         await probes.close()
