@@ -78,8 +78,7 @@ DEFAULT_SIZE_LIMIT = "20Gi"
 
 
 class Source(Documented):
-    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri. A source with several
-    model folders is a repository: the folder with the model's name is served, and the others are loaded with it."""
+    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
 
     config_map: ConfigMapSource | None = None
     """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
@@ -253,8 +252,7 @@ class ModelSpec(Documented):
     name: ModelName | None = None
     """Name of the model in requests. Default: the name of the ModelDeployment."""
     source: Source
-    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri. A source with several
-    model folders is a repository: the folder with the model's name is served, and the others are loaded with it."""
+    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
     revision: Annotated[str, Field(max_length=63)] | None = None
     """Free text, 63 characters at most, for example a date. A change of this text starts a rollout. Change it after you
     change the content of a volume or bucket, because Halcyon does not detect such changes. Default: none."""
