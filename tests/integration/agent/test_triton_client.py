@@ -95,6 +95,17 @@ def test_no_page_breaks_the_parser(text: str, name: str) -> None:
     parse_metrics(name + text, "m")
 
 
+def test_failures_in_steps_are_failures_of_the_backend() -> None:
+    # As Triton 2.51 counts one failed request of the ensemble, and one of a client's invalid requests.
+    page = """\
+nv_inference_request_failure{model="ens",reason="OTHER",version="1"} 3
+nv_inference_request_failure{model="ens",reason="BACKEND",version="1"} 0
+nv_inference_request_failure{model="pre",reason="BACKEND",version="1"} 1
+nv_inference_request_failure{model="pre",reason="OTHER",version="1"} 0
+"""
+    assert parse_metrics(page, "ens") == Metrics(failed=3, backend_failed=1, canceled=0)
+
+
 def test_the_index_gives_ready_versions_and_the_reason_of_the_others() -> None:
     index = [
         {"name": "m", "version": "10", "state": "READY"},
