@@ -26,7 +26,8 @@ from benchmarks.quality.rows import Row, record
 from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.dashboard.authorization import Authorizer
 from halcyon.kube.auth.callers import User
-from halcyon.triton.client import MAX_PAGE_BYTES, TritonClient, TritonError
+from halcyon.triton.client import MAX_PAGE_BYTES, TritonClient
+from halcyon.triton.errors import TritonError
 from tests.adversary.tenant.loop_time import loop_time
 from tests.adversary.tenant.test_streams import NOW, PODS, report, served
 from tests.integration.served_ports import allow_open_files, unverified

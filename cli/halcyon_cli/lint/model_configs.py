@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from halcyon.api.spec import Spec
-from halcyon.control.objects.config_map_model import config_file
+from halcyon.control.objects import config_map_model
 from halcyon.model_config import spec_check
 from halcyon.render import model_overlay
 from halcyon.render.revision import Content
@@ -52,10 +52,13 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
     if source is None or not candidates:
         return
     chosen = next((one for one in candidates if one.namespace == namespace), candidates[0])
-    if (file := config_file(spec, chosen.content)) is None:
+    found = config_map_model.models(name, spec, chosen.content)
+    served = model_overlay.model_name(name, spec)
+    if found.is_found and (problem := spec_check.problem_of_repository(served, found.configs(served))):
+        yield "model-config", f"{_HEAD} is {source.name}: {problem}"
+    if (file := found.served) is None:
         return
-    key, content = file
-    head = f"{_HEAD} is {source.name}, and its key {key}"
+    content, head = file.content, f"{_HEAD} is {source.name}, and its key {file.key}"
     if not spec_check.is_available():
         yield "unchecked-config", f"{head} was not checked: install the extra bench of halcyon-cli"
     elif len(content) > spec_check.MAX_BYTES:

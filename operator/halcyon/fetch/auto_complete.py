@@ -9,17 +9,26 @@ skipped.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from halcyon.fetch import mounted_source
 from halcyon.fetch.mounted_source import ModelFolder
-from halcyon.model_config import config_pbtxt
+from halcyon.model_config import config_pbtxt, ensemble
 from halcyon.model_config.errors import ModelError
 from halcyon.model_config.merge import backend_of
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
 _MAX_BYTES = 256 * 1024
 """Maximum size of a model.py that is analysed. A larger file is treated as one for which no decision is possible."""
+
+
+def are_complete(models: Iterable[tuple[bytes | None, ModelFolder]]) -> bool:
+    """Return True if Triton would add nothing to the configurations of these models, and one of them is a Python model.
+
+    Each model is (content of its config.pbtxt, its folder). An ensemble is always complete: Triton completes none.
+    """
+    others = [(content, folder) for content, folder in models if content is None or not ensemble.describes_one(content)]
+    return bool(others) and all(content is not None and is_complete(content, folder) for content, folder in others)
 
 
 def is_complete(content: bytes, folder: ModelFolder) -> bool:

@@ -34,7 +34,9 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
             f"{error}. This site allows the backends {listed}, so it accepts no file with unknown fields"
         ) from error
     backend = backend_of(known)
-    if backend not in allowed:
+    # An ensemble runs no code: Triton passes its requests on to its steps, which are checked, too.
+    runs_code = bool(known.backend) or known.platform != "ensemble" or not known.ensemble_scheduling.step
+    if runs_code and backend not in allowed:
         problem = f"config.pbtxt names the backend {backend}" if backend else "config.pbtxt names no backend"
         raise BackendError(
             f'{problem}, and this site allows {listed}; for example backend: "{min(allowed, default="onnxruntime")}"'
@@ -50,7 +52,9 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
 
 def _libraries(folder: ModelFolder) -> Iterator[str]:
     """Yield the names of backend libraries in the model's folder and its version folders, which Triton would prefer to its own."""
-    places = [(folder.path, "")] + [(folder.path / str(version), f"{version}/") for version in folder.versions]
+    places = [(folder.path, "")] + [
+        (folder.path / str(version), f"{version}/") for version in folder.versions if version != folder.added_version
+    ]
     for path, prefix in places:
         with os.scandir(path) as entries:
             yield from sorted(prefix + e.name for e in entries if e.name.startswith("libtriton_") and ".so" in e.name)

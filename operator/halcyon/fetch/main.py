@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -20,9 +20,9 @@ from halcyon.api.documents.model_overlay import Overlay, OverlayError
 from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
-from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository
+from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository, source_repository
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
-from halcyon.model_config import merged_config
+from halcyon.model_config import ensemble, merged_config
 from halcyon.model_config.errors import ModelError
 
 if TYPE_CHECKING:
@@ -87,13 +87,21 @@ def fetch(request: Request) -> FetchResult:
     overlay = _overlay(request.overlay)
     if request.remote is not None:
         _download(request.remote, request.source)
-    folder = mounted_source.read(request.source, request.path)
+    models = source_repository.read(request.source, request.path, overlay.model_name)
+    folder = models.served
     _versions_exist(folder, overlay)
     content, note = merged_config.of(folder.config, overlay)
+    configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
+    folders = {overlay.model_name: folder, **models.companions}
+    if missing := ensemble.missing_step(configs):
+        raise SourceError(missing)
     if request.backends is not None:
-        backend_policy.check(content, folder, request.backends)
-    complete = auto_complete.is_complete(content, folder)
+        _check_backends(folders, configs, request.backends)
+    complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
+    repository.remove_others(request.repository, folders)
     repository.mark(request.repository, COMPLETE, is_set=complete)
+    for name, other in models.companions.items():
+        repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
     links = sum(path.is_symlink() for path in model_folder.iterdir())
@@ -102,9 +110,23 @@ def fetch(request: Request) -> FetchResult:
         summary += f"; {repository.STUB} is the model's own"
     if folder.empty_versions:
         summary += f"; version folders without files left out: {', '.join(map(str, folder.empty_versions))}"
+    if models.companions:
+        summary += f"; models loaded with it: {', '.join(models.companions)}"
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
-    return FetchResult(summary, in_config(content.decode(errors="replace")))
+    texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
+    return FetchResult(summary, any(map(in_config, texts)))
+
+
+def _check_backends(
+    folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None], allowed: frozenset[str]
+) -> None:
+    for name, folder in folders.items():
+        if len(folders) == 1:
+            backend_policy.check(configs[name] or b"", folder, allowed)
+            return
+        with source_repository.errors_of(name):
+            backend_policy.check(configs[name] or b"", folder, allowed)
 
 
 def _download(remote: Remote, folder: Path) -> None:

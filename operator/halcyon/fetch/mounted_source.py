@@ -1,7 +1,7 @@
 """Mounted source of a model: its version folders, other files, and configuration.
 
 In a mounted ConfigMap, the visible names are links through the hidden folder `..data`. A PersistentVolumeClaim may
-contain anything, so links that lead out of the volume are rejected. Below the top level, at most `_MAX_EXAMINED` files
+contain anything, so links that lead out of the volume are rejected. Below the top level, at most `MAX_EXAMINED` files
 are examined, because models can be large.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halcyon.fetch.errors import SourceError
+from halcyon.model_config import ensemble
 from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
 from halcyon.model_config.errors import ModelConfigError
 
@@ -23,7 +24,7 @@ _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 _IGNORED = frozenset({"lost+found"})
 """Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
-_MAX_EXAMINED = 5000
+MAX_EXAMINED = 5000
 """Maximum number of files and folders that are examined, which takes less than a second on most network file systems."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """Beginning of the file that git checks out in place of a file in Git LFS."""
@@ -45,6 +46,9 @@ class ModelFolder:
     empty_versions: tuple[int, ...] = ()
     """Numbers of version folders that are ignored because they have no files. It is empty if no version folder has
     files."""
+    added_version: int | None = None
+    """Number of the empty version folder to add for an ensemble without version folders; None for any other model. It
+    is in `versions`, too."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
@@ -58,22 +62,26 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
             that can't be read, or a pointer of Git LFS in place of a file.
         ModelConfigError: config.pbtxt is not a file, or is too large.
     """
-    folder = _locate(mount, inside)
+    folder = locate(mount, inside)
     root = mount.resolve()
-    names = sorted(entry.name for entry in _entries(folder, inside) if _belongs(entry.name))
+    names = visible_names(folder, inside)
     if not names:
         raise SourceError(
-            f"the model's source is empty: there is nothing in {_folder_name(inside)}. {_expected_content()}"
+            f"the model's source is empty: there is nothing in {folder_name(inside)}. {_expected_content()}"
         )
     for name in names:
-        _check_inside(folder / name, root)
+        check_inside(folder / name, root)
     versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
+    config = without_byte_order_mark(content(folder / FILE, MAX_BYTES)) if FILE in names else None
+    if not versions and config is not None and ensemble.describes_one(config):
+        # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
+        return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1)
     if not versions:
-        below = [] if FILE in names else [name for name in names[:_MAX_EXAMINED] if _has_version(folder / name)]
+        below = [] if FILE in names else [name for name in names[:MAX_EXAMINED] if is_model(folder / name)]
         if len(below) == 1:
             return read(mount, f"{inside}/{below[0]}" if inside else below[0])
         raise SourceError(
-            f"no version folder in {_folder_name(inside)}, which has {_join_names(names)}. {_hint(folder, names, below)}"
+            f"no version folder in {folder_name(inside)}, which has {join_names(names)}. {_hint(folder, names, below)}"
         )
     empty = [
         version for version in versions if not any(_belongs(e.name) for e in _entries(folder / str(version), None))
@@ -83,7 +91,6 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     left_out = {FILE, *map(str, empty)}
     names_left = tuple(name for name in names if name not in left_out)
     _examine(folder, (str(version) for version in versions if version not in empty), root)
-    config = without_byte_order_mark(content(folder / FILE, MAX_BYTES)) if FILE in names else None
     return ModelFolder(folder, names_left, tuple(v for v in versions if v not in empty), config, tuple(empty))
 
 
@@ -111,7 +118,12 @@ def content(path: Path, limit_bytes: int) -> bytes:
         os.close(descriptor)
 
 
-def _locate(mount: Path, inside: str | None) -> Path:
+def locate(mount: Path, inside: str | None) -> Path:
+    """Return the path of a folder in the source that is mounted at `mount`.
+
+    Raises:
+        SourceError: the source isn't mounted, or has no such folder, or the folder is outside of it.
+    """
     if not mount.is_dir():
         raise SourceError(f"the model's source is not mounted: {mount} is not a folder")
     mount = mount.absolute()
@@ -126,7 +138,7 @@ def _locate(mount: Path, inside: str | None) -> Path:
     folder = mount / inside
     if not os.path.lexists(folder):
         raise SourceError(f"folder {inside} doesn't exist in the model's source. {_existing_folder(mount, parts)}")
-    _check_inside(folder, mount.resolve())
+    check_inside(folder, mount.resolve())
     if not folder.is_dir():
         raise SourceError(f"{inside} in the model's source is not a folder. {_expected_content()}")
     return folder
@@ -137,17 +149,40 @@ def _entries(folder: Path, inside: str | None) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        raise SourceError(f"{_folder_name(inside)} can't be read: {error.strerror}") from error
+        raise SourceError(f"{folder_name(inside)} can't be read: {error.strerror}") from error
 
 
 def _belongs(name: str) -> bool:
     return not name.startswith(".") and name not in _IGNORED and not name.endswith("_$folder$")
 
 
+def visible_names(folder: Path, inside: str | None) -> list[str]:
+    """Return the sorted names in a folder, without hidden ones and those that file systems create.
+
+    `inside` is the folder's path in the source, for messages; None for the source's top folder.
+    """
+    return sorted(entry.name for entry in _entries(folder, inside) if _belongs(entry.name))
+
+
+def is_model(folder: Path) -> bool:
+    """Return whether a folder holds a model: it has a version folder, or the config.pbtxt of an ensemble."""
+    if _has_version(folder):
+        return True
+    try:
+        return (folder / FILE).is_file() and ensemble.describes_one(
+            without_byte_order_mark(content(folder / FILE, MAX_BYTES))
+        )
+    except ModelConfigError:
+        return False
+
+
+def is_version(name: str) -> bool:
+    """Return whether Triton accepts a folder of this name as a version."""
+    return _VERSION.fullmatch(name) is not None
+
+
 def _has_version(folder: Path) -> bool:
-    return folder.is_dir() and any(
-        _VERSION.fullmatch(entry.name) and entry.is_dir() for entry in _entries(folder, None)
-    )
+    return folder.is_dir() and any(is_version(entry.name) and entry.is_dir() for entry in _entries(folder, None))
 
 
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
@@ -157,7 +192,7 @@ def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
     They may contain files that the model doesn't need, such as images for its documentation.
     """
     left = [folder / name for name in reversed(tuple(names))]
-    for _ in range(_MAX_EXAMINED):
+    for _ in range(MAX_EXAMINED):
         if not left:
             return
         path = left.pop()
@@ -192,8 +227,11 @@ def _check_pointer(path: Path, shown: Path) -> None:
         )
 
 
-def _check_inside(path: Path, root: Path) -> None:
-    """Raise an error if the path is a link that Triton cannot follow in its container."""
+def check_inside(path: Path, root: Path) -> None:
+    """Raise an error if the path is a link that Triton cannot follow in its container.
+
+    `root` is the resolved mount path.
+    """
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a cycle of links
@@ -217,7 +255,8 @@ def _at_most(descriptor: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _folder_name(inside: str | None) -> str:
+def folder_name(inside: str | None) -> str:
+    """Return the name of a folder in the source, for messages."""
     return f"folder {inside}" if inside else "its top folder"
 
 
@@ -225,14 +264,19 @@ def _expected_content() -> str:
     return "A model's folder contains version folders and may contain a config.pbtxt, for example 1/model.onnx"
 
 
-def _join_names(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
+    """Return the first names of a list and the number of the others, for messages."""
     more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
     return ", ".join(names[:_MAX_SHOWN]) + more
 
 
 def _hint(folder: Path, names: list[str], below: list[str]) -> str:
     if below:
-        return f"Folders {_join_names(below)} have one: set one of them as the path of the source, or append it to the URI of a bucket"
+        return (
+            f"Folders {join_names(below)} have one: set one of them as the path of the source, or append it to the URI of "
+            "a bucket. To load all of them, set spec.model.name to the one that clients use, for example "
+            f"spec.model.name: {below[0]}"
+        )
     if FILE in names and (found := [name for name in names[:100] if _has_version(folder / name)]):
         return f"Folder {found[0]} has one: set it as the path of the source"
     padded = next((name for name in names if name.isdecimal() and name != FILE), None)
@@ -248,6 +292,6 @@ def _existing_folder(mount: Path, parts: list[str]) -> str:
         if not (reached / part).is_dir():
             names = sorted(entry.name for entry in _entries(reached, None) if _belongs(entry.name))
             existing = f"folder {'/'.join(parts[:depth])}" if depth else "the volume"
-            return f"{existing} has {_join_names(names)}" if names else f"{existing} is empty"
+            return f"{existing} has {join_names(names)}" if names else f"{existing} is empty"
         reached /= part
     return _expected_content()

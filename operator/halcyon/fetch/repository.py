@@ -14,6 +14,7 @@ triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from halcyon.fetch.errors import FetchError, SourceError
@@ -25,10 +26,14 @@ STUB = "triton_python_backend_stub"
 _MAX_STUB_BYTES = 256 * 1024 * 1024
 """Maximum size of a stub, because it is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
+_ADDED = ".halcyon-version"
+"""Name of the empty file in a version folder that this module adds to an ensemble."""
 
 
-def assemble(repository: Path, model_name: str, folder: ModelFolder, config: bytes) -> Path:
+def assemble(repository: Path, model_name: str, folder: ModelFolder, config: bytes | None) -> Path:
     """Create the folder `repository/model_name`, replace the results of an earlier attempt, and return its path.
+
+    `config` is the content of its config.pbtxt; None if Triton completes the whole configuration.
 
     The folder appears in one step, so that Triton never loads an incomplete model if the fetcher is killed.
 
@@ -46,7 +51,11 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     unfinished = repository_path / _UNFINISHED
     _remove(unfinished)
     unfinished.mkdir()
-    (unfinished / FILE).write_bytes(config)
+    if config is not None:
+        (unfinished / FILE).write_bytes(config)
+    if folder.added_version is not None:
+        (unfinished / str(folder.added_version)).mkdir()
+        (unfinished / str(folder.added_version) / _ADDED).touch()
     for name in folder.names:
         if name == STUB and (folder.path / name).is_file():
             _copy(folder.path / name, unfinished / name)
@@ -55,6 +64,19 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
     target = repository_path / model_name
     _remove(target)
     return unfinished.rename(target)
+
+
+def remove_others(repository: Path, names: Collection[str]) -> None:
+    """Remove the models of an earlier attempt whose names are not among these.
+
+    Raises:
+        FetchError: the repository contains a folder that this module did not create.
+    """
+    if not repository.is_dir():
+        return
+    for entry in repository.iterdir():
+        if entry.name not in names and entry.is_dir() and not entry.name.startswith("."):
+            _remove(entry)
 
 
 def mark(repository: Path, name: str, *, is_set: bool) -> None:
@@ -92,6 +114,10 @@ def _remove(folder: Path) -> None:
         raise FetchError(f"{folder} is in the way: it is not a folder made by this program; remove it")
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
+            if [below.name for below in entry.iterdir()] == [_ADDED]:
+                (entry / _ADDED).unlink()
+                entry.rmdir()
+                continue
             raise FetchError(f"{entry} is in the way: it was not made by this program; remove it")
         entry.unlink()
     folder.rmdir()

@@ -22,8 +22,8 @@ _MAX_QUOTED = 160
 """Maximum number of characters of a line that an error quotes."""
 
 
-def parse(content: bytes) -> ModelConfig:
-    """Parse the content of a config.pbtxt.
+def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
+    """Parse the content of a config.pbtxt. If `with_unknown` is true, fields that this version doesn't know are ignored.
 
     Raises:
         UnknownFieldError: a field or an enum value is not known to this version.
@@ -31,7 +31,7 @@ def parse(content: bytes) -> ModelConfig:
     """
     text = _decode(content)
     try:
-        return text_format.Parse(text, model_config_proto.empty())
+        return text_format.Parse(text, model_config_proto.empty(), allow_unknown_field=with_unknown)
     except text_format.ParseError as error:
         raise _explain(text, error) from error
 

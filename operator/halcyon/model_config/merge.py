@@ -8,7 +8,7 @@ rejects a configuration while it scans the repository, only its log shows why.
 from __future__ import annotations
 
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayQueuePolicy, VersionPolicy
-from halcyon.model_config import model_config_proto, warmup
+from halcyon.model_config import ensemble, model_config_proto, warmup
 from halcyon.model_config.errors import ConflictError
 from halcyon.model_config.model_config_proto import ModelConfig
 
@@ -63,7 +63,7 @@ def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
 
 
 def _not_for_ensembles(config: ModelConfig, field: str) -> None:
-    if config.HasField("ensemble_scheduling") or config.platform == "ensemble":
+    if ensemble.is_ensemble(config):
         raise ConflictError(
             f"{field} can't apply: config.pbtxt describes an ensemble, which only passes requests on to its steps. "
             f"Leave {field} out and configure the steps"

@@ -6,6 +6,7 @@ are large, or in a volume or bucket. The fetcher checks these in the pod.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from halcyon.api.documents.model_overlay import Overlay
@@ -29,6 +30,35 @@ def problem(content: bytes, overlay: Overlay) -> str:
     A file above `MAX_BYTES` isn't checked, nor is any file if the packages that the check needs are missing.
     """
     return _found(content, overlay)[0]
+
+
+def problem_of_repository(served: str, configs: Mapping[str, bytes | None]) -> str:
+    """Return a sentence about the first error in a repository that does not depend on the spec; empty if none is found.
+
+    The checks are those of the files of companions, and of the steps of ensembles. `configs` has the content of each
+    model's config.pbtxt, by name; None for a model without the file.
+    """
+    contents = [content for content in configs.values() if content is not None]
+    if not is_available() or any(len(content) > MAX_BYTES for content in contents):
+        return ""
+    if len(configs) == 1 and not any(b"ensemble" in content for content in contents):
+        return ""
+    return _checked_repository(served, tuple(sorted(configs.items())))
+
+
+@lru_cache(maxsize=16)  # at most 16 MiB, because a ConfigMap has at most 1 MiB
+def _checked_repository(served: str, configs: tuple[tuple[str, bytes | None], ...]) -> str:
+    from halcyon.model_config import companion, config_pbtxt, ensemble  # noqa: PLC0415  # as below
+
+    texts: dict[str, bytes | None] = {}
+    for name, content in configs:
+        try:
+            texts[name] = None if content is None else config_pbtxt.without_byte_order_mark(content)
+            if name != served and (text := texts[name]) is not None:
+                companion.check(name, text)
+        except ModelError as error:
+            return companion.named(name, error) if name != served else ""
+    return ensemble.missing_step(texts)
 
 
 def doubt(content: bytes, overlay: Overlay) -> str:

@@ -176,8 +176,14 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "grpc", "containerPort": names.GRPC_PORT},
             {"name": "metrics", "containerPort": names.METRICS_PORT},
         ],
-        # Triton opens its port after loading the models, whether or not this succeeded.
-        "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
+        # Triton opens its port after loading the models, whether or not this succeeded. It is ready if all of them are
+        # loaded: a Python model (BLS) is ready even if a model that it calls isn't.
+        "startupProbe": {
+            "httpGet": {"path": "/v2/health/ready", "port": "http"},
+            "periodSeconds": 1,
+            "timeoutSeconds": 2,
+            "failureThreshold": startup_s(spec),
+        },
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": READINESS_TIMEOUT_S, "failureThreshold": 2},
         # A Triton that is only slow to respond has 30 s. If it doesn't respond, its container is killed without time to
         # finish requests. A restart that the operator orders doesn't wait for this probe (`server_start`).

@@ -13,7 +13,8 @@ One of these facts proves that a backend is dead:
 The probe is an inference request with zeros, made from the first warm-up request of the model's configuration, or from
 its inputs. The probe is never a client's request. It fills a whole batch, because Triton fails all requests of a batch
 together. A client's wrong request in the same batch would otherwise make the probe fail. If the probe can't fill a
-batch, only Triton's message counts as a proof.
+batch, only Triton's message counts as a proof. The same holds if another model of the pod, such as a step of an
+ensemble, may put the probe into a batch with clients' requests.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from halcyon.triton.client import Answer, TritonClient, TritonError
+from halcyon.triton.client import Answer, TritonClient
 from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
+from halcyon.triton.errors import TritonError
 from halcyon.triton.json_log import log
 from halcyon.triton.pod_revision import revision_of
 
@@ -67,6 +69,8 @@ class Probe:
     """Whether the probe fills its batch, so that no client's request can be in the same batch."""
     instances: int
     """Number of instances of the model in the pod."""
+    rows: int = 1
+    """Number of rows of the probe."""
 
 
 def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None:
@@ -96,7 +100,7 @@ def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None
     if (config.get("model_transaction_policy") or {}).get("decoupled"):
         # Triton rejects `infer` for a decoupled model.
         values = {name: "" if kind == "BYTES" else False if kind == "BOOL" else 0 for name, kind, _, _ in tensors}
-        return Probe("generate_stream", {}, json.dumps(values).encode(), is_alone, instances)
+        return Probe("generate_stream", {}, json.dumps(values).encode(), is_alone, instances, rows)
     document: dict[str, Any] = {
         "inputs": [
             {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": length}}
@@ -109,7 +113,23 @@ def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None
         document["parameters"] |= {"sequence_id": number, "sequence_start": True, "sequence_end": True}
     head = json.dumps(document).encode()
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
-    return Probe("infer", headers, head + bytes(size), is_alone, instances)
+    return Probe("infer", headers, head + bytes(size), is_alone, instances, rows)
+
+
+def may_share_batches(config: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], rows: int) -> bool:
+    """Return whether a probe with this number of rows may be in one batch with clients' requests in another model.
+
+    `config` is the configuration of the served model, and `others` are those of the pod's other models, by name. The
+    probe fills each batch of a direct step of an ensemble if its rows are enough. How many rows a Python model passes
+    on is unknown.
+    """
+    steps = {step.get("model_name") for step in (config.get("ensemble_scheduling") or {}).get("step") or ()}
+    for name, other in others.items():
+        most = int(other.get("max_batch_size") or 0)
+        merges = "sequence_batching" in other or (most > 1 and "dynamic_batching" in other)
+        if merges and ("sequence_batching" in other or name not in steps or most > rows):
+            return True
+    return False
 
 
 def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
@@ -207,7 +227,8 @@ class BackendProbes:
         revision = self._dead.revisions.setdefault(revision_of(endpoint.pod), ProbedRevision())
         if self._clock() < due or (suspicion == "silent" and not revision.succeeded):
             return None
-        probe = build(await self._client.config(endpoint.address), rows=1 if suspicion == "partly" else None)
+        config = await self._client.config(endpoint.address)
+        probe = build(config, rows=1 if suspicion == "partly" else None)
         revision.tried = True
         if probe is None:
             return None
@@ -215,7 +236,7 @@ class BackendProbes:
         proof = await (
             self._of_instances(endpoint, probe, revision)
             if suspicion == "partly"
-            else self._of_all(endpoint, probe, revision, suspicion)
+            else self._of_all(endpoint, probe, revision, suspicion, config)
         )
         now = self._clock()
         self._next[key] = (now + max(min(2.0**count, MAX_PROBE_INTERVAL_S), (now - began) / _MAX_LOAD), count + 1)
@@ -238,11 +259,24 @@ class BackendProbes:
                     return await self._stub_exit(endpoint) or words[0]
         return None
 
+    async def _is_alone(self, endpoint: Endpoint, probe: Probe, config: Mapping[str, Any]) -> bool:
+        """Return whether the probe is in no batch with clients' requests, in any model of the pod."""
+        if not probe.is_alone:
+            return False
+        names = (await self._client.index(endpoint.address, pod=endpoint.pod)).companions
+        others = {name: await self._client.config(endpoint.address, model=name) for name in names}
+        return not may_share_batches(config, others, probe.rows)
+
     async def _of_all(
-        self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision, suspicion: Suspicion
+        self,
+        endpoint: Endpoint,
+        probe: Probe,
+        revision: ProbedRevision,
+        suspicion: Suspicion,
+        config: Mapping[str, Any],
     ) -> str | None:
         answer = Answer(0, "")
-        for _ in range(FAILED_PROBES):
+        for number in range(FAILED_PROBES):
             began = self._clock()
             try:
                 answer = await self._send(endpoint, probe, revision.hang_s)
@@ -263,7 +297,7 @@ class BackendProbes:
                 return None
             if words := _DEAD_STUB.search(answer.text):
                 return await self._stub_exit(endpoint) or words[0]
-            if not (revision.succeeded and probe.is_alone):
+            if not revision.succeeded or (number == 0 and not await self._is_alone(endpoint, probe, config)):
                 return None
             await asyncio.sleep(_PAUSE_S)
         return f"a probe that succeeded on this revision fails: {_error(answer)}"

@@ -11,17 +11,19 @@ import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
-from halcyon.api.documents.repository_marker import STUB_EXIT
-from halcyon.triton import engine_metrics
+from halcyon.triton import engine_metrics, repository_index
+from halcyon.triton.errors import MAX_ERROR_CHARS, TritonError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from halcyon.api.documents.observation_report import Batches
+    from halcyon.triton.repository_index import RepositoryIndex
 
 T = TypeVar("T")
 
@@ -30,7 +32,6 @@ MAX_PAGE_BYTES = 512 * 1024
 """Maximum size of a page of Triton that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
 LARGE_PAGE_BYTES = 32 * 1024
 """Size, in bytes, above which a page of Triton is parsed in a thread, so that it doesn't delay other tasks."""
-MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 _PENDING = "nv_inference_pending_request_count"
@@ -44,10 +45,6 @@ _COMPUTE_US = "nv_inference_compute_infer_duration_us"
 _GPU = "nv_gpu_utilization"
 _COMPUTE = ("compute_input", "compute_infer", "compute_output")
 _OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_US, _COMPUTE_US})
-
-
-class TritonError(OSError):
-    """The pod did not respond, or its response does not have Triton's format."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,7 @@ class Metrics:
     failed: int | None = None
     """Number of failed requests. Requests that their clients canceled are not counted."""
     backend_failed: int | None = None
+    """Number of failures in the backend of the model, and in those of the pod's other models, which it may call."""
     canceled: int | None = None
     """Number of requests that their clients canceled."""
     rows: int | None = None
@@ -93,18 +91,6 @@ class Metrics:
     """GPU utilisation from 0 to 1, as the mean over the GPUs of the pod."""
     engine_used: float | None = None
     """Used share (0 to 1) of an engine's capacity: of its KV cache blocks, or of its maximum concurrent requests."""
-
-
-@dataclass(frozen=True)
-class Index:
-    """Entry of one model in Triton's repository index."""
-
-    versions: tuple[str, ...] = ()
-    """Numbers of the model's versions that are ready, in ascending order."""
-    load_error: str | None = None
-    """Triton's reasons why versions could not be loaded; None if all were loaded."""
-    stub_exit: str | None = None
-    """How a Python stub process of the pod ended, for example `exit-139`; None if all stub processes run."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +107,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
     of_engines: dict[tuple[str, str], list[float]] = {}
+    of_companions = 0.0
     for line in text.splitlines():
         if not line.startswith(("nv_", "vllm:")):
             continue
@@ -136,10 +123,15 @@ def parse_metrics(text: str, model: str) -> Metrics:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
                 sums[reason] = sums.get(reason, 0.0) + value
+        elif name == _FAILURE and labels.get("reason") == "BACKEND":
+            of_companions += value
     # If the page has failures but none for a reason, the number for this reason is 0.
     if _FAILURE in sums:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
+        # If a step fails in its backend, Triton counts the ensemble's request under OTHER, as it counts invalid requests.
+        # If a model that a Python model calls fails, Triton counts the caller's error response as a success.
+        sums["BACKEND"] += of_companions
     whole = {name: int(value) for name, value in sums.items()}
     engine = engine_metrics.of_pod(of_engines)
     waits = engine_metrics.waiting(engine)
@@ -182,40 +174,6 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
         return None
     # Infinity and NaN cannot be summed or compared, so they count as unknown.
     return (name, labels, value) if math.isfinite(value) and value >= 0 else None
-
-
-def parse_index(document: Any, model: str, *, pod: str) -> Index:
-    """Parse the entry of `model` in the repository index of `pod`.
-
-    Raises:
-        TritonError: the document is not a repository index.
-    """
-    if not isinstance(document, list):
-        raise TritonError("the repository index is not a list")
-    versions: list[str] = []
-    errors: list[str] = []
-    stub_exit: str | None = None
-    for entry in document:
-        if not isinstance(entry, dict):
-            continue
-        if str(entry.get("name")).startswith(STUB_EXIT):
-            stub_exit = str(entry["name"]).removeprefix(STUB_EXIT)[:64]
-        if entry.get("name") != model:
-            continue
-        if not entry.get("state"):
-            # Triton opens its port only after all models have been loaded, so a model without a state is not waiting to be loaded.
-            errors.append(
-                "Triton's index lists the model without a state: Triton rejected its configuration; "
-                f"see the log of container triton in pod {pod}"
-            )
-            continue
-        reason = str(entry.get("reason") or "").strip()
-        if entry.get("state") == "READY":
-            versions.append(str(entry.get("version", "")))
-        elif entry.get("state") == "UNAVAILABLE" and reason not in {"", "unloaded"}:
-            errors.append(reason)
-    error = "\n".join(dict.fromkeys(errors))[:MAX_ERROR_CHARS]
-    return Index(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit)
 
 
 def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]:
@@ -290,8 +248,8 @@ class TritonClient:
         body = await self._request("GET", _url(address, self.metrics_port, "/metrics"), headers)
         return await _parsed(body, lambda: parse_metrics(body.decode(errors="replace"), self.model))
 
-    async def index(self, address: str, *, pod: str) -> Index:
-        """Return the model's entry in the repository index of the pod at this IP address; `pod` is its name, for messages.
+    async def index(self, address: str, *, pod: str) -> RepositoryIndex:
+        """Return the model's state in the repository index of the pod at this IP address; `pod` is its name, for messages.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -299,7 +257,7 @@ class TritonClient:
         url = _url(address, self.http_port, "/v2/repository/index")
         body = await self._request("POST", url, _CLOSE)
         try:
-            return await _parsed(body, lambda: parse_index(json.loads(body), self.model, pod=pod))
+            return await _parsed(body, lambda: repository_index.parse(json.loads(body), self.model, pod=pod))
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -331,13 +289,13 @@ class TritonClient:
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def config(self, address: str) -> dict[str, Any]:
-        """Return the model's configuration as the pod at this IP address has loaded it.
+    async def config(self, address: str, *, model: str | None = None) -> dict[str, Any]:
+        """Return the configuration of a model as the pod at this IP address has loaded it. The default is the served model.
 
         Raises:
             TritonError: the pod does not respond in time.
         """
-        url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
+        url = _url(address, self.http_port, f"/v2/models/{quote(model or self.model, safe='')}/config")
         try:
             return dict(json.loads(await self._request("GET", url, _CLOSE)))
         except (ValueError, TypeError, RecursionError) as error:

@@ -14,7 +14,9 @@ from halcyon.api.documents.observation_report import (
     PodSample,
     PodState,
 )
-from halcyon.triton.client import Index, Metrics, TritonError
+from halcyon.triton.client import Metrics
+from halcyon.triton.errors import TritonError
+from halcyon.triton.repository_index import RepositoryIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +43,7 @@ class ScrapedPod:
     """Time of the sample, in seconds since the epoch."""
     metrics: Metrics | None = None
     """Metrics of the pod; None if the pod did not respond."""
-    index: Index | None = None
+    index: RepositoryIndex | None = None
     batches: BatchStats | None = None
     """Newest batch statistics of the pod, which may be older than the metrics."""
 
@@ -79,10 +81,12 @@ class PodSampler:
         """
         self._client = client
         self._clock = clock
-        self._known: dict[str, Index] = {}
+        self._known: dict[str, RepositoryIndex] = {}
         self._requested_at: dict[str, float] = {}
         """Time of the last request for each pod's batch statistics, by pod name, in seconds since the epoch."""
         self._batches: dict[str, BatchStats] = {}
+        self._ensembles: dict[str, bool] = {}
+        """Whether the served model is an ensemble, by the name of a pod that has other models, too."""
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def sample(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
@@ -98,6 +102,7 @@ class PodSampler:
             for pod, sample in zip(pods, samples, strict=True)
             if pod.serving and sample.index is not None and sample.index.versions
         }
+        self._ensembles = {pod.pod: self._ensembles[pod.pod] for pod in pods if pod.pod in self._ensembles}
         batches = self._reported_batches(pods)
         return {
             pod.pod: replace(sample, batches=batches.get(pod.pod)) for pod, sample in zip(pods, samples, strict=True)
@@ -137,7 +142,23 @@ class PodSampler:
                     index = await self._client.index(endpoint.address, pod=endpoint.pod)
                 except TritonError:
                     index = None
+            if endpoint.pod in self._batches and index is not None and await self._is_ensemble(endpoint, index):
+                del self._batches[endpoint.pod]
             return ScrapedPod(at, metrics, index)
+
+    async def _is_ensemble(self, endpoint: Endpoint, index: RepositoryIndex) -> bool:
+        """Return whether the served model is an ensemble, or may be one because its configuration can't be read.
+
+        The batch statistics of an ensemble are not those of batches: Triton adds up the times of its steps for each
+        request, and executes several requests at once in different steps.
+        """
+        if index.companions and endpoint.pod not in self._ensembles:
+            try:
+                found = await self._client.config(endpoint.address)
+            except TritonError:
+                return True
+            self._ensembles[endpoint.pod] = "ensemble_scheduling" in found
+        return bool(index.companions) and self._ensembles[endpoint.pod]
 
     async def _read_metrics(self, endpoint: Endpoint) -> Metrics | None:
         try:
@@ -185,7 +206,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
     now = state(endpoint, seen, maintenance)
     if seen is None:
         return PodSample(endpoint.pod, now, at)
-    index = seen.index or Index()
+    index = seen.index or RepositoryIndex()
     read = seen.metrics or Metrics()
     return PodSample(
         name=endpoint.pod,

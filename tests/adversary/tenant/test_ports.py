@@ -21,7 +21,8 @@ from halcyon.kube import kinds
 from halcyon.kube.auth.callers import User
 from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient
-from halcyon.triton.client import MAX_PAGE_BYTES, TritonClient, TritonError
+from halcyon.triton.client import MAX_PAGE_BYTES, TritonClient
+from halcyon.triton.errors import TritonError
 from tests.adversary.tenant.loop_time import loop_time
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -11,14 +11,13 @@ from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
 from halcyon.triton import client as triton_client
 from halcyon.triton.client import (
     Endpoint,
-    Index,
     Metrics,
     TritonClient,
-    TritonError,
-    parse_index,
     parse_metrics,
 )
+from halcyon.triton.errors import TritonError
 from halcyon.triton.pod_sampler import PodSampler, ScrapedPod, report
+from halcyon.triton.repository_index import RepositoryIndex, parse
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import slice_of
@@ -96,6 +95,17 @@ def test_no_page_breaks_the_parser(text: str, name: str) -> None:
     parse_metrics(name + text, "m")
 
 
+def test_failures_in_steps_are_failures_of_the_backend() -> None:
+    # As Triton 2.51 counts one failed request of the ensemble, and one of a client's invalid requests.
+    page = """\
+nv_inference_request_failure{model="ens",reason="OTHER",version="1"} 3
+nv_inference_request_failure{model="ens",reason="BACKEND",version="1"} 0
+nv_inference_request_failure{model="pre",reason="BACKEND",version="1"} 1
+nv_inference_request_failure{model="pre",reason="OTHER",version="1"} 0
+"""
+    assert parse_metrics(page, "ens") == Metrics(failed=3, backend_failed=1, canceled=0)
+
+
 def test_the_index_gives_ready_versions_and_the_reason_of_the_others() -> None:
     index = [
         {"name": "m", "version": "10", "state": "READY"},
@@ -104,22 +114,30 @@ def test_the_index_gives_ready_versions_and_the_reason_of_the_others() -> None:
         {"name": "m", "version": "7", "state": "UNAVAILABLE", "reason": "Internal: no such file"},
         {"name": "m", "version": "6", "state": "UNAVAILABLE", "reason": "Internal: no such file"},
         {"name": "m", "version": "5", "state": "LOADING"},
-        {"name": "other", "state": "UNAVAILABLE", "reason": "not ours"},
+        {"name": "other", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
     ]
-    assert parse_index(index, "m", pod="p") == Index(("9", "10"), "Internal: no such file")
-    long = parse_index([{"name": "m", "state": "UNAVAILABLE", "reason": "x" * 9999}], "m", pod="p").load_error
+    assert parse(index, "m", pod="p") == RepositoryIndex(("9", "10"), "Internal: no such file")
+    index[-1]["reason"] = "Internal: no module named torch"
+    assert parse(index, "m", pod="p") == RepositoryIndex(
+        ("9", "10"), "model other of the repository: Internal: no module named torch\nInternal: no such file"
+    )
+    long = parse([{"name": "m", "state": "UNAVAILABLE", "reason": "x" * 9999}], "m", pod="p").load_error
     assert long is not None
     assert len(long) == 2000
     with pytest.raises(TritonError):
-        parse_index({"error": "no"}, "m", pod="p")
+        parse({"error": "no"}, "m", pod="p")
 
 
 @pytest.mark.parametrize("row", [{"name": "m"}, {"name": "m", "version": "", "state": "", "reason": ""}])
 def test_a_row_without_a_state_is_a_configuration_that_triton_refused(row: dict[str, str]) -> None:
-    assert parse_index([row, {"name": "other"}], "m", pod="m-a-1") == Index(
-        (),
+    refusal = (
         "Triton's index lists the model without a state: Triton rejected its configuration; "
-        "see the log of container triton in pod m-a-1",
+        "see the log of container triton in pod m-a-1"
+    )
+    other = {"name": "other", "version": "1", "state": "READY"}
+    assert parse([row, other], "m", pod="m-a-1") == RepositoryIndex((), refusal, companions=("other",))
+    assert parse([{**other, "name": "m"}, {**row, "name": "pre"}], "m", pod="m-a-1") == RepositoryIndex(
+        ("1",), f"model pre of the repository: {refusal}"
     )
 
 
@@ -190,7 +208,7 @@ async def test_pods_are_polled_together_and_a_hanging_pod_delays_no_other(monkey
         assert made.balancer is None
         well.index = []
         seen = await sensor.sample(pods[:1])
-        assert seen["pod-127.76.1.1"].index == Index(("1",)), "a ready pod's index is read once"
+        assert seen["pod-127.76.1.1"].index == RepositoryIndex(("1",)), "a ready pod's index is read once"
     hanging.close()
     await asyncio.gather(well.stop(), broken.stop())
 
@@ -211,7 +229,7 @@ async def test_no_connection_to_a_port_of_inference_is_kept() -> None:
     async with await asyncio.start_server(answer, "127.76.1.9", http), aiohttp.ClientSession() as session:
         client = TritonClient(session, "digits", http, 8002)
         assert await client.batches("127.76.1.9", pod="p") == ((), 0)
-        assert await client.index("127.76.1.9", pod="p") == Index()
+        assert await client.index("127.76.1.9", pod="p") == RepositoryIndex()
     assert len(asked) == 2
     assert all(b"connection: close\r\n" in head.lower() for head in asked)
 

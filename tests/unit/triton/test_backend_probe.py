@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, stub_exit
-from halcyon.triton.client import Answer, Endpoint, Index, Metrics, TritonClient
+from halcyon.triton import backend_probe
+from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, may_share_batches, stub_exit
+from halcyon.triton.client import Answer, Endpoint, Metrics, TritonClient
 from halcyon.triton.dead_backend import DeadBackends, Suspicion
 from halcyon.triton.pod_sampler import ScrapedPod
+from halcyon.triton.repository_index import RepositoryIndex
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
 
@@ -153,8 +155,8 @@ class PodWithoutZeros:
     async def config(self, _: str) -> dict[str, Any]:
         return {"max_batch_size": 0, "input": [{"name": "image", "data_type": "TYPE_STRING", "dims": [1]}]}
 
-    async def index(self, *_: object, **__: object) -> Index:
-        return Index(("1",))
+    async def index(self, *_: object, **__: object) -> RepositoryIndex:
+        return RepositoryIndex(("1",))
 
     async def post(self, *_: object, **__: object) -> Answer:
         failed = (self.metrics.backend_failed or 0) + 1
@@ -191,8 +193,8 @@ def test_probes_that_fail_are_not_reported_as_failing_requests(agents: int) -> N
 class EndedStub(Responder):
     """A pod whose start script has found the end of a stub process."""
 
-    async def index(self, *_: object, **__: object) -> Index:
-        return Index(stub_exit="signal-9")
+    async def index(self, *_: object, **__: object) -> RepositoryIndex:
+        return RepositoryIndex(stub_exit="signal-9")
 
 
 def test_a_repeated_proof_is_announced_only_if_the_whole_backend_is_dead() -> None:
@@ -210,3 +212,63 @@ def test_a_repeated_proof_is_announced_only_if_the_whole_backend_is_dead() -> No
         return announced
 
     assert asyncio.run(announcements()) == [1, 0]
+
+
+STEPS = {"ensemble_scheduling": {"step": [{"model_name": "pre"}]}, "max_batch_size": 8}
+BATCHES = {"dynamic_batching": {}, "max_batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("served", "others", "rows", "may"),
+    [
+        (STEPS, {"pre": {"max_batch_size": 8}}, 8, False),
+        (STEPS, {"pre": BATCHES}, 8, False),
+        (STEPS, {"pre": BATCHES}, 1, True),
+        (STEPS, {"pre": {**BATCHES, "max_batch_size": 1}}, 1, False),
+        (STEPS, {"pre": {"sequence_batching": {}}}, 8, True),
+        (STEPS, {"pre": {}, "below": BATCHES}, 8, True),  # a model that the step calls
+        ({"max_batch_size": 8}, {"pre": BATCHES}, 8, True),  # BLS
+        ({"max_batch_size": 8}, {"pre": {"max_batch_size": 8}}, 8, False),
+    ],
+)
+def test_a_probe_may_share_a_batch_in_another_model(
+    served: dict[str, Any], others: dict[str, dict[str, Any]], rows: int, *, may: bool
+) -> None:
+    assert may_share_batches(served, others, rows) is may
+
+
+class EnsemblePod:
+    """A pod whose ensemble answers a first probe, and then fails in a step that forms batches of this size."""
+
+    def __init__(self, most: int) -> None:
+        self.answers = [200]
+        self.step = {"dynamic_batching": {}, "max_batch_size": most}
+
+    async def config(self, _: str, model: str | None = None) -> dict[str, Any]:
+        return self.step if model == "pre" else {**config(max_batch_size=8), **STEPS}
+
+    async def index(self, *_: object, **__: object) -> RepositoryIndex:
+        return RepositoryIndex(("1",), companions=("pre",))
+
+    async def post(self, *_: object, **__: object) -> Answer:
+        return Answer(self.answers.pop() if self.answers else 500, "CUDA error")
+
+
+@pytest.mark.parametrize(("most", "is_dead"), [(8, True), (16, False)])
+def test_a_failed_probe_proves_nothing_if_a_step_may_mix_it(
+    most: int, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool
+) -> None:
+    monkeypatch.setattr(backend_probe, "_PAUSE_S", 0.0)
+
+    async def examined() -> DeadBackends:
+        dead, second = DeadBackends(), 0.0
+        probes = BackendProbes(cast("TritonClient", EnsemblePod(most)), dead, lambda: second)
+        pod = Endpoint("a", "r-a", "10.0.0.1", serving=True, terminating=False)
+        for suspicion in ("idle", "failing"):
+            probes.examine([pod], {"r-a": suspicion})
+            for _ in range(40):
+                await asyncio.sleep(0)
+        await probes.close()
+        return dead
+
+    assert bool(asyncio.run(examined()).dead) is is_dead

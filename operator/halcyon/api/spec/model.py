@@ -31,7 +31,8 @@ class ConfigMapItem(ApiModel):
     key: Key
     """Key in the `data` or `binaryData` of the ConfigMap."""
     path: RelativePath
-    """Path of the file in the model's folder, for example `1/model.onnx` or `config.pbtxt`."""
+    """Path of the file in the model's folder, for example `1/model.onnx` or `config.pbtxt`. If the ConfigMap holds
+    several models, such as an ensemble and its steps, the path begins with the model's name."""
 
 
 class ConfigMapSource(ApiModel):

@@ -16,7 +16,7 @@ from halcyon.balancer.discovery.peers import Peers
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.lower_room import LowerRoom
-from halcyon.triton.client import TritonError
+from halcyon.triton.errors import TritonError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -8,17 +8,26 @@
 from __future__ import annotations
 
 from halcyon.api.spec import Spec
-from halcyon.control.objects.config_map_model import config_file
+from halcyon.control.objects import config_map_model
 from halcyon.control.state.scope import Scope
 from halcyon.model_config import spec_check
 from halcyon.render import model_overlay
 
 
 def objection(view: Scope, spec: Spec) -> str:
-    """Return a sentence about the error if a model's config.pbtxt is invalid or contradicts the spec; empty if not."""
-    found, source = config_file(spec, view.source.content), spec.model.source.config_map
-    if found is None or source is None:
+    """Return a sentence about the error if a model's config.pbtxt is invalid or contradicts the spec; empty if not.
+
+    If the ConfigMap is a repository of several models, the sentence is about the first error in any of them.
+    """
+    name, source = view.key.name, spec.model.source.config_map
+    found = config_map_model.models(name, spec, view.source.content)
+    if not found.is_found or source is None:
         return ""
-    key, content = found
-    problem = spec_check.problem(content, model_overlay.build(view.key.name, spec))
-    return f"ConfigMap {view.key.namespace}/{source.name}, key {key}: {problem}" if problem else ""
+    head = f"ConfigMap {view.key.namespace}/{source.name}"
+    if found.served is not None and (
+        problem := spec_check.problem(found.served.content, model_overlay.build(name, spec))
+    ):
+        return f"{head}, key {found.served.key}: {problem}"
+    served = model_overlay.model_name(name, spec)
+    problem = spec_check.problem_of_repository(served, found.configs(served))
+    return f"{head}: {problem}" if problem else ""

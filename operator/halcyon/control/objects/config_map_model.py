@@ -1,30 +1,79 @@
-"""The config.pbtxt of a model that is stored in a ConfigMap. Pure."""
+"""The config.pbtxt of each model that is stored in a model's ConfigMap. Pure.
+
+The layout is the one that `fetch.source_repository` reads: a model's own files, or a folder for each of several models.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
+from halcyon.render import model_overlay
 from halcyon.render.revision import Content
 
 CONFIG = "config.pbtxt"
+_OF_MODEL = re.compile(rf"([^/]+)/((?:0|[1-9][0-9]*)/.+|{re.escape(CONFIG)})")
+"""Path of a file that makes its top folder a model's folder, with the name of this folder."""
+_OF_VERSION = re.compile(r"(0|[1-9][0-9]*)/.+")
 
 
-def config_file(spec: Spec, content: Content | None) -> tuple[str, bytes] | None:
-    """Return the key and the bytes of the config.pbtxt in a model's ConfigMap.
+@dataclass(frozen=True)
+class ConfigFile:
+    """A config.pbtxt in a ConfigMap."""
 
-    The result is None if the ConfigMap has no config.pbtxt, or if the model isn't stored in a ConfigMap.
-    """
+    key: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class ConfigMapModels:
+    """Models in a ConfigMap."""
+
+    served: ConfigFile | None = None
+    """The config.pbtxt of the served model; None if there is none, or if the model isn't stored in a ConfigMap."""
+    companions: Mapping[str, ConfigFile | None] = field(default_factory=dict)
+    """The config.pbtxt of each other model of the repository, by the model's name."""
+    is_found: bool = False
+    """Whether the ConfigMap holds the served model."""
+
+    def configs(self, served: str) -> dict[str, bytes | None]:
+        """Return the content of the config.pbtxt of each model, by name. `served` is the name of the served model."""
+        files = {served: self.served, **self.companions}
+        return {name: None if file is None else file.content for name, file in files.items()}
+
+
+def models(name: str, spec: Spec, content: Content | None) -> ConfigMapModels:
+    """Return the models in the ConfigMap of the ModelDeployment with this name and spec."""
     source = spec.model.source.config_map
     if content is None or source is None:
+        return ConfigMapModels()
+    keys = {item.path: item.key for item in source.items}
+
+    def config(prefix: str) -> ConfigFile | None:
+        return _file(keys.get(prefix + CONFIG), content)
+
+    if CONFIG in keys or any(map(_OF_VERSION.fullmatch, keys)):
+        return ConfigMapModels(config(""), is_found=True)
+    served = model_overlay.model_name(name, spec)
+    folders = sorted({found[1] for path in keys if (found := _OF_MODEL.fullmatch(path))})
+    if len(folders) == 1:
+        return ConfigMapModels(config(f"{folders[0]}/"), is_found=True)
+    if served not in folders:
+        return ConfigMapModels()
+    others = {folder: config(f"{folder}/") for folder in folders if folder != served}
+    return ConfigMapModels(config(f"{served}/"), others, is_found=True)
+
+
+def _file(key: str | None, content: Content) -> ConfigFile | None:
+    if key is None:
         return None
-    for key in (item.key for item in source.items if item.path == CONFIG):
-        if key in content.data:
-            return key, content.data[key].encode()
-        if key in content.binary:
-            try:
-                return key, base64.b64decode(content.binary[key])
-            except binascii.Error:
-                continue
-    return None
+    if key in content.data:
+        return ConfigFile(key, content.data[key].encode())
+    try:
+        return ConfigFile(key, base64.b64decode(content.binary[key])) if key in content.binary else None
+    except binascii.Error:
+        return None

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.api.spec import Spec, defaults
-from halcyon.control.objects import pods
-from halcyon.control.objects.config_map_model import config_file
+from halcyon.control.objects import config_map_model, pods
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import Scope
 from halcyon.kube.kinds import Object
-from halcyon.render import names, revision
+from halcyon.render import model_overlay, names, revision
 from halcyon.render.revision import Revision
 
 
@@ -29,11 +28,12 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
     ):
         return True
     content = view.source.content
-    found = config_file(spec, content)
-    if content is None or found is None:
+    served = model_overlay.model_name(view.key.name, spec)
+    configs = config_map_model.models(view.key.name, spec, content).configs(served).values()
+    if content is None or not any(in_config(text.decode(errors="replace")) for text in configs if text is not None):
         return False
     # Use it only if it belongs to this revision: if the spec was rejected, its source isn't the one that is served.
-    return in_config(found[1].decode(errors="replace")) and revision.key(view.subject, spec, content) == asked.asks
+    return revision.key(view.subject, spec, content) == asked.asks
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:

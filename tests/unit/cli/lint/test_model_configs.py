@@ -84,3 +84,31 @@ def test_a_configuration_that_can_not_be_checked_is_a_warning(monkeypatch: pytes
 
     assert rule == "unchecked-config"
     assert "install the extra bench of halcyon-cli" in message
+
+
+REPOSITORY = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: ModelDeployment
+metadata: {name: digits}
+spec:
+  model:
+    source:
+      configMap:
+        name: m
+        items:
+        - {key: cfg, path: digits/config.pbtxt}
+        - {key: code, path: resize/1/model.py}
+"""
+
+
+def test_a_missing_step_of_an_ensemble_is_found_in_the_config_map() -> None:
+    text = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "resize" } ] }'
+    files = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{cfg: '{text}', code: x}}\n"
+    assert found(f"{files}---\n{REPOSITORY}") == []
+
+    ((line, rule, message),) = found(f"{files.replace('resize', 'crop')}---\n{REPOSITORY}")
+    assert (line, rule) == (13, "model-config")
+    assert message.startswith(
+        "spec.model.source.configMap.name is m: digits is an ensemble with the step 'crop', and the source has no model folder"
+    )
+    assert "it has digits, resize. " in message

@@ -95,3 +95,51 @@ def test_a_large_configuration_is_left_to_the_fetcher() -> None:
     text = "# " + "x" * spec_check.MAX_BYTES + "\nmax_batch_size: eight\n"
 
     assert make(of_config_map(text)).acceptance.accepted
+
+
+PATHS = ("digits/config.pbtxt", "pre/config.pbtxt", "pre/1/model.py")
+
+
+def of_repository(*texts: str, paths: tuple[str, ...] = PATHS, name: str | None = None) -> Scope:
+    """A ConfigMap with these files, each with its index as the key."""
+    items = [{"key": str(number), "path": path} for number, path in enumerate(paths)]
+    source = {"configMap": {"name": "m", "items": items}}
+    content = Content(data={str(number): text for number, text in enumerate(texts)}, binary={})
+    model = {"source": source} | ({"name": name} if name else {})
+    return scope_of({"model": model}, source=SourceState(content=content))
+
+
+def ensemble(step: str) -> str:
+    return f'platform: "ensemble" ensemble_scheduling {{ step [ {{ model_name: "{step}" }} ] }}'
+
+
+def test_a_repository_in_a_config_map_is_accepted() -> None:
+    assert make(of_repository(ensemble("pre"), GOOD.replace("digits", "pre"), "")).acceptance.accepted
+    assert make(of_repository(ensemble("pre"), GOOD.replace("digits", "pre"), "", name="digits")).acceptance.accepted
+    # The fetcher reports a repository without the served model, with the folders of the source.
+    assert make(of_repository(ensemble("gone"), "", "", name="other")).acceptance.accepted
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ((ensemble("main"), "", ""), "digits is an ensemble with the step 'main', and the source has no model folder"),
+        ((ensemble("pre"), "max_batch_size: x", ""), "model pre of the source: config.pbtxt, line 1, column 17"),
+        ((ensemble("pre"), 'name: "other"', ""), "model pre of the source: config.pbtxt has name: 'other'"),
+        (("max_batch_size: x", "", ""), "ConfigMap team/m, key 0: config.pbtxt, line 1"),
+    ],
+)
+def test_errors_of_a_repository_in_a_config_map_are_found(texts: tuple[str, ...], said: str) -> None:
+    acceptance = make(of_repository(*texts)).acceptance
+
+    assert (acceptance.accepted, acceptance.reason) == (False, Reason.MODEL_CONFIG_INVALID)
+    assert said in acceptance.message
+    assert acceptance.message.startswith("ConfigMap team/m")
+
+
+@pytest.mark.parametrize("paths", [("config.pbtxt",), ("any/config.pbtxt",)])
+def test_an_ensemble_alone_in_a_config_map_misses_its_steps(paths: tuple[str, ...]) -> None:
+    message = make(of_repository(ensemble("pre"), paths=paths)).acceptance.message
+
+    assert "digits is an ensemble with the step 'pre'" in message
+    assert "it has digits. " in message

@@ -1,0 +1,58 @@
+"""Ensembles of a model repository: Triton models that pass each request on to other models, their steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from halcyon.model_config import config_pbtxt
+from halcyon.model_config.errors import ModelConfigError
+from halcyon.model_config.model_config_proto import ModelConfig
+
+_MAX_SHOWN = 8
+
+
+def is_ensemble(config: ModelConfig) -> bool:
+    """Return whether a configuration describes an ensemble."""
+    return bool(config.HasField("ensemble_scheduling") or config.platform == "ensemble")
+
+
+def describes_one(content: bytes) -> bool:
+    """Return whether a config.pbtxt describes an ensemble. The result is False if the file is invalid."""
+    try:
+        return is_ensemble(config_pbtxt.parse(content, with_unknown=True))
+    except ModelConfigError:
+        return False
+
+
+def missing_step(configs: Mapping[str, bytes | None]) -> str:
+    """Return a sentence about the first step of an ensemble that is no model of its repository; empty if there is none.
+
+    `configs` has the content of each model's config.pbtxt, by name; None for a model without the file. Invalid files
+    are ignored, because other checks report them.
+    """
+    for name, content in configs.items():
+        for step in _steps(content):
+            if step not in configs:
+                return _sentence(name, step, sorted(configs))
+    return ""
+
+
+def _sentence(ensemble: str, step: str, there: list[str]) -> str:
+    more = f" and {len(there) - _MAX_SHOWN} more" if len(there) > _MAX_SHOWN else ""
+    return (
+        f"{ensemble} is an ensemble with the step {step!r}, and the source has no model folder of this name; it has "
+        f"{', '.join(there[:_MAX_SHOWN])}{more}. Set the source to the folder that contains the folders of the ensemble and "
+        f"of all its steps, for example {ensemble}/config.pbtxt and {step or 'resize'}/1/model.py"
+    )
+
+
+def _steps(content: bytes | None) -> Iterator[str]:
+    """Yield the model name of each step that a config.pbtxt describes."""
+    if content is None:
+        return
+    try:
+        config = config_pbtxt.parse(content, with_unknown=True)
+    except ModelConfigError:
+        return
+    for step in config.ensemble_scheduling.step:
+        yield str(step.model_name)

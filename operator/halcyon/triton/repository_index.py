@@ -1,0 +1,88 @@
+"""State of a pod's models in Triton's repository index. Pure.
+
+A pod serves one model. Triton may load other models with it: the steps of an ensemble, or models that the served model
+calls. The pod isn't ready without them, so their load errors count as those of the served model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.documents.repository_marker import STUB_EXIT
+from halcyon.triton.errors import MAX_ERROR_CHARS, TritonError
+
+_MAX_NAME_CHARS = 64
+"""Maximum number of characters of a model's name that an error quotes."""
+
+
+@dataclass(frozen=True)
+class RepositoryIndex:
+    """State of the served model in Triton's repository index."""
+
+    versions: tuple[str, ...] = ()
+    """Numbers of the model's versions that are ready, in ascending order."""
+    load_error: str | None = None
+    """Triton's reasons why versions of the model, or other models of its repository, could not be loaded; None if all
+    were loaded."""
+    stub_exit: str | None = None
+    """How a Python stub process of the pod ended, for example `exit-139`; None if all stub processes run."""
+    companions: tuple[str, ...] = ()
+    """Names of the other models of the pod that are ready, sorted."""
+
+
+def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
+    """Parse the entry of `model` in the repository index of `pod`, and the load errors of the pod's other models.
+
+    The other models are steps of an ensemble, or models that `model` calls.
+
+    Raises:
+        TritonError: the document is not a repository index.
+    """
+    if not isinstance(document, list):
+        raise TritonError("the repository index is not a list")
+    versions: list[str] = []
+    errors: list[str] = []
+    of_others: list[str] = []
+    companions: set[str] = set()
+    stub_exit: str | None = None
+    for entry in document:
+        if not isinstance(entry, dict):
+            continue
+        name = str(entry.get("name"))
+        if name.startswith(STUB_EXIT):
+            stub_exit = name.removeprefix(STUB_EXIT)[:64]
+            continue
+        if entry.get("state") == "READY":
+            if name == model:
+                versions.append(str(entry.get("version", "")))
+            else:
+                companions.add(name)
+        elif (error := _load_error(entry, pod)) and name == model:
+            errors.append(error)
+        elif error:
+            of_others.append(f"model {name[:_MAX_NAME_CHARS]} of the repository: {error}")
+    if of_others:
+        # An ensemble has no state if one of its steps isn't loaded.
+        errors = [error for error in errors if error != _refusal(pod)]
+    error = "\n".join(dict.fromkeys(of_others + errors))[:MAX_ERROR_CHARS]
+    return RepositoryIndex(
+        tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit, tuple(sorted(companions))
+    )
+
+
+def _load_error(entry: Mapping[str, Any], pod: str) -> str:
+    """Return why the model of an entry in the repository index couldn't be loaded; empty if it was loaded or unloaded."""
+    if not entry.get("state"):
+        return _refusal(pod)
+    reason = str(entry.get("reason") or "").strip()
+    return reason if entry.get("state") == "UNAVAILABLE" and reason != "unloaded" else ""
+
+
+def _refusal(pod: str) -> str:
+    # Triton opens its port only after all models have been loaded, so a model without a state is not waiting to be loaded.
+    return (
+        "Triton's index lists the model without a state: Triton rejected its configuration; "
+        f"see the log of container triton in pod {pod}"
+    )
