@@ -19,9 +19,10 @@ def page(document: BenchDocument) -> str:
         head = f"{document.target.model or document.target.url}: {len(document.sweep.points)} points{partial}"
         return "\n".join([head, "", *answer_text.sweep(document.sweep)])
     if document.comparison is not None:
-        return "\n".join([
-            *textwrap.wrap(document.comparison.sentence, 80), "", *answer_text.comparison(document.comparison)
-        ])  # fmt: skip
+        lines = [*textwrap.wrap(document.comparison.sentence, 80), "", *answer_text.comparison(document.comparison)]
+        for reason in document.run.invalid_because:
+            lines += _wrapped("NOT VALID ", reason)
+        return "\n".join(lines)
     lines = [*textwrap.wrap(answer(document), 80), ""] if document.capacity is not None else [answer(document), ""]
     if document.capacity is not None:
         lines += [*answer_text.capacity(document.capacity), ""]
