@@ -188,3 +188,8 @@ def test_an_offline_run_has_the_interval_of_its_answers_by_second() -> None:
 def test_the_last_arrival_is_in_the_timeline() -> None:
     made = document([row(n / 2, 0.05) for n in range(21)])
     assert [second.due for second in made.timeline] == [2] * 9 + [3]
+
+
+def test_a_rate_of_a_slow_model_is_not_shown_as_zero() -> None:
+    made = document([row(0.0, 5.0)], measured_s=300.0)
+    assert text.answer(made).startswith("digits answered 0.0033 requests/s: ")
