@@ -30,7 +30,7 @@ def text(file: Path, *, max_bytes: int, hint: str) -> str:
                 content = stream.read(max_bytes + 1)
         if len(content) > max_bytes:
             raise InputError(f"{name(file)}: larger than {max_bytes // 2**20} MiB{hint}")
-        return content.decode()
+        return content.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
     except OSError as error:
         raise InputError(f"{name(file)}: can't read it: {error.strerror}") from None
     except UnicodeDecodeError as error:

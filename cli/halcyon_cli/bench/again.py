@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,12 +120,17 @@ def reconstructed(document: BenchDocument) -> list[str]:
     found += ["--version", target.version] if target.version else []
     found += ["--encoding", target.encoding] if target.api == "kserve" else []
     found += ["--shared-memory", target.shared_memory] if target.shared_memory != "none" else []
-    found += ["--scenario", scenario.kind, "--rows", target.rows, "--duration", f"{scenario.duration_s:g}s"]
+    found += ["--scenario", scenario.kind, "--rows", target.rows, "--duration", _plain(scenario.duration_s, "s")]
     for field, option, unit in _SCENARIO:
         value = getattr(scenario, field)
         if value:
-            found += [option, f"{value:g}{unit}"]
+            found += [option, _plain(value, unit)]
     return [*found, "--seed", str(scenario.seed)]
+
+
+def _plain(value: float, unit: str) -> str:
+    """Return a number with all its digits and without an exponent, which options for integers and durations reject."""
+    return format(Decimal(repr(value)), "f").removesuffix(".0") + unit
 
 
 def _taken(args: Sequence[str]) -> tuple[list[str], str | None]:

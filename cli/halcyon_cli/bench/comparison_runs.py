@@ -31,6 +31,7 @@ _LOAD = 0.6
 """Rate of the default load, as a share of the saturation rate of the slower server."""
 _ROUND_S, _SATURATION_S, _CALLERS = 6.0, 3.0, 32
 _WARM_UP = WarmUp(1.5, fixed=True)
+_TOO_EARLY = "the comparison was interrupted before its first round had ended"
 
 
 def is_url(text: str) -> bool:
@@ -141,17 +142,17 @@ def in_turns(
         said = f"round {number // 2 + 1} of {answer.rounds}, {names[side]}"
         left = (len(turns) - number) * (scenario.duration_s + _WARM_UP.limit_s + 1)
         run, document = _measure(measurement, load, said, shown, left_s=left)
+        if run.partial:
+            break
         results[side].append(document)
         if side == "B":
             last = run
         if number == 1:
             # Later rounds differ in nothing else, so they would be measured in vain.
             section.differing((names["A"], results["A"][0]), (names["B"], results["B"][0]), anyway=answer.anyway)
-        if run.partial:
-            break
     shared = min(map(len, results.values()))
     if last is None or not shared:
-        raise ScenarioError("the comparison was interrupted before its first round had ended")
+        raise ScenarioError(_TOO_EARLY)
     comparison = section.build(
         (names["A"], results["A"][:shared]),
         (names["B"], results["B"][:shared]),
@@ -159,7 +160,15 @@ def in_turns(
         conditions=wanted,
         anyway=answer.anyway,
     )
-    return last, results["B"][-1].model_copy(update={"comparison": comparison})
+    made = results["B"][-1].model_copy(update={"comparison": comparison})
+    return last, made if shared == answer.rounds else _interrupted(made, shared, answer.rounds)
+
+
+def _interrupted(document: BenchDocument, done: int, rounds: int) -> BenchDocument:
+    """Return the document, marked as interrupted: a partial run isn't a round, so it isn't in the comparison."""
+    reasons = (*document.run.invalid_because, f"the comparison was interrupted after {done} of {rounds} rounds")
+    facts = document.run.model_copy(update={"partial": True, "valid": False, "invalid_because": reasons})
+    return document.model_copy(update={"run": facts})
 
 
 def _default_load(sides: Sequence[Measurement], names: dict[str, str], shown: Callable[[str], None]) -> Scenario:
@@ -167,7 +176,9 @@ def _default_load(sides: Sequence[Measurement], names: dict[str, str], shown: Ca
     rates = []
     for name, side in zip(names.values(), sides, strict=True):
         load = Scenario(kind="blocking", callers=_CALLERS, duration_s=_SATURATION_S, seed=side.scenario.seed)
-        document = _measure(side, load, f"saturation, {name}", shown)[1]
+        run, document = _measure(side, load, f"saturation, {name}", shown)
+        if run.partial:
+            raise ScenarioError(_TOO_EARLY)
         if not document.throughput.value:
             raise ScenarioError(f"{name} answered no request; compare servers that answer")
         rates.append(document.throughput.value)

@@ -79,9 +79,9 @@ def run(
         grid="; ".join(answer.sweep),
         points=tuple(map(section.point, results)),
         payloads=tuple(cost for found in costs.values() for cost in found),
-        partial=len(results) < len(points),
+        partial=len(results) < len(points) or last.partial,
     )
-    return last, results[-1].model_copy(update={"sweep": sweep})
+    return last, results[-1].model_copy(update={"sweep": sweep, "run": section.facts(results[-1].run, sweep)})
 
 
 def _progress(said: str, shown: Callable[[str], None]) -> Callable[[str, float, Block], None]:
@@ -92,11 +92,7 @@ def _progress(said: str, shown: Callable[[str], None]) -> Callable[[str, float, 
 
 
 def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measurement:
-    scenario = replace(prepared.scenario, duration_s=length_s, requests=None)
-    if point.rate_rps is not None:
-        scenario = Scenario(kind="sustained", rate_rps=point.rate_rps, duration_s=length_s, seed=scenario.seed)
-    elif point.callers is not None:
-        scenario = Scenario(kind="blocking", callers=point.callers, duration_s=length_s, seed=scenario.seed)
+    scenario = point_scenario(prepared.scenario, point, length_s)
     payload = prepared.payload
     if point.rows is not None:
         payload = replace(payload, rows=Rows(point.rows, point.rows))
@@ -104,6 +100,28 @@ def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measur
     target = _target(prepared.target, point)
     made = replace(prepared, scenario=scenario.check(), payload=payload, target=target, sampling=sampling, preset="")
     return replace(made, warm_up=_WARM_UP).prepare()
+
+
+def point_scenario(base: Scenario, point: Point, length_s: float) -> Scenario:
+    """Return the load of a point: that of the options, with the point's callers or rate.
+
+    Callers keep their think time, and a rate keeps its bursts.
+    """
+    base = replace(base, duration_s=length_s, requests=None)
+    if point.rate_rps is not None:
+        if base.kind == "burst":
+            return replace(base, rate_rps=point.rate_rps)
+        return Scenario(
+            kind="sustained",
+            rate_rps=point.rate_rps,
+            duration_s=length_s,
+            max_in_flight=base.max_in_flight,
+            seed=base.seed,
+        )
+    if point.callers is None:
+        return base
+    think_s = base.think_s if base.kind == "blocking" else 0.0
+    return Scenario(callers=point.callers, think_s=think_s, duration_s=length_s, seed=base.seed)
 
 
 def _target(target: Target, point: Point) -> Target:

@@ -91,8 +91,8 @@ presets, in the manner of MLPerf's scenarios, but no MLPerf results:
 exit status:
   0  the run is valid
   1  the run isn't valid, or was interrupted: the reasons are shown; or it
-     can't be compared, a condition of --fail-if is met, --teach had nothing
-     to write, or --save failed
+     can't be compared, a condition of --fail-if is met or has no interval,
+     --teach had nothing to write, or --save failed
   2  nothing was measured: usage error, invalid file, no such server or model,
      no room or no rights for a copy
 """
@@ -238,10 +238,12 @@ def _measure_url(
 
 
 def _status(document: BenchDocument, answer: AnswerOptions) -> int:
-    """Return the exit status: 1 if the run isn't valid, wasn't compared, or if a condition of --fail-if is met."""
+    """Return the exit status: 1 if the run isn't valid or wasn't compared, or a condition of --fail-if isn't passed."""
+    from halcyon_measure.compare import bound  # noqa: PLC0415
+
     if document.comparison is None:
         return 0 if document.run.valid and not answer.against else 1
-    return 0 if document.run.valid and not any(bound.failed for bound in document.comparison.bounds) else 1
+    return 0 if document.run.valid and bound.is_passed(document.comparison) else 1
 
 
 def _measure_model(

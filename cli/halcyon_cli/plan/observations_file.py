@@ -182,9 +182,10 @@ def _time(value: object, location: _Location) -> float:
 
 
 def _number(value: object, location: _Location) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    # Infinity and NaN are broken signals, which a replay shows; an integer beyond the range of a float is neither.
+    if isinstance(value, bool) or not (isinstance(value, float) or _is_number(value)):
         raise location.error(value, "a number", "12")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]  # a number
 
 
 def _finite(value: object, location: _Location, example: str) -> float:
@@ -200,7 +201,12 @@ def _count(value: object, location: _Location) -> int:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
 
 
 def _abbreviated(value: object) -> str:

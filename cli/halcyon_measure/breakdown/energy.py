@@ -62,8 +62,12 @@ def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
     return price_per_hour / (3600 * inferences_per_s) * 1000
 
 
-def build(seen: Observations, prices: Prices, *, rows: int, wall_s: float) -> Energy:
-    """Return the energy of a run that answered `rows` rows, and whose samples span `wall_s` seconds."""
+def build(seen: Observations, prices: Prices, *, rows: int, rows_per_s: float, wall_s: float) -> Energy:
+    """Return the energy of a run that answered `rows` rows, and whose samples span `wall_s` seconds.
+
+    The cost follows from the rate `rows_per_s`. The samples also span the wait for the last answers, in which nothing
+    more is sent.
+    """
     gpu, idle = _gpu(seen), _idle_power(seen)
     cpu = _cpu(seen)
     gross = None if gpu.value is None else gpu.value + (cpu.value or 0.0)
@@ -83,7 +87,7 @@ def build(seen: Observations, prices: Prices, *, rows: int, wall_s: float) -> En
         carbon_per_inference=_each(carbon, "mg", rows, source, no_rows or gpu.reason or intensity.reason),
         price_per_hour=price,
         cost_per_thousand=_each(
-            None if prices.per_hour is None or not rows else rows * cost_per_thousand(prices.per_hour, rows / wall_s),
+            None if prices.per_hour is None or not rows else rows * cost_per_thousand(prices.per_hour, rows_per_s),
             "price",
             rows,
             "price per hour over inferences per hour",

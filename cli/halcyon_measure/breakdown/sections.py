@@ -76,7 +76,13 @@ def added(
             "phases": phases.build(answered, client, means),
             "hardware": hardware.build(seen, wall_s=seen.span_s),
             "batches": batches.build(grown, seen.config, wall_s=seen.span_s, replicas=replicas, reason=reason),
-            "energy": energy.build(seen, prices, rows=document.requests.rows, wall_s=seen.span_s),
+            "energy": energy.build(
+                seen,
+                prices,
+                rows=document.requests.rows,
+                rows_per_s=document.rows.value or 0.0,
+                wall_s=seen.span_s,
+            ),
         }
     )
     return verdict.judged(made)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from halcyon_measure.compare.difference import FIGURES
 from halcyon_measure.errors import SettingError
-from halcyon_measure.results.sections.comparison import Bound, Difference
+from halcyon_measure.results.sections.comparison import Bound, Comparison, Difference
 
 _FORM = re.compile(r"\s*([a-z0-9]+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
 
@@ -53,3 +53,11 @@ class Condition:
             failed=low > self.change if self.is_above else high < self.change,
             evidence=f"{self.figure} changed by {change.value:+.1%} [{low:+.1%}, {high:+.1%}]",
         )
+
+
+def is_passed(comparison: Comparison) -> bool:
+    """Return whether each condition of a comparison was decided, and none has failed.
+
+    A pipeline must not pass because nothing was compared.
+    """
+    return not any(bound.failed or bound in comparison.undecided for bound in comparison.bounds)

@@ -80,9 +80,12 @@ def _over_rounds(name: str, pairs: Sequence[tuple[Figure, Figure]]) -> Differenc
         for first, second in pairs
         if first.value is not None and second.value is not None and first.value > 0 and second.value > 0
     ]
-    if not values:
-        lacking = next((one.reason for pair in pairs for one in pair if one.reason), "the figure is 0")
-        return _difference(name, pairs[0][0], pairs[0][1], unmeasured("ratio", lacking))
+    means = [_mean([pair[side] for pair in pairs]) for side in (0, 1)]
+    if len(values) < len(pairs):
+        # Rounds without a value are those in which a side failed, so a mean of the others would hide the failures.
+        lacking = next((one.reason for pair in pairs for one in pair if one.value is None), "") or "the figure is 0"
+        reason = f"in {len(pairs) - len(values)} of {len(pairs)} rounds, {lacking}"
+        return _difference(name, means[0], means[1], unmeasured("ratio", reason))
     logs = [math.log(second / first) for first, second in values]
     spread = mean_interval(logs)
     mean = math.fsum(logs) / len(logs)
@@ -94,18 +97,23 @@ def _over_rounds(name: str, pairs: Sequence[tuple[Figure, Figure]]) -> Differenc
         source="rounds in turns, Student's t over the logarithms of their ratios",
         reason="" if spread is not None else f"fewer than {MIN_VALUES} rounds, so there is no interval",
     )
-    means = [
-        pairs[0][side].model_copy(
-            update={
-                "value": math.fsum(pair[side] for pair in values) / len(values),
-                "n": sum(pair[side].n for pair in pairs),
-                "interval": mean_interval([pair[side] for pair in values]),
-                "source": f"mean of {len(values)} rounds",
-            }
-        )
-        for side in (0, 1)
-    ]
     return _difference(name, means[0], means[1], change)
+
+
+def _mean(figures: Sequence[Figure]) -> Figure:
+    """Return the mean of a side's figure over its rounds; the first figure if no round has a value."""
+    values = [one.value for one in figures if one.value is not None]
+    if not values:
+        return figures[0]
+    return figures[0].model_copy(
+        update={
+            "value": math.fsum(values) / len(values),
+            "n": sum(one.n for one in figures),
+            "interval": mean_interval(values),
+            "source": f"mean of {len(values)} rounds",
+            "reason": next((one.reason for one in figures if one.reason), ""),
+        }
+    )
 
 
 def _change_of_runs(first: Figure, second: Figure) -> Figure:

@@ -53,6 +53,11 @@ def _load(document: BenchDocument) -> str:
     parts += [f"to {scenario.to_rps:g}/s"] if scenario.to_rps is not None else []
     parts += [f"{scenario.callers} callers"] if scenario.callers is not None else []
     parts += [f"CV {scenario.cv:g}"] if scenario.cv is not None else []
+    parts += [f"think time {scenario.think_s:g} s"] if scenario.think_s else []
+    parts += [f"on {scenario.on_s:g} s, off {scenario.off_s:g} s"] if scenario.on_s and scenario.off_s else []
+    # These loads change over their length, so that it is a part of them.
+    parts += [f"over {scenario.duration_s:g} s"] if scenario.kind == "ramp" else []
+    parts += [f"{scenario.requests} requests"] if scenario.kind == "offline" and scenario.requests is not None else []
     parts += [f"{scenario.trace_requests} arrivals"] if scenario.trace_requests is not None else []
     return " ".join(parts)
 

@@ -90,6 +90,8 @@ class Pool:
         self._workers: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
         self._said: list[str] = []
+        self._stopped_at: float | None = None
+        """Time of the monotonic clock at which the load was ended early; None if it wasn't."""
 
     def __enter__(self) -> Self:
         count = len(self._results)
@@ -151,21 +153,15 @@ class Pool:
         finally:
             if observer is not None:
                 observer.end()
-        stopped = time.monotonic()
         columns, folded, messages, pods = _merged(self._results, self._job.late_after_s)
-        scenario = self._job.scenario
-        length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
-        ended_early = partial or scenario.requests is not None or scenario.kind in {"trace", "offline"}
-        last = float(np.nanmax(columns.done)) if len(columns) else 0.0
-        last = last if folded is None else folded.last_done_s
-        measured = min(length, max(last, 1e-9)) if ended_early else length
+        stopped_s = None if self._stopped_at is None else max(self._stopped_at - start, 1e-9)
         return Run(
             columns=columns,
             messages=tuple(messages),
             pods=tuple(pods),
             warm_up_s=start - begin,
             settled=settled if not warm_up.fixed else None,
-            measured_s=measured if not partial else min(measured, max(stopped - start, 1e-9)),
+            measured_s=measured_s(self._job.scenario, columns, folded, stopped_s=stopped_s),
             partial=partial,
             usage=tuple({key: value for key, value in event.items() if key != "event"} for event in done),
             folded=folded,
@@ -205,7 +201,7 @@ class Pool:
         done: dict[int, dict[str, Any]] = {}
         limit = start + self._measure(start)["end"] - start + self._job.target.timeout_s + _END_S
         if partial:
-            self._command({"stop": True})
+            self._stop()
         seconds: dict[int, Block] = {}
         while len(done) < len(self._workers):
             try:
@@ -214,7 +210,7 @@ class Pool:
                 if partial:
                     raise
                 partial = True
-                self._command({"stop": True})
+                self._stop()
                 continue
             if event["event"] == "done":
                 done[index] = event
@@ -224,7 +220,7 @@ class Pool:
                     seconds = {}
                     if ends and not partial:
                         partial = True
-                        self._command({"stop": True})
+                        self._stop()
                 seconds[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
         return [done[index] for index in range(len(self._workers))], partial
 
@@ -260,6 +256,11 @@ class Pool:
             raise errors.MeasureError(f"a process of the load ended: {said}")
         return index, event
 
+    def _stop(self) -> None:
+        """End the load early: nothing more is sent, and the answers of the sent requests are awaited."""
+        self._stopped_at = time.monotonic()
+        self._command({"stop": True})
+
     def _command(self, document: dict[str, Any]) -> None:
         for worker in self._workers:
             self._write(worker, json.dumps(document))
@@ -284,6 +285,24 @@ class Pool:
     def _read_errors(self, _: int, worker: subprocess.Popen[str]) -> None:
         assert worker.stderr is not None  # noqa: S101  # opened as a pipe
         self._said.extend(line.rstrip() for line in worker.stderr)
+
+
+def measured_s(scenario: Scenario, columns: Columns, folded: Folded | None, *, stopped_s: float | None) -> float:
+    """Return the length of the measured part in seconds, in which requests became due.
+
+    `stopped_s` is the time at which the load was ended early, or None. The time in which the last answers are awaited
+    isn't part of it if a schedule decides when requests are due. Otherwise, slow answers would lower the rate.
+    """
+    length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
+    last_done = folded.last_done_s if folded is not None else float(np.nanmax(columns.done)) if len(columns) else 0.0
+    if scenario.kind in {"blocking", "offline"}:
+        is_whole = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
+        return length if is_whole else min(length, max(last_done, 1e-9))
+    if stopped_s is not None:
+        length = min(length, stopped_s)
+    if scenario.requests is not None and len(columns) >= max(scenario.requests, 2):
+        length = min(length, float(columns.due[-1]))
+    return max(length, 1e-9)
 
 
 def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns, Folded | None, list[str], list[str]]:

@@ -197,6 +197,9 @@ def fit(array: Array, model_input: ModelInput, path: str) -> Array:
     ):
         raise TensorError(f"{path}: its shape is {list(array.shape)}, but the model expects {model_input.describe()}")
     if model_input.datatype == "BYTES":
+        if array.dtype == object and any(value is None for value in array.ravel()):
+            # As a text it would be the word None.
+            raise TensorError(f"{path}: it has a null, and {model_input.describe()} needs a text for each value")
         return np.array([_bytes(value) for value in array.ravel()], dtype=np.object_).reshape(array.shape)
     kind = triton_to_np_dtype(model_input.datatype)
     if kind is None or array.dtype.kind not in "biuf":
@@ -209,6 +212,12 @@ def fit(array: Array, model_input: ModelInput, path: str) -> Array:
     if np.dtype(kind).kind in "biu" and not np.array_equal(cast, array):
         raise TensorError(
             f"{path}: not every value is an integer in the range of {model_input.datatype}, which {model_input.describe()} requires"
+        )
+    if np.dtype(kind).kind == "f" and array.dtype != kind and np.any(np.isinf(cast) & np.isfinite(array)):
+        largest = np.abs(array[np.isfinite(array)]).max()
+        raise TensorError(
+            f"{path}: {largest:g} is above the largest {model_input.datatype}, {np.finfo(kind).max:g}; "
+            f"{model_input.describe()} would get infinity"
         )
     return cast
 

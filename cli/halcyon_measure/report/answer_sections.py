@@ -11,7 +11,7 @@ from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.number_text import NONE, interval, number, quantity
 from halcyon_measure.results.sections.capacity import Capacity
-from halcyon_measure.results.sections.comparison import Comparison, Difference, LeaderboardRow
+from halcyon_measure.results.sections.comparison import Bound, Comparison, Difference, LeaderboardRow
 
 _DECIDED = {True: "yes", False: "no", None: "not decided"}
 
@@ -104,20 +104,33 @@ def _differences(found: Comparison) -> list[Content]:
         for one in found.differences
     ]
     head = ["figure", first, second, "change, %", f"-{100 * span:.0f} % to {100 * span:.0f} %", "result"]
-    order = f" in turns ({found.order})" if found.order else ""
     contents: list[Content] = [
         element("p", found.sentence),
         table(head, rows, label=f"Differences of {second} from {first}"),
-        element("p", f"{found.rounds} rounds of each{order}; intervals are over rounds.", class_="quiet"),
+        element("p", _of_intervals(found), class_="quiet"),
     ]
     if found.unlike:
         contents.append(element("p", f"Beside the server, these differ: {'; '.join(found.unlike)}.", class_="invalid"))
     bounds = [
-        element("li", one.text, ": ", element("strong", "failed" if one.failed else "kept"), f". {one.evidence}")
+        element("li", one.text, ": ", element("strong", _result(one, found)), f". {one.evidence}")
         for one in found.bounds
     ]
     contents.append(element("ul", bounds) if bounds else None)
     return contents
+
+
+def _of_intervals(found: Comparison) -> str:
+    """Return a sentence on the runs from which the intervals are computed."""
+    if not found.order:
+        return (
+            "One run of each, at different times; intervals are from within the runs, without changes from day to day."
+        )
+    rounds = "1 round" if found.rounds == 1 else f"{found.rounds} rounds"
+    return f"{rounds} of each in turns ({found.order}); intervals are over rounds."
+
+
+def _result(bound: Bound, found: Comparison) -> str:
+    return "failed" if bound.failed else "not decided" if bound in found.undecided else "kept"
 
 
 def _whisker(one: Difference, span: float) -> Content:
@@ -143,9 +156,15 @@ def leaderboard(runs: Sequence[LabelledRun]) -> Html:
 
     Without such a figure, the runs are ranked by throughput.
     """
-    measured = [row for run in runs if run.document.comparison for row in run.document.comparison.leaderboard]
+    measured = [run for run in runs if run.document.comparison is not None and run.document.comparison.leaderboard]
     if measured:
-        return section("Leaderboard", _board(measured), anchor="leaderboard")
+        boards: list[Content] = []
+        for run in measured:
+            found = run.document.comparison
+            # Boards of several results may have different objectives, so their rows aren't ranked together.
+            boards += [element("h3", run.label) if len(measured) > 1 else None]
+            boards += [_board(found.leaderboard) if found is not None else None]
+        return section("Leaderboard", boards, anchor="leaderboard")
     if len(runs) < 2:
         return Html("")
     has_goodput = all(run.document.goodput.value is not None for run in runs)

@@ -11,6 +11,9 @@ from halcyon_measure.results.document_file import StoredDocument
 from halcyon_measure.results.number_text import number
 from halcyon_measure.results.sections.sweep import request_form
 
+_OF_SERVER = ("model", "url", "kind", "replicas", "revision")
+"""Settings whose runs have different lines in charts over the load."""
+
 
 @dataclass(frozen=True)
 class LabelledRun:
@@ -18,6 +21,10 @@ class LabelledRun:
 
     label: str
     document: BenchDocument
+    name: str
+    """Name of the file that contains the document."""
+    server: str
+    """Settings of the server and the kind of load in which this run differs from others; empty if there are none."""
 
 
 def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
@@ -25,11 +32,13 @@ def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
     settings = [_settings(one.document) for one in documents]
     differing = [name for name in settings[0] if len({one[name] for one in settings}) > 1] if settings else []
     bases = [", ".join(filter(None, (one[name] for name in differing))) or one["model"] for one in settings]
+    servers = [", ".join(filter(None, (one[name] for name in differing if name in _OF_SERVER))) for one in settings]
     counts, seen = Counter(bases), Counter[str]()
-    runs = []
+    runs: list[LabelledRun] = []
     for base, stored in zip(bases, documents, strict=True):
         seen[base] += 1
-        runs.append(LabelledRun(base if counts[base] == 1 else f"{base} ({seen[base]})", stored.document))
+        label = base if counts[base] == 1 else f"{base} ({seen[base]})"
+        runs.append(LabelledRun(label, stored.document, stored.name, servers[len(runs)]))
     return tuple(runs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from halcyon_measure.report.chart import MAX_LINES, Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun, best
@@ -29,18 +30,38 @@ def answer(runs: Sequence[LabelledRun]) -> Html:
     """Return the main result as a sentence; with a few runs, one sentence for each."""
     if len(runs) == 1:
         return joined(_sentences(runs[0].document))
-    answered = [run for run in runs if run.document.throughput.value and run.document.latency.p99.value is not None]
-    lines: list[Content] = []
-    if answered:
-        fastest = max(answered, key=lambda run: run.document.throughput.value or 0)
-        calmest = min(answered, key=lambda run: run.document.latency.p99.value or 0)
-        lines.append(
-            f"The most that {len(runs)} runs answered is {quantity(fastest.document.throughput)} ({fastest.label}); "
-            f"the shortest P99 is {quantity(calmest.document.latency.p99)} ({calmest.label})."
-        )
-    else:
-        lines.append(f"{len(runs)} runs; no request was answered in any of them.")
-    return joined(element("p", line, class_="answer") for line in lines)
+    answered = [one for run in runs for one in _results(run) if one.throughput.value and one.p99.value is not None]
+    if not answered:
+        return element("p", f"{len(runs)} runs; no request was answered in any of them.", class_="answer")
+    valid = [one for one in answered if one.valid]
+    fastest = max(valid or answered, key=lambda one: one.throughput.value or 0)
+    calmest = min(valid or answered, key=lambda one: one.p99.value or 0)
+    which = f"{len(runs)} runs" if len(valid) in {0, len(answered)} else "the valid runs"
+    return element(
+        "p",
+        f"The most that {which} answered is {quantity(fastest.throughput)} ({fastest.label}); "
+        f"the shortest P99 is {quantity(calmest.p99)} ({calmest.label}).",
+        class_="answer",
+    )
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Rate and tail latency of a run, or of a point of a sweep."""
+
+    label: str
+    throughput: Figure
+    p99: Figure
+    valid: bool
+
+
+def _results(run: LabelledRun) -> list[_Result]:
+    document = run.document
+    if document.sweep is None:
+        return [_Result(run.label, document.throughput, document.latency.p99, document.run.valid)]
+    return [
+        _Result(f"{run.label}: {one.load_text}", one.throughput, one.p99, one.valid) for one in document.sweep.points
+    ]
 
 
 def _sentences(document: BenchDocument) -> list[Html]:
@@ -49,6 +70,9 @@ def _sentences(document: BenchDocument) -> list[Html]:
     said = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", one), class_="answer") for one in answers]
     # The sentence on a search or a comparison is shown before the one on its last run.
     said.append(element("p", sentence, class_="verdict" if answers else "answer"))
+    if document.sweep is not None and document.sweep.points:
+        last = document.sweep.points[-1].load_text
+        said.append(element("p", f"Outside of the section Sweep, figures are those of its last point: {last}."))
     if document.verdict is not None:
         verdict = document.verdict
         unsure = f" Not sure: {', '.join(verdict.others)} would explain it too." if verdict.unsure else ""
@@ -66,9 +90,11 @@ def validity(runs: Sequence[LabelledRun]) -> Html:
     wrong = [run for run in runs if not run.document.run.valid]
     if not wrong:
         said = "The run is valid" if len(runs) == 1 else f"All {len(runs)} runs are valid"
-        return element(
-            "p", element("strong", f"{said}."), " The load settled, and the client didn't limit.", class_="valid"
-        )
+        settled = {run.document.run.settled for run in runs}
+        warm_up = "The load settled" if settled == {True} else "The warm-up had a fixed length"
+        if len(settled) > 1:
+            warm_up = "The load settled, or the warm-up had a fixed length"
+        return element("p", element("strong", f"{said}."), f" {warm_up}, and the client didn't limit.", class_="valid")
     items = [
         element(
             "li",
@@ -162,7 +188,7 @@ def _cell(figure: Figure) -> Content:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2g} %" if whole else ""
+    return f"{number(100 * part / whole)} %" if whole else ""
 
 
 def _runs_table(runs: Sequence[LabelledRun]) -> Html:

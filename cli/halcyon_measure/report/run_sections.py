@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from halcyon_measure.report.html_document import data_section
@@ -18,7 +19,8 @@ def what_was_run(runs: Sequence[LabelledRun]) -> Html:
 
     Values that all runs share are shown once.
     """
-    told = [_settings(run.document) for run in runs]
+    files = len({run.name for run in runs}) > 1
+    told = [({"File": run.name} if files else {}) | _settings(run.document) for run in runs]
     same = {name: value for name, value in told[0].items() if all(one.get(name) == value for one in told)}
     contents: list[Content] = [facts(list(same.items()))]
     names = [name for name in dict.fromkeys(name for one in told for name in one) if name not in same]
@@ -77,7 +79,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
             "Node of the client": place.client_node or "",
             "Limits of the client": _limits(place.client_limits),
             "Ended early": place.ended or "",
-            "Arguments": " ".join(place.arguments),
+            "Arguments": shlex.join(place.arguments),
         }
     return {name: value for name, value in said.items() if value}
 

@@ -11,12 +11,17 @@ from halcyon_measure.report.markup import Content, Html, element, section, table
 from halcyon_measure.results.number_text import number, quantity
 from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
+_OTHERS = "others"
+"""Name of a line whose points have no setting of those in which the others differ."""
+
 
 @dataclass(frozen=True)
 class Point:
     """One load with one protocol and payload size, and its results."""
 
     rows: str
+    server: str
+    """Server, model, replicas and kind of load, as far as the points differ in them."""
     protocol: str
     """Protocol and encoding as text."""
     rate_rps: float | None
@@ -34,7 +39,7 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
     found: list[Point] = []
     for run in runs:
         if run.document.sweep is not None:
-            found += map(_of_sweep, run.document.sweep.points)
+            found += _of_sweep(run, run.document.sweep.points)
             continue
         target, scenario = run.document.target, run.document.scenario
         if scenario.kind not in {"sustained", "burst", "blocking"}:
@@ -42,6 +47,7 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
         found.append(
             Point(
                 rows=target.rows,
+                server=run.server,
                 protocol=request_form(target.protocol, target.encoding, target.shared_memory),
                 rate_rps=scenario.rate_rps if scenario.kind != "blocking" else None,
                 callers=scenario.callers,
@@ -53,16 +59,21 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
     return found
 
 
-def _of_sweep(point: SweepPoint) -> Point:
-    return Point(
-        rows=point.rows,
-        protocol=point.form,
-        rate_rps=point.rate_rps,
-        callers=point.callers,
-        throughput=point.throughput.value,
-        p99_ms=point.p99.value,
-        cpu_us=point.cpu_per_request.value,
-    )
+def _of_sweep(run: LabelledRun, points: Sequence[SweepPoint]) -> list[Point]:
+    replicas = {point.replicas for point in points}
+    return [
+        Point(
+            rows=point.rows,
+            server=", ".join(filter(None, (run.server, f"{point.replicas} replicas" if len(replicas) > 1 else ""))),
+            protocol=point.form,
+            rate_rps=point.rate_rps,
+            callers=point.callers,
+            throughput=point.throughput.value,
+            p99_ms=point.p99.value,
+            cpu_us=point.cpu_per_request.value,
+        )
+        for point in points
+    ]
 
 
 def sweep(runs: Sequence[LabelledRun]) -> Html:
@@ -111,7 +122,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
 def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
     """Return charts of tail latency and throughput over load.
 
-    Each line is a number of rows, or a protocol if all have the same rows.
+    Each line is a number of rows, or a protocol if all have the same rows, of one server.
     """
     known = [point for point in found if load(point) is not None]
     values = sorted({value for point in known if (value := load(point)) is not None})
@@ -133,17 +144,17 @@ def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name
 
 
 def _by_rows(found: Sequence[Point]) -> list[Html]:
-    """Return a chart of the maximum throughput in rows over the rows per request, with one line per protocol."""
+    """Return a chart of the maximum throughput in rows over the rows per request.
+
+    It has one line per server and protocol.
+    """
     known = [point for point in found if point.rows.isdigit()]
     values = sorted({float(point.rows) for point in known})
     if len(values) < 2:
         return []
     lines = [
-        Line(
-            protocol,
-            _at(values, [one for one in known if one.protocol == protocol], lambda one: float(one.rows), _rows_per_s),
-        )
-        for protocol in sorted({point.protocol for point in known})
+        Line(name, _at(values, group, lambda one: float(one.rows), _rows_per_s))
+        for name, group in _by_server_and_protocol(known).items()
     ]
     return [
         chart(
@@ -157,20 +168,21 @@ def _by_rows(found: Sequence[Point]) -> list[Html]:
 
 
 def _by_protocol(found: Sequence[Point]) -> list[Html]:
-    """Return a chart of the client's CPU time per request over the rows per request, with one line per protocol."""
-    protocols = sorted({point.protocol for point in found})
+    """Return a chart of the client's CPU time per request over the rows per request.
+
+    It has one line per server and protocol.
+    """
     known = [point for point in found if point.rows.isdigit()]
     values = sorted({float(point.rows) for point in known})
-    if len(protocols) < 2 or len(values) < 2:
+    if len({point.protocol for point in known}) < 2 or len(values) < 2:
         return []
     lines = []
-    for protocol in protocols:
-        group = [one for one in known if one.protocol == protocol]
+    for name, group in _by_server_and_protocol(known).items():
         cells: list[float | None] = []
         for value in values:
             costs = [one.cpu_us for one in group if float(one.rows) == value and one.cpu_us is not None]
             cells.append(sum(costs) / len(costs) if costs else None)
-        lines.append(Line(protocol, cells))
+        lines.append(Line(name, cells))
     return [
         chart(
             "CPU of the client by protocol",
@@ -192,11 +204,20 @@ def _rows_per_s(point: Point) -> float | None:
 
 
 def _groups(found: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return the points grouped by rows, in ascending order, or by protocol if all have the same rows."""
+    """Return the points grouped by server and rows, in ascending order, or by protocol if all have the same rows."""
     has_rows = len({one.rows for one in found}) > 1
+    has_protocols = not has_rows and (len({one.protocol for one in found}) > 1 or not any(one.server for one in found))
     groups: dict[str, list[Point]] = {}
-    for point in sorted(found, key=lambda one: (int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
-        groups.setdefault(_rows(point.rows) if has_rows else point.protocol, []).append(point)
+    for point in sorted(found, key=lambda one: (one.server, int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
+        parts = (point.server, _rows(point.rows) if has_rows else "", point.protocol if has_protocols else "")
+        groups.setdefault(", ".join(filter(None, parts)) or _OTHERS, []).append(point)
+    return groups
+
+
+def _by_server_and_protocol(found: Sequence[Point]) -> dict[str, list[Point]]:
+    groups: dict[str, list[Point]] = {}
+    for point in sorted(found, key=lambda one: (one.server, one.protocol)):
+        groups.setdefault(", ".join(filter(None, (point.server, point.protocol))), []).append(point)
     return groups
 
 

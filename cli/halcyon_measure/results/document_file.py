@@ -11,8 +11,9 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,7 +56,7 @@ def read(path: Path) -> tuple[StoredDocument, ...]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise DocumentError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so it isn't a result; give bench.json")
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise DocumentError(f"{path}: can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -63,7 +64,25 @@ def read(path: Path) -> tuple[StoredDocument, ...]:
     if text.lstrip()[:9].lower() == "<!doctype":
         found = embedded(text, str(path))
         return tuple(_checked(f"{path}, {name}", name, data) for name, data in found)
-    return (_checked(str(path), path.name, _parsed(text, str(path))),)
+    return (_checked(str(path), _text(path.name), _parsed(text, str(path))),)
+
+
+def read_all(paths: Sequence[Path]) -> tuple[StoredDocument, ...]:
+    """Return the documents in several files. If files have the same name, documents have the paths as their names.
+
+    Raises:
+        DocumentError: a file can't be read, is cut off, has another version, or has invalid fields.
+    """
+    found = [(path, stored) for path in paths for stored in read(path)]
+    counts = Counter(stored.name for _, stored in found)
+    made, seen = [], Counter[str]()
+    for path, stored in found:
+        name = stored.name
+        if counts[name] > 1:
+            name = _text(path) if name == _text(path.name) else f"{_text(path)}, {name}"
+        seen[name] += 1
+        made.append(replace(stored, name=name if seen[name] == 1 else f"{name} ({seen[name]})"))
+    return tuple(made)
 
 
 def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
@@ -114,6 +133,11 @@ def parse(data: Any, path: str) -> BenchDocument:
         raise DocumentError(f"{path}: {_problem(error)}") from None
     _check(document, path)
     return document
+
+
+def _text(path: Path | str) -> str:
+    """Return a path as text. Bytes that aren't UTF-8 are escaped, so that each page and table can contain it."""
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _checked(path: str, name: str, data: Any) -> StoredDocument:

@@ -48,11 +48,12 @@ def build(
     made_at: str,
 ) -> BenchDocument:
     """Return the document of a run."""
-    counted, length = tally.of(run, objective_s), run.measured_s
+    is_at_once = scenario.kind == "offline"
+    counted, length = tally.of(run, objective_s, is_at_once=is_at_once), run.measured_s
     latency = counted.answered["latency"]
     late, p50 = counted.late.percentile(0.99), latency.percentile(0.5)
     # In `offline` all requests are due at once, so most of them are sent late by design.
-    limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and scenario.kind != "offline")
+    limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and not is_at_once)
     requests = _requests(counted)
     n = counted.ended
     return BenchDocument(
@@ -67,12 +68,12 @@ def build(
             value=n / length,
             unit="requests/s",
             n=n,
-            interval=counted.blocks.rate(),
-            source="answers, by the second they were due",
+            interval=None if counted.blocks is None else counted.blocks.rate(),
+            source=f"answers, by the second {'in which they ended' if is_at_once else 'they were due'}",
         ),
         goodput=_goodput(counted, length=length, objective_s=objective_s),
         rows=Figure(value=requests.rows / length, unit="rows/s", n=n, source="rows of the answers"),
-        latency=_latencies(latency, counted.blocks, "due to done"),
+        latency=_latencies(latency, counted.latency_blocks, "due to done"),
         from_send=_latencies(counted.answered["from_send"], None, "sent to done"),
         first_byte=_latencies(counted.answered["first_byte"], None, "due to first byte"),
         prepare=_latencies(
@@ -189,7 +190,7 @@ def _goodput(counted: Tally, *, length: float, objective_s: float | None) -> Fig
         value=counted.good / length,
         unit="requests/s",
         n=counted.good,
-        interval=counted.blocks.rate(counted.good_by_second),
+        interval=None if counted.blocks is None else counted.blocks.rate(counted.good_by_second),
         source=f"answers within {1000 * objective_s:g} ms",
     )
 

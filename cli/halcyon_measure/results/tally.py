@@ -56,7 +56,10 @@ class Tally:
     """Durations of the answered requests, by the names in `folded.PARTS`."""
     late: Durations
     """Delay between prepared and sent of all sent requests."""
-    blocks: Blocks
+    blocks: Blocks | None
+    """Answers by second, for the interval of a rate; None if it isn't known when they ended."""
+    latency_blocks: Blocks | None
+    """Latencies by second, for the intervals of percentiles; None if all requests were due at the same time."""
     failures: tuple[FailureCount, ...]
     seconds: tuple[SecondCount, ...]
     pods: Counter[int]
@@ -69,11 +72,15 @@ class Tally:
         return self.outcomes[Outcome.ANSWERED]
 
 
-def of(run: Run, objective_s: float | None) -> Tally:
-    """Return the tally of a run, with the latency objective in seconds if there is one."""
+def of(run: Run, objective_s: float | None, *, is_at_once: bool = False) -> Tally:
+    """Return the tally of a run, with the latency objective in seconds if there is one.
+
+    `is_at_once` is True if all requests were due at the beginning. Then blocks by due time are all empty but one, so
+    answers are counted by the second in which they ended.
+    """
     if run.folded is not None:
-        return _of_counts(run, run.folded, objective_s)
-    return _of_columns(run, objective_s)
+        return _of_counts(run, run.folded, objective_s, is_at_once=is_at_once)
+    return _of_columns(run, objective_s, is_at_once=is_at_once)
 
 
 def outcomes(run: Run) -> Counter[int]:
@@ -89,21 +96,24 @@ def answered(run: Run) -> dict[str, Durations]:
     return {name: Durations.of(part(ended)) for name, part in PARTS.items()}
 
 
-def _of_columns(run: Run, objective_s: float | None) -> Tally:
+def _of_columns(run: Run, objective_s: float | None, *, is_at_once: bool) -> Tally:
     columns, length_s = run.columns, run.measured_s
     mask = columns.outcome == Outcome.ANSWERED
     ended = columns.where(mask)
     latency = ended.finished - ended.due
     is_good = latency <= (math.inf if objective_s is None else objective_s)
+    at_s = ended.finished if is_at_once else ended.due
+    blocks = Blocks(at_s, latency, length_s)
     return Tally(
         due=len(columns),
         outcomes=outcomes(run),
         good=None if objective_s is None else int(np.count_nonzero(is_good)),
-        good_by_second=statistics.per_second(ended.due, length_s, is_good),
+        good_by_second=statistics.per_second(at_s, length_s, is_good),
         rows=int(ended.rows.sum()),
         answered=answered(run),
         late=Durations.of((columns.sent - columns.prepared)[np.isfinite(columns.sent)]),
-        blocks=Blocks(ended.due, latency, length_s),
+        blocks=blocks,
+        latency_blocks=None if is_at_once else blocks,
         failures=_failures(columns),
         seconds=_seconds(columns, length_s),
         pods=Counter(ended.pod.tolist()),
@@ -111,10 +121,11 @@ def _of_columns(run: Run, objective_s: float | None) -> Tally:
     )
 
 
-def _of_counts(run: Run, folded: Folded, objective_s: float | None) -> Tally:
+def _of_counts(run: Run, folded: Folded, objective_s: float | None, *, is_at_once: bool) -> Tally:
     length_s = run.measured_s
     second, bins, counts = folded.latency_by_second()
     length = max(math.floor(length_s), 1)
+    blocks = None if is_at_once else Blocks(second.astype(np.float64), middles(bins), length_s, counts=counts)
     return Tally(
         due=len(folded),
         outcomes=folded.outcomes,
@@ -123,7 +134,8 @@ def _of_counts(run: Run, folded: Folded, objective_s: float | None) -> Tally:
         rows=folded.rows,
         answered=answered(run),
         late=folded.late_of_all,
-        blocks=Blocks(second.astype(np.float64), middles(bins), length_s, counts=counts),
+        blocks=blocks,
+        latency_blocks=blocks,
         failures=tuple(
             FailureCount(Outcome(outcome), kind, *found) for (outcome, kind), found in sorted(folded.failures.items())
         ),
@@ -154,8 +166,10 @@ def _failures(columns: Columns) -> tuple[FailureCount, ...]:
 
 
 def _seconds(columns: Columns, length_s: float) -> tuple[SecondCount, ...]:
-    second = np.floor(columns.due).astype(np.int64)
-    bounds = np.searchsorted(second, np.arange(math.ceil(length_s) + 1))
+    count = math.ceil(length_s)
+    # The last arrival of a trace is due at the end, which belongs to the last second.
+    second = np.minimum(np.floor(columns.due).astype(np.int64), count - 1)
+    bounds = np.searchsorted(second, np.arange(count + 1))
     answered = columns.outcome == Outcome.ANSWERED
     made = []
     for first, last in itertools.pairwise(bounds.tolist()):
@@ -168,14 +182,16 @@ def _seconds(columns: Columns, length_s: float) -> tuple[SecondCount, ...]:
 
 def _counted_seconds(folded: Folded, length_s: float) -> tuple[SecondCount, ...]:
     second, bins, counts = folded.latency_by_second()
-    bounds = np.searchsorted(second, np.arange(math.ceil(length_s) + 1))
-    due = folded.due_by_second.tolist()
+    count = math.ceil(length_s)
+    bounds = np.searchsorted(np.minimum(second, count - 1), np.arange(count + 1))
+    due = _within(folded.due_by_second, count).tolist()
     made = []
     for number, (first, last) in enumerate(itertools.pairwise(bounds.tolist())):
-        sums = np.cumsum(counts[first:last])
+        order = first + np.argsort(bins[first:last], kind="stable")
+        sums = np.cumsum(counts[order])
         answered = int(sums[-1]) if len(sums) else 0
-        p50, p99 = (_percentile(bins[first:last], sums, share) for share in (0.5, 0.99))
-        made.append(SecondCount(due[number] if number < len(due) else 0, answered, p50, p99))
+        p50, p99 = (_percentile(bins[order], sums, share) for share in (0.5, 0.99))
+        made.append(SecondCount(due[number], answered, p50, p99))
     return tuple(made)
 
 

@@ -7,6 +7,7 @@ import textwrap
 from halcyon_measure.results.document import BenchDocument, Latencies
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.sections import answer_text, section_text
+from halcyon_measure.results.sections.sweep import Sweep
 
 _COLUMNS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 _NAMES = {"p99_9": "p99.9"}
@@ -15,13 +16,12 @@ _NAMES = {"p99_9": "p99.9"}
 def page(document: BenchDocument) -> str:
     """Return the document as text, at most 80 columns wide."""
     if document.sweep is not None:
-        partial = ", interrupted" if document.sweep.partial else ""
-        head = f"{document.target.model or document.target.url}: {len(document.sweep.points)} points{partial}"
-        return "\n".join([head, "", *answer_text.sweep(document.sweep)])
+        return "\n".join([*textwrap.wrap(answer(document), 80), "", *answer_text.sweep(document.sweep)])
     if document.comparison is not None:
-        return "\n".join([
-            *textwrap.wrap(document.comparison.sentence, 80), "", *answer_text.comparison(document.comparison)
-        ])  # fmt: skip
+        lines = [*textwrap.wrap(document.comparison.sentence, 80), "", *answer_text.comparison(document.comparison)]
+        for reason in document.run.invalid_because:
+            lines += _wrapped("NOT VALID ", reason)
+        return "\n".join(lines)
     lines = [*textwrap.wrap(answer(document), 80), ""] if document.capacity is not None else [answer(document), ""]
     if document.capacity is not None:
         lines += [*answer_text.capacity(document.capacity), ""]
@@ -45,6 +45,24 @@ def answer(document: BenchDocument) -> str:
     """Return the result in one sentence."""
     if document.capacity is not None:
         return document.capacity.sentence
+    if document.sweep is not None:
+        return _of_sweep(document, document.sweep)
+    return of_run(document)
+
+
+def _of_sweep(document: BenchDocument, sweep: Sweep) -> str:
+    partial = ", interrupted" if sweep.partial else ""
+    head = f"{document.target.model or document.target.url}: {len(sweep.points)} points{partial}"
+    points = [point for point in sweep.points if point.valid] or sweep.points
+    best = max(points, key=lambda point: point.rows_per_second.value or 0.0, default=None)
+    if best is None or not best.rows_per_second.value:
+        return f"{head}; no request was answered."
+    unit = "rows/s" if {point.rows for point in sweep.points} != {"1"} else "requests/s"
+    return f"{head}; the most is {_number(best.rows_per_second.value)} {unit}, with {best.load_text}."
+
+
+def of_run(document: BenchDocument) -> str:
+    """Return the rate, the latency and the failures of a single run in one sentence."""
     requests, latency = document.requests, document.latency
     target = document.target.model or document.target.url
     failed = requests.due - requests.answered
@@ -142,4 +160,6 @@ def _number(value: float | None) -> str:
         return "-"
     if value == 0 or abs(value) >= 1000:
         return f"{value:.0f}"
+    if abs(value) < 0.01:  # not 0.00, which looks like no answer
+        return f"{value:.2g}"
     return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"

@@ -17,12 +17,12 @@ _CHUNK = 16_384
 def chunks(scenario: Scenario) -> Iterator[Times]:
     """Yield the due times in seconds since the start of the schedule, in ascending order, as arrays of bounded size.
 
-    They end before `duration_s`, or after `requests` requests. Nothing is yielded for `blocking`, which has no
-    schedule.
+    They end before `duration_s`, or after `requests` requests. A trace ends with its last arrival, and `offline` with its
+    last request. Nothing is yielded for `blocking`, which has no schedule.
     """
     left = scenario.requests
     for times in _endless(scenario):
-        due = times if scenario.kind == "offline" else times[times < scenario.duration_s]
+        due = times if scenario.kind in {"offline", "trace"} else times[times < scenario.duration_s]
         if left is not None:
             due = due[:left]
             left -= len(due)

@@ -82,7 +82,7 @@ def _values(grid: str, name: str, text: str) -> list[int | float | str]:
             continue
         if span := _RANGE.fullmatch(item):
             low, high = int(span[1]), int(span[2])
-            doubled = [low * 2**power for power in range(14) if low * 2**power < high] if low > 0 else []
+            doubled = [low * 2**power for power in range(high.bit_length()) if low * 2**power < high] if low > 0 else []
             numbers: list[float] = [*doubled, high] if low <= high else []
         else:
             try:

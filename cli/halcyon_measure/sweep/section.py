@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halcyon_measure.results.document import BenchDocument
-from halcyon_measure.results.sections.sweep import SweepPoint
+from halcyon_measure.results.document import BenchDocument, RunFacts
+from halcyon_measure.results.sections.sweep import Sweep, SweepPoint
 
 
 def point(document: BenchDocument) -> SweepPoint:
@@ -26,3 +26,11 @@ def point(document: BenchDocument) -> SweepPoint:
         valid=document.run.valid,
         invalid_because=document.run.invalid_because,
     )
+
+
+def facts(last: RunFacts, sweep: Sweep) -> RunFacts:
+    """Return the facts of a sweep: those of its last run, which are valid only if all points are."""
+    wrong = sum(not one.valid for one in sweep.points)
+    reasons = ["the sweep was interrupted"] if sweep.partial else []
+    reasons += [f"{wrong} of {len(sweep.points)} points aren't valid; the table has the reasons"] if wrong else []
+    return last.model_copy(update={"partial": sweep.partial, "valid": not reasons, "invalid_because": tuple(reasons)})

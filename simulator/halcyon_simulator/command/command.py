@@ -225,10 +225,14 @@ def _draw(options: argparse.Namespace, runs: Sequence[_Run], points: dict[str, l
     from halcyon_simulator.benchmark import plot  # noqa: PLC0415  # matplotlib takes a second, and most runs draw nothing
 
     if options.sweep:
-        name, listed = next(iter(points.items()))
-        plot.fronts({name: listed}, options.plot)
+        plot.fronts(points, options.plot)
     else:
         first = runs[0].case
+        if others := [name for name in points if name != first.name]:
+            print(  # noqa: T201  # a command line prints
+                f"halcyon simulate: --plot shows {first.name} alone; plot {', '.join(others)} with a --plot of their own",
+                file=sys.stderr,
+            )
         kept = [one for one in runs if one.case is first and one.trajectory is not None]
         plot.timeline(
             first, {str(one.policy): one.trajectory for one in kept if one.trajectory is not None}, options.plot

@@ -280,3 +280,17 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "halcyon simulate --scenario S1 --policy halcyon --policy kpa" in shown
     assert "--observation-lag" in shown
+
+
+def test_a_picture_of_one_scenario_names_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--scenario", "S6-aibrix", "--scenario", "S6-mooncake", "--policy", "static", "--plot"]
+    assert main([*given, str(tmp_path / "one.svg")]) == 0
+    assert "--plot shows S6-aibrix alone; plot S6-mooncake with" in capsys.readouterr().err
+
+
+def test_a_picture_of_fronts_has_each_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "fronts.svg"
+    given = ["--scenario", "S6-aibrix", "--scenario", "S6-mooncake", "--policy", "static", "--sweep", "--plot"]
+    assert main([*given, str(picture)]) == 0
+    assert all(name in picture.read_text() for name in ("S6-aibrix", "S6-mooncake"))
+    assert "front" in capsys.readouterr().out

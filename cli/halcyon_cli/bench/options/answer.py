@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from halcyon_cli.bench.options.group import option_group
 from halcyon_cli.errors import InputError
 
+_INTERVAL_ROUNDS = 3
+"""Minimum number of rounds for an interval, as `halcyon_measure.stats.student.MIN_VALUES`."""
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 
@@ -25,6 +28,12 @@ class AnswerOptions:
     anyway: bool = False
     sweep: Sequence[str] = ()
     yes: bool = False
+
+    @property
+    def _is_against_earlier(self) -> bool:
+        """Whether --against is an earlier result, which is compared without rounds."""
+        against = str(self.against)
+        return against == "last" or against.endswith((".json", ".html")) or Path(against).is_file()
 
     def of_client(self) -> AnswerOptions:
         """Return the options for the client in the cluster, which makes no comparison."""
@@ -53,6 +62,10 @@ class AnswerOptions:
             )
         if self.fail_if and not self.against:
             raise InputError("--fail-if is about a comparison; for example --against bench.json --fail-if 'p99 > +5%'")
+        if self.fail_if and self.rounds < _INTERVAL_ROUNDS and not self._is_against_earlier:
+            raise InputError(
+                f"--fail-if needs an interval, and --rounds {self.rounds} gives none; for example --rounds {_INTERVAL_ROUNDS}"
+            )
         if self.sweep and self.against:
             raise InputError("--sweep and --against are two questions; leave one of them out")
         return self

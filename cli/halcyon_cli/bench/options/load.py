@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +70,9 @@ class LoadOptions:
             "cv": self.cv,
             "on_s": self.on_s,
             "off_s": self.off_s,
-            "trace": None if self.trace is None else trace_file.read(self.trace, scale=self.scale),
+            "trace": None
+            if self.trace is None
+            else self._within_duration(trace_file.read(self.trace, scale=self.scale)),
         }
         if self.preset:
             base = Scenario(**PRESETS[self.preset][1])
@@ -83,6 +86,23 @@ class LoadOptions:
                 base = replace(base, callers=256, duration_s=600.0)
         changes = {name: value for name, value in given.items() if value is not None}
         return replace(base, **changes, max_in_flight=self.max_in_flight, seed=self.seed).check()  # type: ignore[arg-type]  # each is of its field's type
+
+    def _within_duration(self, trace: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the arrivals of a trace before --duration; all of them without this option.
+
+        Raises:
+            InputError: there is no arrival between 0 and --duration.
+        """
+        if self.duration is None:
+            return trace
+        kept = tuple(time for time in trace if time < self.duration)
+        if not kept or kept[-1] <= 0:
+            after = next(time for time in trace if time > 0)
+            raise InputError(
+                f"--duration is {self.duration:g} s, and the second arrival of {self.trace} is at {after:g} s; leave --duration "
+                f"out, or give a longer one, for example --duration {math.ceil(after) + 1}s"
+            )
+        return kept
 
     def _implied(self) -> Kind:
         """Return the kind of scenario that the given options imply."""
@@ -118,7 +138,12 @@ load_options = option_group(
     LoadOptions,
     click.option("--scenario", type=click.Choice(_KINDS), help="Kind of load."),
     click.option("--preset", type=click.Choice(_PRESETS), help="A common load."),
-    click.option("--duration", type=DURATION, metavar="TIME", help="Measured time, after warm-up. Default: 10s."),
+    click.option(
+        "--duration",
+        type=DURATION,
+        metavar="TIME",
+        help="Measured time, after warm-up. Default: 10s, or the whole trace.",
+    ),
     click.option("--requests", type=int, metavar="N", help="Largest number of measured requests."),
     click.option("--callers", type=int, metavar="N", help="Callers at a time. Default: 1."),
     click.option("--think", type=DURATION, metavar="TIME", help="Pause of a caller after its answer."),

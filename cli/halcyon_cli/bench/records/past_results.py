@@ -38,18 +38,12 @@ def row(summary: Mapping[str, Any]) -> list[str]:
     """Return the table cells of a summary. Pure."""
     place, scenario, run = (fields.mapping(summary.get(part)) for part in ("place", "scenario", "run"))
     requests, latency = (fields.mapping(summary.get(part)) for part in ("requests", "latency"))
-    rate = scenario.get("rate_rps")
-    load = (
-        f"{scenario.get('kind')} {rate:g}/s"
-        if isinstance(rate, int | float)
-        else f"{scenario.get('kind')} x{scenario.get('callers')}"
-    )
     due, answered = (fields.count(requests.get(part)) or 0 for part in ("due", "answered"))
     return [
         str(summary.get("made_at")),
         str(place.get("kind") or "-"),
         str(place.get("revision") or "-"),
-        load,
+        _load(summary, scenario),
         _figure(summary.get("throughput"), "/s"),
         _figure(latency.get("p50"), " ms"),
         _figure(latency.get("p99"), " ms"),
@@ -58,6 +52,16 @@ def row(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _load(summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
+    """Return the load of a summary. The figures of a sweep are those of its last point."""
+    rate, callers, kind = scenario.get("rate_rps"), scenario.get("callers"), str(scenario.get("kind"))
+    one = f"{kind} {rate:g}/s" if isinstance(rate, int | float) else kind if callers is None else f"{kind} x{callers}"
+    points = fields.mappings(fields.mapping(summary.get("sweep")).get("points"))
+    return f"last of {len(points)} points, {one}" if points else one
+
+
 def _figure(figure: object, unit: str) -> str:
     value = fields.mapping(figure).get("value")
-    return f"{value:.1f}{unit}" if isinstance(value, int | float) else "-"
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value:.2g}{unit}" if 0 < value < 0.1 else f"{value:.1f}{unit}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
         raise InputError(
             f"--{kind} prints; redirect it, as in: halcyon report bench.json --{kind} > FILE. Leave -o out"
         )
-    documents = [stored for path in files for stored in document_file.read(path)]
+    documents = document_file.read_all(files)
     if len(documents) > MAX_RUNS:
         raise InputError(f"{len(documents)} runs; a report has at most {MAX_RUNS}")
     if kind == "csv":
@@ -73,7 +74,7 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
                 "bootstrap and install again",
                 file=sys.stderr,
             )
-        _write(page(documents, library=library, library_style=style), to, files[0])
+        _write(page(documents, library=library, library_style=style), to, files)
     return 0
 
 
@@ -92,11 +93,13 @@ def chart_library() -> tuple[str, str]:
     return "", ""
 
 
-def _write(html: str, to: str | None, first: Path) -> None:
+def _write(html: str, to: str | None, files: Sequence[Path]) -> None:
     if to == "-":
         emit(html.rstrip("\n"))
         return
-    path = Path(to) if to is not None else first.parent / "report.html"
+    path = Path(to) if to is not None else files[0].parent / "report.html"
+    if to is None and len(files) > 1 and path in files:
+        raise InputError(f"{path} is one of the {len(files)} files, and would be replaced; for example -o runs.html")
     try:
         path.write_text(html, "utf-8")
     except OSError as error:

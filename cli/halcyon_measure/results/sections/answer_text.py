@@ -10,6 +10,8 @@ from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.sweep import Sweep
 
+_NAME, _FIGURE = 20, 10
+"""Widths of the columns of a leaderboard."""
 _KEPT = {True: "kept", False: "not kept", None: "-"}
 
 
@@ -53,7 +55,7 @@ def comparison(section: Comparison) -> list[str]:
                 reasons[one.change.reason] = one.figure
     if section.leaderboard:
         heads = ("requests/s", "p99, ms", "cost/1000", "J", "mg CO2", "accuracy")
-        lines.append(f"{'':<20}" + "".join(f"{head:>11}" for head in heads))
+        lines.append(f"{'':<{_NAME}}" + "".join(f"{head:>{_FIGURE}}" for head in heads))
         for row in section.leaderboard:
             figures = (
                 row.rate,
@@ -63,7 +65,9 @@ def comparison(section: Comparison) -> list[str]:
                 row.carbon_per_inference,
                 row.accuracy,
             )
-            lines.append(f"{row.name[:20]:<20}" + "".join(f"{number(figure.value):>11}" for figure in figures))
+            cells = "".join(f"{number(figure.value):>{_FIGURE}}" for figure in figures)
+            # A longer name has a line of its own, because a cut one may be that of another row.
+            lines += [f"{row.name:<{_NAME}}{cells}"] if len(row.name) < _NAME else [row.name, f"{'':<{_NAME}}{cells}"]
             reasons |= {
                 figure.reason: head for head, figure in zip(heads, figures, strict=True) if figure.value is None
             }
@@ -71,7 +75,8 @@ def comparison(section: Comparison) -> list[str]:
         lines += textwrap.wrap(f"{name}: {reason}", 80)
     lines += [f"unlike    {one}" for one in section.unlike]
     for bound in section.bounds:
-        lines += textwrap.wrap(f"{bound.text}: {'FAILED' if bound.failed else 'not shown'}; {bound.evidence}", 80)
+        said = "FAILED" if bound.failed else "NOT DECIDED" if bound in section.undecided else "not shown"
+        lines += textwrap.wrap(f"{bound.text}: {said}; {bound.evidence}", 80)
     return lines
 
 

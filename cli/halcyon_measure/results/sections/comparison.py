@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import Field
 
 from halcyon_measure.results.figure import Figure, Part
@@ -19,7 +21,7 @@ class ComparedSide(Part):
 class Difference(Part):
     """One figure of both sides."""
 
-    figure: str = Field(description="throughput, goodput, p50, p95, p99, mean, cpu or failed.")
+    figure: str = Field(description="capacity, throughput, mean, p50, p95, p99 or cpu.")
     baseline: Figure = Field(description="Its mean over the rounds, of the first side.")
     candidate: Figure = Field(description="Its mean over the rounds, of the second side.")
     change: Figure = Field(
@@ -64,3 +66,9 @@ class Comparison(Part):
     unlike: tuple[str, ...] = Field(description="What differs between the sides beside the server, with --anyway.")
     bounds: tuple[Bound, ...] = Field(description="Conditions of --fail-if.")
     leaderboard: tuple[LeaderboardRow, ...] = Field(description="Servers by their rate, the largest first.")
+
+    @property
+    def undecided(self) -> tuple[Bound, ...]:
+        """Conditions whose figure has no interval of its change, so that they neither hold nor fail."""
+        known = {one.figure for one in self.differences if one.change.interval is not None}
+        return tuple(one for one in self.bounds if re.split(r"[<>]", one.text)[0].strip() not in known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from halcyon_measure.results.figure import Figure, Part
+from halcyon_measure.results.number_text import number
 
 
 class SweepPoint(Part):
@@ -30,6 +31,18 @@ class SweepPoint(Part):
     def form(self) -> str:
         """Protocol and encoding, or protocol and `shared` if tensors were in shared memory."""
         return request_form(self.protocol, self.encoding, self.shared_memory)
+
+    @property
+    def load_text(self) -> str:
+        """Rows, form and load of the point as a phrase."""
+        return load_name(self.rows, self.form, self.rate_rps, self.callers)
+
+
+def load_name(rows: str, form: str, rate_rps: float | None, callers: int | None) -> str:
+    """Return a phrase with the rows, the form and the load of requests, for example `8 rows, grpc raw, 32 callers`."""
+    each = "1 row" if rows == "1" else f"{rows} rows"
+    load = f"{number(rate_rps)}/s" if rate_rps is not None else "1 caller" if callers == 1 else f"{callers} callers"
+    return f"{each}, {form}, {load}"
 
 
 def request_form(protocol: str, encoding: str, shared_memory: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -158,3 +159,11 @@ def test_several_results_are_refused(tmp_path: Path) -> None:
 def test_again_without_a_file_is_a_usage_error() -> None:
     with pytest.raises(click.UsageError, match="requires an argument"):
         expanded(bench, ["--again"])
+
+
+def test_numbers_of_a_repeated_scenario_keep_their_digits(tmp_path: Path) -> None:
+    document = bench_document(duration_s=5)
+    scenario = document.scenario.model_copy(update={"requests": 1_500_000, "rate_rps": 1234.5678, "on_s": 0.00005})
+    found = expanded(bench, ["--again", stored(tmp_path, document.model_copy(update={"scenario": scenario}))])
+    given = dict(pairwise(found))
+    assert (given["--requests"], given["--rate"], given["--on"]) == ("1500000", "1234.5678", "0.00005s")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from halcyon_cli.bench import comparison_runs, several_results
 from halcyon_cli.bench.options.answer import AnswerOptions
 from halcyon_cli.commands.bench import _status
-from halcyon_measure.errors import SettingError
+from halcyon_cli.errors import InputError
+from halcyon_measure.errors import ScenarioError, SettingError
 from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.schedule.scenario import Scenario
 from tests.bench_documents import answers, bench_document
 
 
@@ -26,6 +30,57 @@ def test_a_comparable_result_has_its_comparison() -> None:
     found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
     assert found.comparison is not None
     assert _status(found, answer) == 0
+
+
+def test_a_comparison_that_decides_nothing_fails_a_pipeline() -> None:
+    answer = AnswerOptions(against="old.json", fail_if=["capacity < -5%"])
+    found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
+    assert _status(found, answer) == 1
+    slower = AnswerOptions(against="old.json", fail_if=["p50 > +5%"])
+    found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), slower)
+    assert _status(found, slower) == 0
+
+
+def test_rounds_without_an_interval_decide_no_condition() -> None:
+    with pytest.raises(InputError, match=r"--fail-if needs an interval, and --rounds 2 gives none; .*--rounds 3"):
+        AnswerOptions(against="http://a:8000", rounds=2, fail_if=["p99 > +5%"]).check()
+    AnswerOptions(against="last", rounds=2, fail_if=["p99 > +5%"]).check()
+
+
+class _Interrupted:
+    """Rounds of two servers, of which Ctrl-C interrupts the run with the number `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.count = at, 0
+
+    def measure(self, *_: object, **__: object) -> tuple[Any, BenchDocument]:
+        self.count += 1
+        partial = self.count == self.at
+        document = bench_document(rate_rps=50.0, seed=self.count) if not partial else bench_document(duration_s=1.0)
+        return SimpleNamespace(partial=partial), document
+
+
+def test_an_interrupted_round_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison_runs, "_measure", _Interrupted(8).measure)
+    side: Any = SimpleNamespace(scenario=Scenario(kind="sustained", rate_rps=50.0))
+    found = comparison_runs.in_turns(
+        side, side, AnswerOptions(against="http://a"), has_load=True, shown=lambda _: None, named=("a", "b")
+    )[1]
+    assert found.comparison is not None
+    assert found.comparison.rounds == 3
+    assert found.run.invalid_because[-1] == "the comparison was interrupted after 3 of 6 rounds"
+    assert _status(found, AnswerOptions()) == 1
+
+
+def test_a_comparison_interrupted_at_saturation_has_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = _Interrupted(1)
+    monkeypatch.setattr(comparison_runs, "_measure", rounds.measure)
+    side: Any = SimpleNamespace(scenario=Scenario())
+    with pytest.raises(ScenarioError, match="interrupted before its first round"):
+        comparison_runs.in_turns(
+            side, side, AnswerOptions(against="http://a"), has_load=False, shown=lambda _: None, named=("a", "b")
+        )
+    assert rounds.count == 1
 
 
 def test_a_leaderboard_reads_its_files_before_it_measures(tmp_path: Path) -> None:

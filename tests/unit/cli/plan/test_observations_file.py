@@ -305,3 +305,17 @@ def test_times_may_be_written_as_people_write_them_and_omissions_are_unknown() -
     assert one.reading.revision == "0db7c77ec7"
     with pytest.raises(ObservationsError):
         parse_observations("[" * 100_000, file="f")
+
+
+def test_an_integer_beyond_any_float_is_refused_by_field() -> None:
+    large = "1" + "0" * 400
+    for field in ("at", "waiting"):
+        reading = {"at": "1", "waiting": "2"} | {field: large}
+        text = f'[{{"at": {reading["at"]}, "replicas": 1, "waiting": {reading["waiting"]}}}]'
+        with pytest.raises(ObservationsError, match=rf"f: \[0\]\.{field} is 1000"):
+            parse_observations(text, file="f")
+
+
+def test_files_with_a_byte_order_mark_are_read(desk: Desk) -> None:
+    model = desk.file("bom.yaml", "\ufeff" + MODEL)
+    assert desk.run("\ufeff" + json.dumps(readings(1.0, 1.0)), model=model)[0] == 0

@@ -21,7 +21,7 @@ def server(*gauges: GpuSample, pod: str = "a") -> Readings[ServerSample]:
 
 def build(prices: Prices | None = None, *, rows: int = 100, **seen: object) -> Energy:
     observed = Observations(**seen)  # type: ignore[arg-type]  # fields of the class
-    return energy.build(observed, prices or Prices(), rows=rows, wall_s=10)
+    return energy.build(observed, prices or Prices(), rows=rows, rows_per_s=rows / 10, wall_s=10)
 
 
 COUNTER = server(*(GpuSample(energy_j=100 + 200.0 * n, power_w=150) for n in range(11)))

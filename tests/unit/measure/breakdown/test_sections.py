@@ -84,3 +84,14 @@ def test_an_ensemble_says_what_is_measured_and_what_is_not() -> None:
     assert "is an ensemble" in made.verdict.sentence
     assert by_name["send"].mean.value is not None
     assert made.latency.p99.value is not None
+
+
+def test_cost_follows_from_the_rate_and_not_from_the_wait_for_answers() -> None:
+    run = bench_run(duration_s=10)
+    document = document_of(run, duration_s=10)
+    seen = Observations(span_s=15)
+    prices = Prices(per_hour=3.6)
+    made = added(document, replace(run, observations=seen), prices=prices, prepares=False, finishes=False)
+    assert made.energy is not None
+    assert document.rows.value is not None
+    assert made.energy.cost_per_thousand.value == pytest.approx(3.6 / 3600 / document.rows.value * 1000)

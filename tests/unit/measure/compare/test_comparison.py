@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from halcyon_measure.compare import difference, likeness, section
-from halcyon_measure.compare.bound import Condition
+from halcyon_measure.compare.bound import Condition, is_passed
 from halcyon_measure.errors import SettingError
 from halcyon_measure.results import summary, text
 from halcyon_measure.results.document import BenchDocument
@@ -67,6 +67,65 @@ def test_a_condition_fails_if_the_whole_interval_is_beyond_it() -> None:
 def test_invalid_conditions_have_an_example_or_the_figures(text: str) -> None:
     with pytest.raises(SettingError, match=r"for example 'p99 > \+5%'|there are capacity"):
         Condition.parse(text)
+
+
+def unanswered() -> BenchDocument:
+    """Return the result of a server that has rejected each request."""
+    return document(failures=10**6)
+
+
+def test_a_round_without_answers_is_not_left_out_of_a_comparison() -> None:
+    candidate = [*rounds(1.0, 100, 4), unanswered(), unanswered()]
+    made = section.build(("a", rounds(1.0, 1)), ("b", candidate), in_turns=True)
+    p99, throughput = change("p99", made.differences), change("throughput", made.differences)
+    assert p99.change.value is None
+    assert p99.change.reason == "in 2 of 6 rounds, no request was answered"
+    assert throughput.change.reason == "in 2 of 6 rounds, the figure is 0"
+    assert throughput.candidate.value == pytest.approx(throughput.baseline.value * 4 / 6, rel=0.01)
+    assert made.sentence == "b against a: nothing could be compared."
+
+
+def test_a_condition_on_a_failed_server_is_not_passed() -> None:
+    conditions = [Condition.parse("throughput < -5%"), Condition.parse("p50 > +5%")]
+    candidate = [unanswered() for _ in range(6)]
+    made = section.build(("a", rounds(1.0, 1)), ("b", candidate), in_turns=True, conditions=conditions)
+    assert made.undecided == made.bounds
+    assert not is_passed(made)
+    said = text.page(document().model_copy(update={"comparison": made}))
+    assert "throughput < -5%: NOT DECIDED; throughput wasn't compared: in 6 of 6 rounds, the" in said
+
+
+def test_a_condition_without_an_interval_is_not_passed() -> None:
+    condition = Condition.parse("p50 > +5%")
+    two, three = (
+        section.build(("a", rounds(1.0, 1, n)), ("b", rounds(1.0, 9, n)), in_turns=True, conditions=[condition])
+        for n in (2, 3)
+    )
+    assert (is_passed(two), is_passed(three)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"think_s": 0.5}, {"on_s": 5.0, "off_s": 20.0}, {"kind": "offline", "requests": 100}, {"kind": "ramp"}],
+)
+def test_loads_that_differ_in_any_part_are_unlike(changed: dict[str, object]) -> None:
+    base = {"kind": "burst", "on_s": 5.0, "off_s": 5.0, "think_s": None, "requests": None} | {
+        "kind": changed.get("kind", "burst")
+    }
+    scenario = document().scenario
+    first = scenario.model_copy(update=base | {"duration_s": 10.0})
+    second = scenario.model_copy(update=base | changed | {"duration_s": 60.0})
+    one, other = (document().model_copy(update={"scenario": each}) for each in (first, second))
+    assert [said.partition(":")[0] for said in likeness.unlike(one, other)] == ["load"]
+    assert likeness.unlike(one, one) == ()
+
+
+def test_long_names_of_a_leaderboard_are_shown_whole() -> None:
+    names = ["http://models-a.example.com:8000#digits", "http://models-b.example.com:8000#digits", "digits"]
+    board = section.leaderboard([(name, with_capacity(50 + n, 1)) for n, name in enumerate(names)])
+    lines = text.page(document().model_copy(update={"comparison": board})).splitlines()
+    assert all(any(line.startswith(name) for line in lines) for name in names)
+    assert max(map(len, lines)) <= 80
 
 
 def test_results_of_another_load_are_refused_by_name() -> None:

@@ -74,3 +74,15 @@ def test_a_renamed_file_is_read_by_its_content(tmp_path: Path) -> None:
 def test_json_that_is_nested_too_deeply_is_no_traceback() -> None:
     with pytest.raises(TensorError, match=r"deep\.json: invalid JSON"):
         tensors([InputFile("deep.json", b"[" * 200_000)], [X])
+
+
+def test_a_null_is_not_sent_as_a_word() -> None:
+    with pytest.raises(TensorError, match=r"x\.json: it has a null, and t BYTES\[-1, 1\] needs a text"):
+        tensors([InputFile("x.json", b'[["a"], [null]]')], [ModelInput("t", "BYTES", (-1, 1))])
+
+
+def test_a_number_beyond_the_type_is_not_sent_as_infinity() -> None:
+    half = ModelInput("h", "FP16", (-1, 1))
+    with pytest.raises(TensorError, match=r"70000 is above the largest FP16, 65504"):
+        tensors([InputFile("x.json", b"[[1], [70000.0]]")], [half])
+    assert np.isinf(tensors([InputFile("x.json", b"[[1], [Infinity]]")], [half])["h"]).any()

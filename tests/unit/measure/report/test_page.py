@@ -181,3 +181,94 @@ def test_samples_of_hardware_are_charts_over_time() -> None:
     assert 'data-title="CPU of the servers over time"' in html
     assert "GPU memory" in html
     assert "not measured: no GPU" in html
+
+
+def lines_of(html: str, title: str) -> dict[str, list[str]]:
+    """Return the lines of a chart by name, from the table beside it."""
+    figure = next(
+        one for one in re.findall(r"<figure class=\"plot\".*?</figure>", html, re.DOTALL) if f">{title}<" in one
+    )
+    names = re.findall(r"data-line=\"([^\"]+)\"", figure)
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in re.findall(r"<tr><th scope=\"row\".*?</tr>", figure)]
+    return {name: [row[n] for row in rows] for n, name in enumerate(names)}
+
+
+def test_models_have_a_line_each_in_charts_over_the_load() -> None:
+    runs = [
+        bench_document(model=model, rate_rps=rate, duration_s=5) for model in ("fp32", "int8") for rate in (20.0, 40.0)
+    ]
+    html = text_of(*stored(*runs))
+    found = lines_of(html, "P99 by rate")
+    assert list(found) == ["fp32", "int8"]
+    assert all("-" not in values for values in found.values())
+    assert list(lines_of(html, "Throughput by rate")) == ["fp32", "int8"]
+
+
+def test_replicas_of_a_sweep_have_a_line_each() -> None:
+    sweep = answers()["sweep"]
+    few = [one for one in sweep.points if one.rows == "1"]
+    more = [one.model_copy(update={"replicas": 4, "p99": figure_of(2.0)}) for one in few]
+    document = bench_document().model_copy(update={"sweep": sweep.model_copy(update={"points": (*few, *more)})})
+    found = lines_of(text_of(*stored(document)), "P99 by rate")
+    assert found["4 replicas"] == ["2", "2", "2"]
+    assert "2" not in found["1 replicas"]
+
+
+def figure_of(value: float) -> Figure:
+    return Figure(value=value, unit="ms", n=1000, source="due to done")
+
+
+def test_a_sweep_is_not_presented_as_its_last_point() -> None:
+    document = bench_document().model_copy(update={"sweep": answers()["sweep"]})
+    html = text_of(*stored(document)).replace("\u00a0", " ")
+    sentences = re.findall(r'<p class="answer">(.*?)</p>', html)
+    assert sentences == ["digits: 6 points; the most is 480 rows/s, with 8 rows, grpc raw, 60/s."]
+    assert "figures are those of its last point: 8 rows, grpc raw, 60/s." in html
+    two = text_of(*stored(document, bench_document(model="other", rate_rps=10.0))).replace("\u00a0", " ")
+    assert "answered is 60 requests/s (digits, 100/s: 1 row, grpc raw, 60/s)" in two
+
+
+def test_the_best_of_several_runs_is_a_valid_one() -> None:
+    fast = bench_document(rate_rps=150.0, duration_s=5)
+    wrong = fast.run.model_copy(update={"valid": False, "invalid_because": ("the client limits",)})
+    html = text_of(*stored(fast.model_copy(update={"run": wrong}), bench_document(rate_rps=20.0, duration_s=5)))
+    assert "The most that the valid runs answered" in html
+    assert "(20/s); the shortest P99" in html
+
+
+def test_a_run_that_failed_throughout_has_its_share_in_digits() -> None:
+    html = text_of(*stored(bench_document(failures=10**6, duration_s=5)))
+    assert '<dd class="quiet">100 %</dd>' in html
+    assert "e+02" not in html
+
+
+def test_a_fixed_warm_up_is_not_a_load_that_settled() -> None:
+    document = bench_document(duration_s=5)
+    fixed = document.model_copy(update={"run": document.run.model_copy(update={"settled": None})})
+    assert "The warm-up had a fixed length, and the client" in text_of(*stored(fixed))
+    assert "The load settled, and the client" in text_of(*stored(document))
+    assert "The load settled, or the warm-up had a fixed length, and" in text_of(*stored(document, fixed))
+
+
+def test_a_comparison_with_an_earlier_result_has_no_rounds() -> None:
+    comparison = answers()["comparison"].model_copy(update={"order": "", "rounds": 1, "leaderboard": ()})
+    undecided = comparison.bounds[0].model_copy(update={"text": "capacity < -5%"})
+    comparison = comparison.model_copy(update={"bounds": (*comparison.bounds, undecided)})
+    html = text_of(*stored(bench_document().model_copy(update={"comparison": comparison})))
+    assert "One run of each, at different times; intervals are from within the runs" in html
+    assert "over rounds" not in html.replace(html[html.index('<script id="data"') :], "")
+    assert "p99 &gt; +5%: <strong>kept</strong>" in html
+    assert "capacity &lt; -5%: <strong>not decided</strong>" in html
+
+
+def test_leaderboards_of_two_results_are_not_ranked_together() -> None:
+    boards = [bench_document(seed=n).model_copy(update={"comparison": answers()["comparison"]}) for n in (1, 2)]
+    html = text_of(*stored(*boards))
+    assert html.count(">1. int8<") == 2
+    assert ">3. int8<" not in html
+
+
+def test_runs_that_are_alike_have_their_files() -> None:
+    html = text_of(*stored(bench_document(), bench_document()))
+    assert '<td class="t">bench-0.json</td>' in html
+    assert '<td class="t">bench-1.json</td>' in html

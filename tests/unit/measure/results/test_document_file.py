@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from halcyon_measure.results.document_file import DocumentError, read
+from halcyon_measure.results.document_file import DocumentError, read, read_all
 from tests.bench_documents import bench_document
 
 DOCUMENT = json.loads(bench_document(duration_s=5).model_dump_json())
@@ -96,3 +97,25 @@ def test_an_archive_of_requests_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"none\.json: can't be read: No such file"):
         read(tmp_path / "none.json")
+
+
+def test_results_of_the_same_name_have_their_paths_as_names(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "bench.json" for folder in ("fp32", "int8")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(bench_document(duration_s=5).model_dump_json())
+    assert [one.name for one in read_all(paths)] == [str(path) for path in paths]
+    assert [one.name for one in read_all(paths[:1])] == ["bench.json"]
+    assert [one.name for one in read_all([paths[0]] * 2)] == [str(paths[0]), f"{paths[0]} (2)"]
+
+
+def test_a_result_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    path.write_bytes(b"\xef\xbb\xbf" + bench_document(duration_s=5).model_dump_json().encode())
+    assert read(path)[0].document.target.model == "digits"
+
+
+def test_a_file_name_that_is_no_text_is_escaped(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xe9sultat.json"))
+    path.write_text(bench_document(duration_s=5).model_dump_json())
+    assert read(path)[0].name == "r\\udce9sultat.json"

@@ -161,3 +161,35 @@ def test_the_interval_of_equal_latencies_holds_their_percentile() -> None:
         assert p50.value is not None
         assert p50.value == pytest.approx(1000 * latency)
         assert p50.interval[0] <= p50.value <= p50.interval[1]
+
+
+def test_an_offline_run_has_the_interval_of_its_answers_by_second() -> None:
+    run = Run(
+        columns=Columns.of([row(0.0, (n + 1) / 100) for n in range(1000)]),
+        messages=(),
+        pods=(),
+        warm_up_s=3.0,
+        settled=True,
+        measured_s=10.0,
+        partial=False,
+        usage=(USAGE,),
+    )
+    scenario = Scenario(kind="offline", requests=1000, callers=256, duration_s=600)
+    made = summary.build(
+        run, TARGET, scenario, preset="", rows="2", objective_s=5.0, prepares=False, made_by="t", made_at="now"
+    )
+    low, high = made.throughput.interval or (0.0, 0.0)
+    assert 98 < low <= made.throughput.value == 100 <= high < 102
+    assert made.goodput.interval is not None
+    assert made.goodput.interval[0] > 10
+    assert [made.latency.p50.interval, made.latency.p99.interval] == [None, None]
+
+
+def test_the_last_arrival_is_in_the_timeline() -> None:
+    made = document([row(n / 2, 0.05) for n in range(21)])
+    assert [second.due for second in made.timeline] == [2] * 9 + [3]
+
+
+def test_a_rate_of_a_slow_model_is_not_shown_as_zero() -> None:
+    made = document([row(0.0, 5.0)], measured_s=300.0)
+    assert text.answer(made).startswith("digits answered 0.0033 requests/s: ")

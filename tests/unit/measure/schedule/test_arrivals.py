@@ -56,6 +56,11 @@ def test_a_trace_is_played_as_it_is() -> None:
     assert times(Scenario(kind="trace", trace=(0.0, 0.5, 0.5, 2.0))).tolist() == [0.0, 0.5, 0.5, 2.0]
 
 
+def test_a_trace_is_played_to_its_last_arrival() -> None:
+    trace = tuple(n / 2 for n in range(61))
+    assert times(Scenario(kind="trace", trace=trace)).tolist() == list(trace)
+
+
 @given(st.sampled_from([1, 2, 3, 7]), st.sampled_from([10.0, 3000.0]), st.integers(0, 100))
 def test_the_shares_of_all_processes_are_the_schedule_of_one(workers: int, rate: float, seed: int) -> None:
     scenario = Scenario(kind="sustained", rate_rps=rate, duration_s=20, seed=seed)

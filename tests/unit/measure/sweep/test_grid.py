@@ -15,6 +15,10 @@ def test_a_range_has_powers_of_two_and_its_end() -> None:
     assert [point.callers for point in grid.points(["callers=3..20"])] == [3, 6, 12, 20]
 
 
+def test_a_long_range_has_every_power_of_two() -> None:
+    assert [point.rate_rps for point in grid.points(["rate=1..20000"])] == [*(2.0**n for n in range(15)), 20000.0]
+
+
 def test_forms_of_tensors_are_axes() -> None:
     assert grid.points(["encoding=raw x shared-memory=none,system"]) == (
         Point(encoding="raw", shared_memory="none"),

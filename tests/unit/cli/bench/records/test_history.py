@@ -9,6 +9,7 @@ from halcyon_cli.bench.records import history
 from halcyon_cli.bench.records.past_results import row
 from halcyon_measure.results.document import BenchDocument, FailureKind, Second
 from halcyon_measure.results.place import Place
+from tests.bench_documents import answers, bench_document
 from tests.unit.measure.results.test_summary import EVEN, document
 
 MODEL: dict[str, Any] = {"metadata": {"name": "digits", "namespace": "team", "uid": "u-1"}}
@@ -61,3 +62,14 @@ def test_row_shows_the_load_and_the_figures() -> None:
     assert cells[:3] == ["2026-11-28T10:01:00Z", "copy", "digits-abc"]
     assert cells[4].endswith("/s")
     assert cells[6].endswith(" ms")
+
+
+def test_the_load_of_a_row_is_whole() -> None:
+    found = json.loads(history.summary(bench_document(duration_s=5)))
+    assert row(found)[3] == "sustained 100/s"
+    trace = found | {"scenario": found["scenario"] | {"kind": "trace", "rate_rps": None, "callers": None}}
+    assert row(trace)[3] == "trace"
+    sweep = answers()["sweep"].model_dump(mode="json")
+    assert row(found | {"sweep": sweep})[3] == "last of 6 points, sustained 100/s"
+    slow = found | {"throughput": found["throughput"] | {"value": 0.0033}}
+    assert row(slow)[4] == "0.0033/s"

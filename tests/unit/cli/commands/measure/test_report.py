@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,30 @@ def test_a_form_that_prints_refuses_a_file(result: Path, capsys: pytest.CaptureF
 def test_the_chart_library_is_that_of_the_dashboard() -> None:
     source, style = chart_library()
     assert bool(source) == bool(style)
+
+
+def test_rows_of_files_with_one_name_have_their_paths(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = result.parent / "int8" / "bench.json"
+    other.parent.mkdir()
+    other.write_bytes(result.read_bytes())
+    assert run(["report", str(result), str(other), "--csv"]) == 0
+    assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "file",
+        str(result),
+        str(other),
+    ]
+
+
+def test_a_report_replaces_none_of_several_files(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = result.parent / "report.html"
+    assert run(["report", str(result)]) == 0
+    before = page.read_bytes()
+    assert run(["report", str(page), str(result)]) == 2
+    assert "is one of the 2 files, and would be replaced; for example -o runs.html" in capsys.readouterr().err
+    assert page.read_bytes() == before
+
+
+def test_a_file_of_any_name_has_its_page(result: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(result.parent) + b"/r\xe9sultat.json"))
+    odd.write_bytes(result.read_bytes())
+    assert run(["report", str(odd)]) == 0

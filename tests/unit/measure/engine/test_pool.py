@@ -1,0 +1,46 @@
+"""The length of a run's measured part, by which its rates are divided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+import pytest
+
+from halcyon_measure.engine.pool import measured_s
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.schedule.scenario import Scenario
+
+SUSTAINED = Scenario(kind="sustained", rate_rps=10, duration_s=60)
+
+
+def columns(due: list[float], latency_s: float) -> Columns:
+    """Return requests whose answers take `latency_s`."""
+    rows = []
+    for time in due:
+        times = dict.fromkeys(("first_byte", "done", "finished"), time + latency_s)
+        known = {"due": time, "prepared": time, "sent": time, "written": math.nan, "rows": 1.0, **times}
+        rows.append(tuple(known.get(field.name, 0.0) for field in fields(Columns)))
+    return Columns.of(rows)
+
+
+def test_waiting_for_slow_answers_is_not_measured_time_of_a_schedule() -> None:
+    made = columns([n / 10 for n in range(31)], 5.0)
+    limited = Scenario(kind="sustained", rate_rps=10, duration_s=60, requests=31)
+    assert measured_s(limited, made, None, stopped_s=None) == pytest.approx(3.0)
+    assert measured_s(SUSTAINED, made, None, stopped_s=3.1) == pytest.approx(3.1)
+    assert measured_s(SUSTAINED, made, None, stopped_s=None) == 60
+
+
+def test_callers_and_offline_are_measured_to_the_last_answer() -> None:
+    made = columns([0.0, 0.0, 0.0], 5.0)
+    assert measured_s(Scenario(kind="offline", requests=3, duration_s=600), made, None, stopped_s=None) == 5.0
+    assert measured_s(Scenario(callers=3, requests=3), made, None, stopped_s=None) == 5.0
+    assert measured_s(Scenario(callers=3), made, None, stopped_s=1.0) == 5.0
+    assert measured_s(Scenario(callers=3), made, None, stopped_s=None) == 10.0
+
+
+def test_a_load_interrupted_before_its_first_request_has_a_length() -> None:
+    none = Columns.of([])
+    assert measured_s(SUSTAINED, none, None, stopped_s=1e-9) > 0
+    assert measured_s(Scenario(callers=3), none, None, stopped_s=1e-9) > 0
