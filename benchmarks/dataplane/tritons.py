@@ -92,6 +92,8 @@ class Triton:
     address: str
     model: str
     metrics_port: int = METRICS_PORT
+    repository: Path = field(default=Path(), repr=False, compare=False)
+    """Folder of its models on this machine."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
 
     def kill(self) -> None:
@@ -143,7 +145,7 @@ def running(
                         start_new_session=True,
                     )
                 processes.append(process)
-                made.append(Triton(address, work.name, process=process))
+                made.append(Triton(address, work.name, repository=home, process=process))
             for number, (triton, process) in enumerate(zip(made, processes, strict=True)):
                 _await(triton, process, Path(folder) / f"{number}.log")
             try:
