@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
 from benchmarks.measure import judges
-from benchmarks.measure.models import Executions, Floats, Timed, latencies, lindley
+from benchmarks.measure.models import Executions, Timed, latencies, lindley
 from benchmarks.measure.stage import balancer
 from benchmarks.measure.table import measure
 from benchmarks.quality.rows import Row
@@ -68,7 +68,7 @@ def row_1(seconds: float = 40.0) -> Row:
         for number, service in enumerate(services):
             np.save(Path(folder) / f"{number:02}.npy", np.array([service], np.float32))
         samples = tuple((("", str(path)),) for path in sorted(Path(folder).iterdir()))
-        around = _around(triton, services)
+        around = _around(triton, services.tolist())
         for seed in SEEDS:
             before = len(Executions.read(triton.repository))
             made, run = measured(
@@ -109,9 +109,9 @@ def row_1(seconds: float = 40.0) -> Row:
     )
 
 
-def _around(triton: Triton, services: Floats, requests: int = 320) -> float:
+def _around(triton: Triton, services: Sequence[float], requests: int = 320) -> float:
     """Return the median seconds of a blocking call of tritonclient to an idle server beyond its execution."""
-    took = judges.blocking(triton, [float(services[number % len(services)]) for number in range(requests)])
+    took = judges.blocking(triton, [services[number % len(services)] for number in range(requests)])
     executions = Executions.read(triton.repository)
     return float(np.median(np.array(took) - (executions.ended - executions.began)))
 
