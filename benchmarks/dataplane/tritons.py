@@ -179,7 +179,7 @@ def _command(
     ports = {"http": HTTP_PORT, "grpc": GRPC_PORT, "metrics": METRICS_PORT}
     options = " ".join(f"--{kind}-address={address} --{kind}-port={port}" for kind, port in ports.items())
     steps = [
-        *([] if cgroup is None else [f"echo 0 > {cgroup}/cgroup.procs", f"mount --rbind {_CGROUPS} {tree}{_CGROUPS}"]),
+        *([] if cgroup is None else _enter(cgroup, tree)),
         f"mount --rbind /dev {tree}/dev",
         *([] if shares_memory else [f"mount -t tmpfs -o size=256m shm {tree}/dev/shm"]),
         f"mount -t proc proc {tree}/proc",
@@ -190,6 +190,17 @@ def _command(
     # Killing `unshare` kills the whole process namespace.
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     return [*enter, "sh", "-c", " && ".join(steps)]
+
+
+def _enter(cgroup: Path, tree: Path) -> list[str]:
+    """Return the commands that enter a cgroup, and let the server see the mounts of all cgroups, as in a container."""
+    own = f"{tree}{_CGROUPS}"
+    return [
+        f"echo 0 > {cgroup}/cgroup.procs",
+        f"mount -t tmpfs sys {tree}/sys",
+        f"mkdir -p {own}",
+        f"mount --rbind {_CGROUPS} {own}",
+    ]
 
 
 @contextmanager
