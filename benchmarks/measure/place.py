@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.measure.table import measure
 from benchmarks.quality.rows import Row
 from demo import models, setup
+from demo.kube import wait_for
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.options import Options
@@ -58,9 +59,16 @@ def embedded(deployed: Mapping[str, Any] | None = None) -> Iterator[setup.Instal
         manifest = "\n---\n".join(map(models.as_text, documents.values()))
         on.kube("apply", "-f", "-", stdin=manifest)
         models.wait_until_served(on.kube, models.DIGITS)
+        # A copy is of the serving revision, which the operator records after the first answer.
+        wait_for(lambda: _revision(on), what="the serving revision of digits", limit_s=60)
         yield on
     finally:
         setup.remove(CLUSTER, step=lambda title: say(f"measure: {title}"))
+
+
+def _revision(on: setup.Installed) -> bool:
+    status = (on.kube.model(models.DIGITS) or {}).get("status") or {}
+    return bool((status.get("revision") or {}).get("current"))
 
 
 def row_1() -> Row:
