@@ -17,7 +17,7 @@ STARTED = {"reason": "Started", "regarding": {"fieldPath": "spec.containers{trit
 
 
 def pod(*, runs: bool, ready: bool) -> dict[str, Any]:
-    state = {"running": {}} if runs else {"waiting": {}}
+    state: dict[str, Any] = {"running": {}} if runs else {"waiting": {}}
     return {
         "metadata": {"name": "digits-a-1", "uid": "1"},
         "spec": {"nodeName": "n1"},
