@@ -26,8 +26,12 @@ from demo.kube import samples, total
 from e2e.cluster.progress import say
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18002
+_CGROUPS = Path("/sys/fs/cgroup")
+_CFS_PERIOD_US = 100_000
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _UP_WITHIN_S = 60.0
+_EMPTY_WITHIN_S = 5.0
+_numbers = itertools.count()
 # Each process has addresses of its own, because the ports are the same.
 _addresses = (
     f"127.{90 + os.getpid() // 250 % 100}.{os.getpid() % 250}.{number % 250 + 1}" for number in itertools.count()
@@ -92,6 +96,8 @@ class Triton:
     address: str
     model: str
     metrics_port: int = METRICS_PORT
+    repository: Path = field(default=Path(), repr=False, compare=False)
+    """Folder of its models on this machine."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
 
     def kill(self) -> None:
@@ -113,17 +119,18 @@ class Triton:
 
 @contextmanager
 def running(
-    works: Sequence[Served], *, arguments: Sequence[str] = (), shares_memory: bool = False
+    works: Sequence[Served], *, arguments: Sequence[str] = (), shares_memory: bool = False, cores: float = 0.0
 ) -> Iterator[list[Triton]]:
     """Start one Triton server per model, and yield them when all are ready. They are ended when the context is left.
 
     `arguments` are added to each server's command line. With `shares_memory`, the servers have the /dev/shm of this process.
+    With `cores`, a cgroup that each server sees limits the CPU of all of them together.
 
     Raises:
         BenchError: a server doesn't start; the message has the end of its log.
     """
     tree = installed.triton()
-    with tempfile.TemporaryDirectory(prefix="halcyon-tritons-") as folder:
+    with tempfile.TemporaryDirectory(prefix="halcyon-tritons-") as folder, _cgroup(cores) as cgroup:
         processes: list[subprocess.Popen[bytes]] = []
         made = []
         try:
@@ -136,14 +143,14 @@ def running(
                 address = next(_addresses)
                 with (Path(folder) / f"{number}.log").open("wb") as log:
                     process = subprocess.Popen(
-                        _command(tree, home, address, arguments, shares_memory=shares_memory),
+                        _command(tree, home, address, arguments, shares_memory=shares_memory, cgroup=cgroup),
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
                         start_new_session=True,
                     )
                 processes.append(process)
-                made.append(Triton(address, work.name, process=process))
+                made.append(Triton(address, work.name, repository=home, process=process))
             for number, (triton, process) in enumerate(zip(made, processes, strict=True)):
                 _await(triton, process, Path(folder) / f"{number}.log")
             try:
@@ -161,11 +168,18 @@ def running(
 
 
 def _command(
-    tree: Path, repository: Path, address: str, arguments: Sequence[str], *, shares_memory: bool = False
+    tree: Path,
+    repository: Path,
+    address: str,
+    arguments: Sequence[str],
+    *,
+    shares_memory: bool = False,
+    cgroup: Path | None = None,
 ) -> list[str]:
     ports = {"http": HTTP_PORT, "grpc": GRPC_PORT, "metrics": METRICS_PORT}
     options = " ".join(f"--{kind}-address={address} --{kind}-port={port}" for kind, port in ports.items())
     steps = [
+        *([] if cgroup is None else _enter(cgroup, tree)),
         f"mount --rbind /dev {tree}/dev",
         *([] if shares_memory else [f"mount -t tmpfs -o size=256m shm {tree}/dev/shm"]),
         f"mount -t proc proc {tree}/proc",
@@ -176,6 +190,63 @@ def _command(
     # Killing `unshare` kills the whole process namespace.
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     return [*enter, "sh", "-c", " && ".join(steps)]
+
+
+def _enter(cgroup: Path, tree: Path) -> list[str]:
+    """Return the commands that enter a cgroup, and let the server see the mounts of all cgroups, as in a container."""
+    own = f"{tree}{_CGROUPS}"
+    return [
+        f"echo 0 > {cgroup}/cgroup.procs",
+        f"mount -t tmpfs sys {tree}/sys",
+        f"mkdir -p {own}",
+        f"mount --rbind {_CGROUPS} {own}",
+    ]
+
+
+@contextmanager
+def _cgroup(cores: float) -> Iterator[Path | None]:
+    """Create a cgroup (version 1 or 2) with a limit of CPU, and remove it at the end; None without a limit.
+
+    Raises:
+        BenchError: it can't be created; the message has the reason.
+    """
+    if not cores:
+        yield None
+        return
+    is_unified = (_CGROUPS / "cgroup.controllers").exists()
+    parent = _CGROUPS if is_unified else _CGROUPS / "cpu"
+    folder = parent / f"halcyon-tritons-{os.getpid()}-{next(_numbers)}"
+    quota = round(cores * _CFS_PERIOD_US)
+    try:
+        if is_unified:
+            (parent / "cgroup.subtree_control").write_text("+cpu")
+        folder.mkdir()
+        if is_unified:
+            (folder / "cpu.max").write_text(f"{quota} {_CFS_PERIOD_US}")
+        else:
+            (folder / "cpu.cfs_period_us").write_text(str(_CFS_PERIOD_US))
+            (folder / "cpu.cfs_quota_us").write_text(str(quota))
+    except OSError as error:
+        raise BenchError(f"the cgroup {folder} with a limit of {cores:g} cores can't be created: {error}") from None
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a cgroup once its processes have ended; they are killed already."""
+    until_s = time.monotonic() + _EMPTY_WITHIN_S
+    while True:
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if time.monotonic() > until_s:
+                say(f"bench: the cgroup {folder} can't be removed: {error}")
+                return
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _await(triton: Triton, process: subprocess.Popen[bytes], log: Path) -> None:

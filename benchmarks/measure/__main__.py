@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.measure import answer, cold_starts, load_engine, paper, phases, place, report, side_by_side
+from benchmarks.measure import answer, cold_starts, live, load_engine, paper, phases, place, report, side_by_side
 from benchmarks.measure.table import Measurements, measure
 from benchmarks.quality.rows import commit, read
 
 # The memory of children is that of the largest, so row 5.4 is first.
 ROWS: Measurements = {"5.4": paper.ROWS["5.4"]} | {
     name: row
-    for module in (load_engine, side_by_side, place, phases, cold_starts, answer, report, paper)
+    for module in (load_engine, side_by_side, place, live, phases, cold_starts, answer, report, paper)
     for name, row in module.ROWS.items()
     if name != "5.4"
 }

@@ -1,12 +1,17 @@
-"""NVIDIA's perf_analyzer and MLPerf's LoadGen as judges of `halcyon bench`: their results on a server."""
+"""Judges of `halcyon bench`: the results of perf_analyzer, MLPerf's LoadGen and tritonclient on a server."""
 
 from __future__ import annotations
 
 import csv
 import json
 import tempfile
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from tritonclient.grpc import InferenceServerClient, InferInput
 
 from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton
 from e2e.clients import programs
@@ -64,3 +69,17 @@ def stalled(triton: Triton, *, seconds: float, rate_rps: float, service_s: float
             *(("--async",) if asynchronous else ("--sync",)),
         )
     return None if found.p99_ms is None else found.p99_ms / 1000
+
+
+def blocking(triton: Triton, seconds: Iterable[float]) -> list[float]:
+    """Return the seconds that blocking calls of tritonclient take, on a model whose input is its execution time."""
+    took = []
+    given = InferInput("seconds", [1], "FP32")
+    with InferenceServerClient(triton.grpc) as client:
+        client.is_server_live()  # connects
+        for each in seconds:
+            given.set_data_from_numpy(np.array([each], np.float32))
+            began = time.monotonic()
+            client.infer(triton.model, [given])
+            took.append(time.monotonic() - began)
+    return took

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
 from benchmarks.measure import judges
-from benchmarks.measure.models import Timed
+from benchmarks.measure.models import Executions, Timed, latencies, lindley
 from benchmarks.measure.stage import balancer
 from benchmarks.measure.table import measure
 from benchmarks.quality.rows import Row
@@ -58,25 +58,6 @@ def measured(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -
     return ready.document(run, made_by="benchmarks"), run
 
 
-def lindley(arrivals: np.ndarray[Any, Any], services: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the latencies in seconds of a queue with one server that takes requests in order."""
-    free = 0.0
-    ends: np.ndarray[Any, Any] = np.empty(len(arrivals))
-    for number, (arrival, service) in enumerate(zip(arrivals, services, strict=True)):
-        free = max(free, arrival) + service
-        ends[number] = free
-    waited: np.ndarray[Any, Any] = ends - arrivals
-    return waited
-
-
-def _overhead(triton: Triton, payload: PayloadSettings, mean_s: float) -> float:
-    """Return the seconds for which the instance is taken by a request beyond the model's own time, at saturation."""
-    made, _ = measured(
-        triton, "grpc", Scenario(callers=4, duration_s=10), payload=payload, warm_up=WarmUp(1, fixed=True)
-    )
-    return 1 / float(made.throughput.value or 0) - mean_s
-
-
 def row_1(seconds: float = 40.0) -> Row:
     """Latencies of a queue whose arrivals and execution times are known."""
     rng = np.random.default_rng(7)
@@ -87,42 +68,34 @@ def row_1(seconds: float = 40.0) -> Row:
         for number, service in enumerate(services):
             np.save(Path(folder) / f"{number:02}.npy", np.array([service], np.float32))
         samples = tuple((("", str(path)),) for path in sorted(Path(folder).iterdir()))
-        rate = LOAD / float(services.mean())
-        idle, _ = measured(
-            triton,
-            "grpc",
-            Scenario(requests=320),
-            payload=PayloadSettings(samples=samples),
-            warm_up=WarmUp(1, fixed=True),
-        )
-        payload = PayloadSettings(samples=samples)
-        # Triton and its stub keep the instance for a little longer than the model sleeps; the protocol is added around.
-        extra = _overhead(triton, payload, float(services.mean()))
-        around = 0.001 * float(idle.latency.p50.value or 0) - float(np.median(services)) - extra
+        around = _around(triton, services.tolist())
         for seed in SEEDS:
-            scenario = Scenario(kind="sustained", rate_rps=rate, duration_s=seconds, seed=seed)
+            before = len(Executions.read(triton.repository))
             made, run = measured(
                 triton,
                 "grpc",
-                scenario,
+                Scenario(kind="sustained", rate_rps=LOAD / float(services.mean()), duration_s=seconds, seed=seed),
                 payload=PayloadSettings(samples=samples),
                 processes=1,
                 warm_up=WarmUp(0, fixed=True),
             )
-            used = services[np.arange(len(run.columns)) % len(services)]
-            true = lindley(run.columns.due, used + extra) + around
-            found = run.columns.done - run.columns.due
+            columns = run.columns
+            requested = services[np.arange(len(columns)) % len(services)].astype(np.float64)
+            executions = Executions.read(triton.repository, first=before)
+            true = latencies(columns.due, columns.sent, requested, executions, around_s=around)
+            found = columns.done - columns.due
             for name, share in zip(worst, SHARES, strict=True):
                 a, b = percentile(found, share), percentile(true, share)
                 if a is not None and b is not None:
                     worst[name] = max(worst[name], max(abs(a - b) - 0.0005, 0.0) / b)
-            raw.append({"seed": seed, "valid": made.run.valid, "why": made.run.invalid_because, "extra_s": extra, "around_s": around,
+            raw.append({"seed": seed, "valid": made.run.valid, "why": made.run.invalid_because, "around_s": around,
                         "found": [percentile(found, share) for share in SHARES],
-                        "true": [percentile(true, share) for share in SHARES]})  # fmt: skip
+                        "true": [percentile(true, share) for share in SHARES],
+                        "late": [percentile(columns.sent - columns.due, share) for share in SHARES]})  # fmt: skip
             say(f"measure: row 1.1: seed {seed}: {raw[-1]}")
     return Row(
         id="1.1",
-        what="open loop, one instance, no batching, known execution times (the model's, and what Triton adds at saturation): percentiles against Lindley's recursion over the very arrivals",
+        what="open loop, one instance, no batching, execution times that the model records: percentiles against Lindley's recursion over the due times and the times for which the server was busy with each request",
         value={f"{name}_off_percent": round(100 * off, 2) for name, off in worst.items()}
         | {"valid_runs": sum(one["valid"] for one in raw)},
         target="P50, P95, P99, P99.9 within 3 % + 0.5 ms",
@@ -134,6 +107,13 @@ def row_1(seconds: float = 40.0) -> Row:
         load=f"Poisson, {100 * LOAD:.0f} % of the capacity, {seconds:g} s",
         raw=raw,
     )
+
+
+def _around(triton: Triton, services: Sequence[float], requests: int = 320) -> float:
+    """Return the median seconds of a blocking call of tritonclient to an idle server beyond its execution."""
+    took = judges.blocking(triton, [services[number % len(services)] for number in range(requests)])
+    executions = Executions.read(triton.repository)
+    return float(np.median(np.array(took) - (executions.ended - executions.began)))
 
 
 def row_2(seconds: float = 60.0) -> Row:
@@ -163,7 +143,7 @@ def row_2(seconds: float = 60.0) -> Row:
     services[stopped] += stop_s
     true, found, sent = (
         percentile(values, 0.99)
-        for values in (lindley(due, services), run.columns.done - due, run.columns.done - run.columns.sent)
+        for values in (lindley(due, services) + services, run.columns.done - due, run.columns.done - run.columns.sent)
     )
     return Row(
         id="1.2",

@@ -38,7 +38,9 @@ SECTIONS: tuple[tuple[str, tuple[Line, ...]], ...] = (
         "An honest load engine",
         (
             Line(
-                "1.1", "percentiles of an open loop within 3 % + 0.5 ms", "Lindley's recursion over the very arrivals"
+                "1.1",
+                "percentiles of an open loop within 3 % + 0.5 ms",
+                "Lindley's recursion over the due times and the recorded executions",
             ),
             Line(
                 "1.2",
@@ -83,7 +85,9 @@ SECTIONS: tuple[tuple[str, tuple[Line, ...]], ...] = (
             Line("3.3", "energy by a published law within 2 %, five kinds of absence with their reasons", "the law"),
             Line("3.4", "NVML's counter within 5 % of integrated power", "a GPU"),
             Line(
-                "3.5", "cold start: parts within 5 % of the whole, boundaries within 0.15 s", "pod events, Triton's log"
+                "3.5",
+                "cold start: parts within 5 % of the whole, boundaries within 0.15 s",
+                "a watch, events of the scheduler and of containerd, Triton's log",
             ),
             Line("3.6", "sampling: at most 1 % of a core, P50 at most 1 % more", "runs in turns without it"),
         ),

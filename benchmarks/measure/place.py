@@ -2,7 +2,7 @@
 
 python -m benchmarks.measure.place [ROW...]
 
-Rows 2.1 and 2.2 need the embedded cluster, 2.3 its control plane, 2.4 only Triton.
+Rows 2.1 and 2.2 need the embedded cluster, and 2.3 its control plane. Out of scope: row 2.4 (`live`).
 """
 
 from __future__ import annotations
@@ -14,31 +14,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.dataplane import tritons
-from benchmarks.dataplane.tritons import HTTP_PORT, Triton, Work
 from benchmarks.measure.table import measure
 from benchmarks.quality.rows import Row
 from demo import models, setup
+from demo.kube import wait_for
 from e2e.cluster import cluster as clusters
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.options import Options
 from e2e.cluster.progress import say
 from halcyon.kube import kinds
-from halcyon_cli.bench import live_steps
-from halcyon_cli.bench.place.client_job import JOB
-from halcyon_measure.measurement import Measurement
-from halcyon_measure.protocols import target
-from halcyon_measure.schedule.scenario import Scenario
+from halcyon_cli.bench.place.client_job import BENCH_LABEL, JOB, job_name
 from tests.integration.operator_process import running
 from tests.integration.operator_space import Space
 
@@ -47,6 +39,9 @@ KILLS = int(os.environ.get("KILLS", "20"))
 RUNS = int(os.environ.get("RUNS", "10"))
 REQUESTS = int(os.environ.get("REQUESTS", "10000"))
 _GONE_S = 300.0
+_STAYS_GONE_S = 10.0
+_LONGEST_RUN_S = 6.0
+"""About the time from the first object of a measurement with KWOK's pods to its end, in seconds."""
 _STAND_IN = "a Python model that sleeps stands in for a GPU"
 
 
@@ -56,16 +51,24 @@ def command(*arguments: str, kubeconfig: Path) -> list[str]:
 
 
 @contextmanager
-def embedded() -> Iterator[setup.Installed]:
-    """Run the embedded cluster with the chart and the digits model."""
+def embedded(deployed: Mapping[str, Any] | None = None) -> Iterator[setup.Installed]:
+    """Run the embedded cluster with the chart and the digits model, or this ModelDeployment of it."""
     try:
         on = setup.install(CLUSTER, step=lambda title: say(f"measure: {title}"))
-        manifest = "\n---\n".join(map(models.as_text, models.documents().values()))
+        documents = models.documents() | ({"ModelDeployment": dict(deployed)} if deployed is not None else {})
+        manifest = "\n---\n".join(map(models.as_text, documents.values()))
         on.kube("apply", "-f", "-", stdin=manifest)
         models.wait_until_served(on.kube, models.DIGITS)
+        # A copy is of the serving revision, which the operator records after the first answer.
+        wait_for(lambda: _revision(on), what="the serving revision of digits", limit_s=60)
         yield on
     finally:
         setup.remove(CLUSTER, step=lambda title: say(f"measure: {title}"))
+
+
+def _revision(on: setup.Installed) -> bool:
+    status = (on.kube.model(models.DIGITS) or {}).get("status") or {}
+    return bool((status.get("revision") or {}).get("current"))
 
 
 def row_1() -> Row:
@@ -100,28 +103,34 @@ def row_1() -> Row:
     )
 
 
-def row_2(rate: float = 30.0) -> Row:
+def row_2(execution_s: float = 0.016) -> Row:
     """A live model at half its capacity, alone and while its copy is at the limit."""
-    with embedded() as on:
+    # A few more, because the number of Poisson arrivals is random.
+    rate, seconds = 0.5 / execution_s, 1.03 * REQUESTS * execution_s
+    deployed = models.variant(models.DIGITS, batching=False)
+    deployed["spec"]["model"]["parameters"] = {"gpu_ms": f"{1000 * execution_s:g}"}
+    with embedded(deployed) as on:
         address = on.kube.must_address("digits", models.HTTP_PORT)
-        seconds = REQUESTS / 2 / rate
         load = command(
             "bench", "--url", f"http://{address}", "--model", "digits", "--rate", f"{rate:g}", "--duration",
             f"{seconds:.0f}s", "--warm-up", "3s", "-o", "json", kubeconfig=on.kube.kubeconfig,
         )  # fmt: skip
-        before = on.kube.model("digits") or {}
+        before = _served(on)
         alone = json.loads(subprocess.run(load, capture_output=True, text=True, check=False).stdout)
-        beside = subprocess.Popen(load, stdout=subprocess.PIPE, text=True)
+        # The copy's load begins while the model is loaded already, and ends after it.
         copied = subprocess.Popen(
-            command("bench", "digits", "--callers", "64", "--duration", f"{max(seconds - 30, 10):.0f}s", "-o", "json", kubeconfig=on.kube.kubeconfig),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command(
+                "bench", "digits", "--callers", "16", "--duration", f"{seconds:.0f}s", "-o", "json",
+                kubeconfig=on.kube.kubeconfig,
+            ),
+            stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        during = json.loads(beside.communicate()[0])
-        said = copied.communicate()[0]
-        after = on.kube.model("digits") or {}
+        during = json.loads(subprocess.run(load, capture_output=True, text=True, check=False).stdout)
+        copy = json.loads(copied.communicate()[0])
+        after = _served(on)
     failed = sum(one["requests"]["due"] - one["requests"]["answered"] for one in (alone, during))
     p99 = [one["latency"]["p99"]["value"] for one in (alone, during)]
-    same = before["metadata"]["generation"] == after["metadata"]["generation"]
+    busy = copy["batches"]["busy"]["value"]
     return Row(
         id="2.2",
         what="a live model at half its capacity while its copy is at the limit",
@@ -129,199 +138,158 @@ def row_2(rate: float = 30.0) -> Row:
             "p99_more_percent": round(100 * (p99[1] / p99[0] - 1), 1) if all(p99) else None,
             "failed": failed,
             "requests": alone["requests"]["due"] + during["requests"]["due"],
-            "changes": 0 if same else 1,
+            "changes": sum(before[name] != after[name] for name in before),
+            "copy_busy_percent": None if busy is None else round(100 * busy, 1),
         },
-        target="live P99 +<= 10 %, 0 of 10,000 failed, 0 changes of its object",
-        limits=[("p99_more_percent", 10.0, "<="), ("failed", 0, "=="), ("changes", 0, "=="), ("requests", 10000, ">=")],
+        target="live P99 +<= 10 %, 0 of 10,000 failed, 0 changes of its object and pods, the copy's instance busy",
+        limits=[
+            ("p99_more_percent", 10.0, "<="), ("failed", 0, "=="), ("changes", 0, "=="), ("requests", 10000, ">="),
+            ("copy_busy_percent", 90.0, ">="),
+        ],
         command="python -m benchmarks.measure.place 2.2",
         stand_ins=_STAND_IN + "; model, copy, both clients and the control plane share two cores",
         why="" if REQUESTS >= 10000 else f"{REQUESTS} requests instead of 10,000",
         n=REQUESTS,
-        law="5 + 0.5 b ms, batch 16",
-        load=f"Poisson, {rate:g}/s, beside 64 callers on the copy",
-        raw={"alone": alone, "during": during, "copy": said[-2000:]},
-    )
+        law=f"{1000 * execution_s:g} ms, unbatched",
+        load=f"Poisson, {rate:g}/s, the same arrivals twice, {seconds:.0f} s each, beside 16 callers on the copy",
+        raw={"alone": alone, "during": during, "copy": copy},
+    )  # fmt: skip
+
+
+def _served(on: setup.Installed) -> dict[str, Any]:
+    """Return what a measurement beside the digits model must not change."""
+    model = on.kube.model("digits") or {}
+    meta = model["metadata"]
+    pods = [*on.kube.pods("digits", "server"), *on.kube.pods("digits", "balancer")]
+    return {
+        "spec": model["spec"],
+        "generation": meta["generation"],
+        "labels": meta.get("labels"),
+        "annotations": meta.get("annotations"),
+        "pods": sorted(
+            (pod["metadata"]["uid"], sum(one["restartCount"] for one in pod["status"]["containerStatuses"]))
+            for pod in pods
+        ),
+    }
 
 
 def row_3() -> Row:
     """Commands that are killed at random moments: what is left, and for how long."""
     seed = random.Random(43)
     name = f"{CLUSTER}-{os.getpid()}"
-    gone: dict[str, float | None] = {}
+    killed: list[Killed] = []
     changed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
             cluster: Cluster = clusters.up(name, Options(control_plane_only=True))
             space = Space(cluster.api, "default")
             with running(cluster, Path(folder), watch="default"):
-                space.make()
                 served = [f"m{number}" for number in range(KILLS)]
                 for model in served:
                     space.serve(model, traffic={"mode": "Direct"})
-                before = {
-                    model: space.must(kinds.MODEL_DEPLOYMENT, model)["metadata"]["generation"] for model in served
-                }
-                killed = {model: _killed(model, cluster, seed.uniform(1.0, 8.0)) for model in served}
+                before = {model: _untouched(space, model) for model in served}
+                for model in served:
+                    while (one := _killed(model, cluster, space, seed.uniform(0.0, _LONGEST_RUN_S))) is None:
+                        pass
+                    killed.append(one)
+                    say(f"measure: row 2.3: {one}")
                 gone = _watched(space, killed)
-                changed = [
-                    model
-                    for model in served
-                    if space.must(kinds.MODEL_DEPLOYMENT, model)["metadata"]["generation"] != before[model]
-                ]
+                changed = [model for model in served if _untouched(space, model) != before[model]]
         finally:
             clusters.down(name)
     times = [seconds for seconds in gone.values() if seconds is not None]
     return Row(
         id="2.3",
-        what="commands killed at random moments: seconds until nothing is left, the original untouched",
+        what="commands killed at random moments between the first object of their measurement and its end: seconds until nothing is left, the original untouched",
         value={
             "kills": len(gone),
             "left": sum(seconds is None for seconds in gone.values()),
             "longest_s": round(max(times), 1) if times else None,
             "originals_changed": len(changed),
+            "with_a_copy": sum("ModelDeployment" in one.present for one in killed),
+            "with_a_client": sum("Pod client" in one.present for one in killed),
         },
         target="nothing left after 5 min, 20 of 20",
-        limits=[("kills", 20, ">="), ("left", 0, "=="), ("longest_s", _GONE_S, "<="), ("originals_changed", 0, "==")],
+        limits=[
+            ("kills", 20, ">="), ("left", 0, "=="), ("longest_s", _GONE_S, "<="), ("originals_changed", 0, "=="),
+            ("with_a_copy", 1, ">="), ("with_a_client", 1, ">="),
+        ],
         command="python -m benchmarks.measure.place 2.3",
         stand_ins="KWOK's pods; commands are killed, Jobs and nodes are not",
         why="" if KILLS >= 20 else f"{KILLS} kills instead of 20",
         n=len(gone),
-        raw={"gone_s": gone, "changed": changed},
-    )
+        raw={"gone_s": gone, "changed": changed, "killed": [one.__dict__ for one in killed]},
+    )  # fmt: skip
 
 
-def _killed(model: str, cluster: Cluster, after_s: float) -> float:
-    """Start a measurement of a model, kill its command after a time, and return the moment."""
+@dataclass(frozen=True)
+class Killed:
+    """A command that was killed during its measurement."""
+
+    model: str
+    at_s: float
+    """Moment of the kill, by the monotonic clock."""
+    after_s: float
+    """Seconds from the first object of the measurement to the kill."""
+    present: tuple[str, ...]
+    """Kinds of the objects that existed then; `Pod client` is the client's pod."""
+
+
+def _killed(model: str, cluster: Cluster, space: Space, after_s: float) -> Killed | None:
+    """Start a measurement of a model, and kill its command this long after its first object.
+
+    None if the command ended before; it has then removed everything itself.
+    """
     process = subprocess.Popen(
         [*command("bench", model, "--start-timeout", "5m", "--bench-image", "localhost/halcyon-bench:dev", kubeconfig=cluster.kubeconfig), "-n", "default"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
+        while process.poll() is None and space.get(JOB, job_name(model)) is None:
+            time.sleep(0.02)
         process.wait(after_s)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    return time.monotonic()
+        return Killed(model, time.monotonic(), after_s, tuple(sorted(set(_present(space, model)))))
+    while _present(space, model):
+        time.sleep(0.2)
+    return None
 
 
-def _watched(space: Space, killed: Mapping[str, float]) -> dict[str, float | None]:
+def _present(space: Space, model: str) -> list[str]:
+    """Return the kinds of the objects of a model's measurement."""
+    return [
+        f"{kind.kind} client" if kind == kinds.POD and BENCH_LABEL in (obj["metadata"].get("labels") or {}) else kind.kind
+        for kind in (JOB, kinds.MODEL_DEPLOYMENT, kinds.POD, kinds.NETWORK_POLICY, *kinds.CHILDREN)
+        for obj in space.every(kind)
+        if obj["metadata"]["name"].startswith(f"{model}-bench")
+    ]  # fmt: skip
+
+
+def _untouched(space: Space, model: str) -> dict[str, Any]:
+    """Return what a measurement beside a model must not change."""
+    found = space.must(kinds.MODEL_DEPLOYMENT, model)
+    meta = found["metadata"]
+    return {"spec": found["spec"], **{key: meta.get(key) for key in ("generation", "labels", "annotations", "uid")}}
+
+
+def _watched(space: Space, killed: Sequence[Killed]) -> dict[str, float | None]:
     """Return the seconds from each kill until nothing was left of its measurement; None if something is after the limit."""
-    gone: dict[str, float | None] = dict.fromkeys(killed)
-    every = (JOB, kinds.MODEL_DEPLOYMENT, kinds.DEPLOYMENT, kinds.SERVICE, kinds.CONFIG_MAP, kinds.POD)
-    while any(gone[model] is None and time.monotonic() - at < _GONE_S for model, at in killed.items()):
-        present = {obj["metadata"]["name"] for kind in every for obj in space.every(kind)}
-        for model, at in killed.items():
-            if gone[model] is None and not any(name.startswith(f"{model}-bench") for name in present):
-                gone[model] = time.monotonic() - at
-            elif any(name.startswith(f"{model}-bench") for name in present):
-                gone[model] = None
+    gone: dict[str, float | None] = {one.model: None for one in killed}
+    while any(gone[one.model] is None and time.monotonic() - one.at_s < _GONE_S for one in killed):
+        for one in killed:
+            if _present(space, one.model):
+                gone[one.model] = None
+            elif gone[one.model] is None:
+                gone[one.model] = time.monotonic() - one.at_s
         time.sleep(1.0)
-    return gone
+    # Whatever comes back after its removal isn't gone.
+    time.sleep(_STAYS_GONE_S)
+    return {model: None if _present(space, model) else seconds for model, seconds in gone.items()}
 
 
-class Clients(threading.Thread):
-    """Clients of a served model, each of which sends again 50 ms after its answer, and what they had to bear."""
-
-    def __init__(self, triton: Triton) -> None:
-        super().__init__(daemon=True)
-        self._url = f"http://{triton.address}:{HTTP_PORT}/v2/models/m/infer"
-        self._body = json.dumps({"inputs": [_tensor(triton)]}).encode()
-        self._ends = threading.Event()
-        self.seen: list[tuple[float, float]] = []
-        """(time of the answer, latency), both in seconds."""
-
-    def run(self) -> None:
-        """Send until `end` is called."""
-        workers = [threading.Thread(target=self._send, daemon=True) for _ in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-
-    def _send(self) -> None:
-        while not self._ends.is_set():
-            began = time.monotonic()
-            request = urllib.request.Request(self._url, self._body, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                answer.read()
-            ended = time.monotonic()
-            self.seen.append((ended, ended - began))
-            time.sleep(0.05)
-
-    def end(self) -> None:
-        """End after the requests in flight."""
-        self._ends.set()
-        self.join()
-
-    def windows(self) -> list[tuple[float, float]]:
-        """Return (end, P95) of each window of 2 s that ends every quarter of a second, in seconds."""
-        rows = sorted(self.seen)
-        ends = np.arange(rows[0][0] + 2.0, rows[-1][0], 0.25)
-        found = [(float(end), [latency for at, latency in rows if end - 2.0 < at <= end]) for end in ends]
-        return [(end, float(np.percentile(latencies, 95))) for end, latencies in found if len(latencies) >= 10]
-
-    def crossing(self, bound_s: float, ended_s: float) -> float | None:
-        """Return when the clients' P95 exceeded a bound for good: the begin of the stretch that lasts until the load ended.
-
-        A window that exceeds it and recovers is noise of the machine, which the load shares with the clients and the server.
-        None if the P95 was within the bound when the load ended.
-        """
-        crossed = None
-        for end, p95 in self.windows():
-            if end > ended_s:
-                break
-            crossed = (crossed if crossed is not None else end) if p95 > bound_s else None
-        return crossed
-
-
-def _tensor(triton: Triton) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://{triton.address}:{HTTP_PORT}/v2/models/m", timeout=5) as answer:
-        (one,) = json.loads(answer.read())["inputs"]
-    shape = [1 if size < 0 else size for size in one["shape"]]
-    zeros = np.zeros(shape).ravel().tolist()
-    return {"name": one["name"], "datatype": one["datatype"], "shape": shape, "data": zeros}
-
-
-def row_4() -> Row:
-    """Served models with clients, loaded until they suffer: seconds from the clients' crossing to the end of the load."""
-    raw: list[dict[str, Any]] = []
-    for number in range(RUNS):
-        t0 = (10.0, 20.0, 40.0)[number % 3]
-        with tritons.running([Work("m", t0_ms=t0, a_ms=0.01, max_batch=1)]) as (triton,):
-            address = target.parse(
-                f"http://{triton.address}:{HTTP_PORT}", api="kserve", transport=None, encoding=None, model="m"
-            )
-            prepared = Measurement(target=address, scenario=Scenario(seed=number + 1)).prepare()
-            clients = Clients(triton)
-            clients.start()
-            time.sleep(2.0)
-            bound = 8 * t0 / 1000
-            _, _, why = live_steps.run(prepared, bound, lambda _: None)
-            ended = time.monotonic()
-            clients.end()
-        crossed = clients.crossing(bound, ended)
-        said = {"t0_ms": t0, "bound_s": bound, "after_s": None if crossed is None else ended - crossed, "why": why}
-        raw.append(said | {"p95_s": [(round(end - ended, 2), round(p95, 4)) for end, p95 in clients.windows()]})
-    # A run that ends before clients cross the bound has ended in time, too.
-    good = sum(bool(one["why"]) and (one["after_s"] is None or one["after_s"] <= 5.0) for one in raw)
-    late = [one["after_s"] for one in raw if one["after_s"] is not None]
-    return Row(
-        id="2.4",
-        what="`--live` on a model that suffers: seconds from the clients' crossing to the end of the load",
-        value={"within_5_s": good, "runs": len(raw), "longest_s": round(max(late), 2) if late else None},
-        target="ends within 5 s of the crossing, 10 of 10",
-        limits=[("within_5_s", 10, ">=")],
-        command="python -m benchmarks.measure.place 2.4",
-        stand_ins=_STAND_IN,
-        why="" if RUNS >= 10 else f"{RUNS} runs instead of 10",
-        n=len(raw),
-        law="10, 20 and 40 ms, unbatched",
-        load="4 clients, and the steps of --live",
-        raw=raw,
-    )
-
-
-ROWS: Mapping[str, Callable[[], Row]] = {"2.1": row_1, "2.2": row_2, "2.3": row_3, "2.4": row_4}
+ROWS: Mapping[str, Callable[[], Row]] = {"2.1": row_1, "2.2": row_2, "2.3": row_3}
 
 
 def main(arguments: Sequence[str]) -> int:

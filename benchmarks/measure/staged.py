@@ -1,8 +1,19 @@
-"""A model of real Triton with a staged bottleneck or a known energy, which it publishes through Triton's own metrics."""
+"""A model of real Triton with a staged bottleneck or a known energy, which it publishes through Triton's own metrics.
+
+The cases that need one server and no balancer or link are here, too.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from halcyon_measure.results.sections.verdict import LimitName
+from halcyon_measure.schedule.scenario import Scenario
+
+Expected = LimitName | frozenset[LimitName]
+"""The limit that a staged case has, or both of two limits, of which neither explains the run alone."""
 
 _CONFIG = """backend: "python"
 max_batch_size: {max_batch}
@@ -124,3 +135,42 @@ class Staged:
 
 def _plain(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A staged bottleneck of one server."""
+
+    name: str
+    expected: Expected
+    work: Staged
+    scenario: Scenario
+    others: Mapping[str, Any] = field(default_factory=dict)
+    cores: float = 0.0
+    """Limit of the server's CPU; 0 for none."""
+
+
+def cases(seconds: float) -> Sequence[Case]:
+    """Return the cases, each with a load of this duration."""
+    slow = Staged("slow", constant_ms=40, per_row_ms=1, max_batch=4)
+    full, one = Scenario(callers=16, duration_s=seconds), Scenario(duration_s=seconds)
+    burning = Staged("burns", constant_ms=40, max_batch=1, instances=4, burns=True)
+    above = Scenario(kind="sustained", rate_rps=9000, duration_s=seconds)
+    alone = {"processes": 1, "protocol": "grpc"}
+    return (
+        Case("one caller", "nothing", slow, one),
+        Case("full instances", "instances busy", slow, full),
+        Case("long wait for a batch", "waiting for batches", Staged("waits", constant_ms=5, delay_ms=60), one),
+        Case("full GPU", "GPU", Staged("gpu", constant_ms=40, max_batch=4, energy="busy"), full),
+        Case("no GPU memory", "GPU memory", Staged("memory", constant_ms=5, fails=True), one),
+        Case("full CPU", "server CPU", burning, Scenario(callers=8, duration_s=seconds)),
+        Case("limit of CPU", "throttled", burning, Scenario(callers=8, duration_s=seconds), cores=0.5),
+        Case("one process of the client", "client", Staged("fast", max_batch=64), above, alone),
+        Case(
+            "full server and one process of the client",
+            frozenset({"client", "instances busy"}),
+            Staged("both", constant_ms=20, max_batch=32),
+            above,
+            alone,
+        ),
+    )

@@ -23,9 +23,8 @@ import aiohttp
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton
-from benchmarks.measure.stage import Balancer, balancer
+from benchmarks.measure.stage import Balancer, balancer, measured
 from benchmarks.measure.staged import Staged
-from benchmarks.measure.staged_run import measured
 from benchmarks.quality.rows import OUT
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse

@@ -1,7 +1,7 @@
-"""Times of the steps in a pod's start, from readings of the pod and from Triton's log. Pure.
+"""Times of the steps in a pod's start, from readings of the pod and its Events and from Triton's log. Pure.
 
 Times in a pod's status have whole seconds. The time of a step is therefore that of the first reading that shows the
-step.
+step. The kubelet writes a pod's status up to a second after a container has started, but the Event `Started` at once.
 """
 
 from __future__ import annotations
@@ -19,25 +19,39 @@ if TYPE_CHECKING:
 
 Json = Mapping[str, Any]
 
+_CONTAINER = re.compile(r"spec\.(?:initContainers|containers)\{(.+)\}")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.?(\d*)Z (.*)", re.DOTALL)
 
 
-def boundaries(seen: Sequence[tuple[float, Json]], log: Sequence[str], *, model: str, failure: str = "") -> Boundaries:
+def boundaries(
+    seen: Sequence[tuple[float, Json]],
+    log: Sequence[str],
+    *,
+    model: str,
+    started: Mapping[str, float] | None = None,
+    failure: str = "",
+) -> Boundaries:
     """Return the times of the steps of one pod's start.
 
-    `seen` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `log` has the lines of
-    Triton's log with the timestamps of Kubernetes.
+    `seen` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `started` has, by
+    container, the time of the first reading with the Event `Started`. `log` has the lines of Triton's log with the
+    timestamps of Kubernetes.
     """
     from halcyon_measure.breakdown.cold_start import Boundaries  # noqa: PLC0415  # NumPy takes a while to import
 
     pod = seen[0][1]
     lines = [found for line in log if (found := _stamped(line)) is not None]
+    by_event = started or {}
+    # The server has started before it writes its first line.
+    server = (by_event.get(names.TRITON), lines[0][0] if lines else None, _first(seen, _server_runs))
     return Boundaries(
         pod=str(pod["metadata"]["name"]),
         created=_created(seen),
         bound=_first(seen, lambda one: bool(fields.mapping(one.get("spec")).get("nodeName"))),
-        first_container=_first(seen, lambda one: any(_has_run(status) for status in _statuses(one))),
-        server_container=_first(seen, _server_runs),
+        first_container=_earliest(
+            *by_event.values(), _first(seen, lambda one: any(_has_run(status) for status in _statuses(one)))
+        ),
+        server_container=_earliest(*server),
         server_answers=_line(lines, f"loading: {model}:"),
         model_loaded=_line(lines, f"successfully loaded '{model}'"),
         ready=_first(seen, is_ready),
@@ -49,6 +63,20 @@ def is_ready(pod: Json) -> bool:
     """Return True if the pod's condition Ready is true."""
     conditions = fields.mappings(fields.mapping(pod.get("status")).get("conditions"))
     return any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+
+
+def started_containers(events: Sequence[Json]) -> set[str]:
+    """Return the names of the containers that have started, from the Events of a pod."""
+    found = set()
+    for event in events:
+        path = fields.text(fields.mapping(event.get("regarding")).get("fieldPath")) or ""
+        if event.get("reason") == "Started" and (match := _CONTAINER.fullmatch(path)) is not None:
+            found.add(match[1])
+    return found
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((at for at in times if at is not None), default=None)
 
 
 def _created(seen: Sequence[tuple[float, Json]]) -> float:

@@ -60,3 +60,27 @@ def test_a_pod_seen_late_was_created_at_its_timestamp() -> None:
 def test_a_log_of_another_model_has_no_boundary() -> None:
     found = start_events.boundaries(SEEN, LOG, model="resnet50")
     assert (found.server_answers, found.model_loaded) == (None, None)
+
+
+def test_events_show_a_started_container_before_the_status() -> None:
+    started = {"fetcher": BEGIN + 2.2, "triton": BEGIN + 4.1}
+    found = start_events.boundaries(SEEN, LOG, model="digits", started=started)
+    assert (found.first_container, found.server_container) == (BEGIN + 2.2, BEGIN + 4.1)
+
+
+def test_server_has_started_before_the_first_line_of_its_log() -> None:
+    early = ["2026-11-28T22:00:04.500000000Z I1128 1 server.cc:1] starting", *LOG]
+    assert start_events.boundaries(SEEN, early, model="digits").server_container == BEGIN + 4.5
+
+
+def test_containers_of_events_are_those_that_started() -> None:
+    def event(reason: str, path: str) -> dict[str, Any]:
+        return {"reason": reason, "regarding": {"kind": "Pod", "fieldPath": path}}
+
+    events = [
+        event("Created", "spec.containers{agent}"),
+        event("Started", "spec.initContainers{fetcher}"),
+        event("Started", "spec.containers{triton}"),
+        event("Scheduled", ""),
+    ]
+    assert start_events.started_containers(events) == {"fetcher", "triton"}
