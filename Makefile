@@ -91,6 +91,10 @@ test-compat: bootstrap ## what the API server's version could change, on the old
 	  HALCYON_HELM=$$($(PY) -m e2e.cluster build | tail -1)/helm $(PY) -m pytest $(COMPAT) -q -n 2 --dist loadfile || exit 1; \
 	done
 
+.PHONY: test-python
+test-python: bootstrap ## the unit tests with another release of Python, from Debian (PYTHON=3.14 or 3.13); needs root, and apt
+	@$(PY) scripts/python_release.py $(or $(PYTHON),3.14)
+
 .PHONY: test-clients
 test-clients: bootstrap binaries ## NVIDIA's perf_analyzer and PyTriton's ModelClient against models on the cluster, with and without balancers
 	@$(PY) -m pytest e2e/scenarios/test_clients.py -q -m more

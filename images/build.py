@@ -59,6 +59,10 @@ class Workshop:
         done = subprocess.run([*self._buildah, *arguments], env=self._environment, capture_output=True, check=False)
         return done.returncode == 0
 
+    def shown(self, *arguments: str) -> int:
+        """Run buildah with its output on the terminal, and return its exit status."""
+        return subprocess.run([*self._buildah, *arguments], env=self._environment, check=False).returncode
+
     def run(self, command: Iterable[str], *, log: str) -> str:
         """Run a program with its stderr in logs/`log`.log, and return its stdout.
 
@@ -103,7 +107,7 @@ def build_images(names: Iterable[str] = (), *, fresh: bool = False) -> dict[str,
             if fresh:
                 workshop.buildah("rmi", "--all", "--force", log="storage")
             for base in dict.fromkeys(recipe.base for recipe in stale):
-                _ensure_base(workshop, base)
+                ensure_base(workshop, base)
             for recipe in stale:
                 # Another process may have built it during the wait for the lock.
                 if fresh or not is_current(recipe, directory):
@@ -138,13 +142,13 @@ def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]
     made = workshop.buildah("from", "--pull-never", recipe.reference, log=recipe.name)
     try:
         yield lambda *command: workshop.buildah(
-            "run", "--user", "0", *_certificates(), made, "--", *command, log=recipe.name
+            "run", "--user", "0", *certificates(), made, "--", *command, log=recipe.name
         )
     finally:
         workshop.buildah("rm", made, log=recipe.name)
 
 
-def _certificates() -> list[str]:
+def certificates() -> list[str]:
     """The host's trusted certificates. Behind a proxy that re-signs TLS connections, apt and pip fail without them."""
     return ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
 
@@ -157,7 +161,8 @@ def _named(names: Iterable[str]) -> list[Recipe]:
     return [RECIPES[name] for name in names]
 
 
-def _ensure_base(workshop: Workshop, base: Base) -> None:
+def ensure_base(workshop: Workshop, base: Base) -> None:
+    """Make the base image if there is none with the options of now."""
     log = f"base-{base.suite}"
     query = (
         "inspect",
@@ -223,7 +228,7 @@ def _build_arguments(recipe: Recipe) -> list[str]:
     ignore = REPOSITORY / f"{recipe.dockerfile}.dockerignore"
     if ignore.exists():
         arguments += ["--ignorefile", str(ignore)]
-    arguments += _certificates()
+    arguments += certificates()
     for setting in _PIP_SETTINGS:
         if setting in os.environ:
             arguments += ["--build-arg", setting]  # buildah reads the value itself, which may hold a password

@@ -17,11 +17,15 @@ class Base:
 
     suite: str
     merge_usr: bool = False
+    packages: tuple[str, ...] = ()
+    """Packages in addition to those that dpkg needs."""
+    may_be_expired: bool = False
+    """Whether signed package lists are accepted after their expiry, for a suite whose lists expire within days."""
 
     @property
     def reference(self) -> str:
         """The image's name in buildah's storage."""
-        return f"localhost/halcyon-base:{self.suite}"
+        return f"localhost/halcyon-base:{'-'.join((self.suite, *self.packages[:1]))}"
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -34,6 +38,8 @@ class Base:
         return (
             "--variant=minbase",
             "--include=ca-certificates",
+            *(f"--include={package}" for package in self.packages),
+            *(('--aptopt=Acquire::Check-Valid-Until "false"',) if self.may_be_expired else ()),
             *(
                 ("--include=usr-is-merged", "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr")
                 if self.merge_usr

@@ -49,7 +49,7 @@ def own_key(scene: HostileNamespace) -> list[str]:
     message = there.wait_condition("Accepted", "False", "PolicyDenied", name=name)
     left = [f"{kind} {child}" for kind, child in there.children() if child.startswith(name)]
     there.delete(kinds.MODEL_DEPLOYMENT, name)
-    return left + ([] if "the operator's own key" in message else [message])
+    return left + ([] if "the operator's private key" in message else [message])
 
 
 def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
@@ -63,7 +63,7 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     }
     accepted = [name for name in names if told[name][0] == "True"]
     refused = {name: message for name, (_, reason, message) in told.items() if reason == "PolicyDenied"}
-    full = "can use up to 24. This site allows at most 24 per namespace"
+    full = "up to 24. The limit for a namespace is 24 "
     escaped = [] if (len(accepted), len(refused)) == (3, 3) else [f"accepted {accepted}, refused {[*refused]}"]
     escaped += [message for message in refused.values() if full not in message]
     escaped += [f"{o['kind']} of {name}" for name in refused for o in scene.of(name)]

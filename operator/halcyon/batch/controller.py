@@ -229,19 +229,19 @@ class BatchController:
         if isinstance(model, Obstacle):
             return await self._without_model(key, spec, present, model)
         if not self.site.image:
-            text = "the operator has no image for runners (--bench-image); set the chart's images.registry or images.bench.registry"
+            text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
         wanted = objects.job(batch, spec, model, self.site)
         if present is None:
             foreign = await self._create(batch, spec, wanted)
             if foreign is not None:
                 return _conflict(foreign, key.name)
-            return Observed(pending="the runner's pod is being made", progress=self._progress.get(key))
+            return Observed(pending="the runner's pod is being created", progress=self._progress.get(key))
         digests = [one["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for one in (present, wanted)]
         if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
             # The pod template of a Job can't be changed. A new Job continues after the parts that are already written.
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
-            return Observed(pending="the runner is replaced", progress=self._progress.get(key))
+            return Observed(pending="the runner's pod is being replaced", progress=self._progress.get(key))
         if "Failed" in ends:
             return self._failed(key)
         await self._suspend(present, is_suspended=spec.suspend)
@@ -363,7 +363,9 @@ def _is_owned(obj: Object, batch: Object) -> bool:
 
 
 def _conflict(kind: kinds.Kind, name: str) -> Observed:
-    text = f"{kind.kind} {job_name(name)} exists and isn't of this BatchInference; delete it, or name the BatchInference differently"
+    text = (
+        f"{kind.kind} {job_name(name)} does not belong to this BatchInference; delete it, or rename the BatchInference"
+    )
     return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
 
 

@@ -47,7 +47,7 @@ def address(pod: Object | None) -> str | None:
 def pending(pod: Object | None) -> str:
     """Return the reason why the runner's pod doesn't run; empty if it runs or has succeeded."""
     if pod is None:
-        return "the runner's pod is being made"
+        return "the runner's pod is being created"
     status = pod["status"]
     for state in _states(pod):
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
@@ -58,7 +58,7 @@ def pending(pod: Object | None) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"{pod['metadata']['name']}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
-    return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod starts"
+    return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod is starting"
 
 
 def missing(job: str, since: float) -> str:
@@ -67,8 +67,8 @@ def missing(job: str, since: float) -> str:
     The reason is only in an Event, which the operator may not read.
     """
     return (
-        f"Job {job} has had no pod since {rfc3339(since)}; the Events of the Job have the reason, for example a ResourceQuota, "
-        f"or a ServiceAccount that does not exist: kubectl describe job {job}"
+        f"Job {job} has had no pod since {rfc3339(since)}. Its Events contain the reason, for example an exhausted ResourceQuota "
+        f"or a missing ServiceAccount: kubectl describe job {job}"
     )
 
 

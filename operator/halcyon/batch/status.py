@@ -44,7 +44,7 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
     if model is None:
         return Obstacle(
             BatchReason.MODEL_NOT_FOUND,
-            f"there is no ModelDeployment {name} in namespace {namespace}; a batch uses one of its own namespace",
+            f"there is no ModelDeployment {name} in namespace {namespace}; a batch needs one in its own namespace",
         )
     spec: Mapping[str, Any] = model.get("spec") or {}
     traffic: Mapping[str, Any] = spec.get("traffic") or {}
@@ -52,18 +52,19 @@ def served_model(model: Object | None, name: str, namespace: str) -> ServedModel
     if mode != "Balancer":
         return Obstacle(
             BatchReason.MODEL_UNSUITABLE,
-            f"spec.traffic.mode of {name} is {mode}, but only balancers let the requests of users go first; set mode: Balancer",
+            f"spec.traffic.mode of ModelDeployment {name} is {mode}, but a batch needs balancers, which let users' "
+            "requests go first; set spec.traffic.mode: Balancer",
         )
     if traffic.get("tls"):
         return Obstacle(
             BatchReason.MODEL_UNSUITABLE,
-            f"spec.traffic.tls of {name} is set, and a runner doesn't know its host name; use a ModelDeployment without tls",
+            f"ModelDeployment {name} sets spec.traffic.tls, which batch inference does not support; use one without it",
         )
     scaling = spec.get("scaling")
     if spec.get("replicas", 1) == 0 and (scaling is None or scaling.get("mode", "Active") != "Active"):
         return Obstacle(
             BatchReason.MODEL_STOPPED,
-            f"spec.replicas of {name} is 0, and nothing scales it; for example kubectl scale mdep {name} --replicas=1",
+            f"ModelDeployment {name} has spec.replicas 0 and is not scaled; run kubectl scale mdep {name} --replicas=1",
         )
     return ServedModel(
         name=name,
@@ -168,9 +169,9 @@ def _complete(
     progress = seen.progress
     if is_complete:
         return Type.COMPLETE, "True", BatchReason.COMPLETED, _outcome(rows)
-    reason, text = str(BatchReason.RUNNING), "rows are being computed"
+    reason, text = str(BatchReason.RUNNING), "the runner is processing rows"
     if seen.is_failed:
-        reason, text = BatchReason.FAILED, "it has failed"
+        reason, text = BatchReason.FAILED, "the batch has failed"
     elif seen.obstacle is not None:
         reason, text = seen.obstacle.reason, seen.obstacle.message
     elif spec is not None and spec.suspend:
@@ -178,7 +179,7 @@ def _complete(
     elif seen.pending:
         reason, text = BatchReason.PENDING, seen.pending
     elif progress is None:
-        reason, text = BatchReason.PENDING, "the runner starts"
+        reason, text = BatchReason.PENDING, "the runner is starting"
     elif progress.waiting:
         reason, text = BatchReason.WAITING, progress.waiting
     return Type.COMPLETE, "False", reason, text
@@ -190,10 +191,10 @@ def _outcome(rows: Mapping[str, int] | None) -> str:
     The last numbers are unknown if the runner's pod was deleted before they were read.
     """
     if rows is None or rows["done"] + rows["failed"] < rows["total"]:
-        return "all rows have an outcome; failures.jsonl lists the rows without a result"
+        return "all rows were processed; failures.jsonl lists the rows without a result"
     if not rows["failed"]:
         return "all rows have a result"
-    return f"all rows have an outcome, {rows['failed']} without a result: see failures.jsonl"
+    return f"all rows were processed, {rows['failed']} without a result; failures.jsonl lists them"
 
 
 def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:
@@ -239,11 +240,11 @@ def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, n
     if end is None or progress is None:
         return []
     if end <= until:
-        return [(Type.ON_TIME, "True", BatchReason.IN_TIME, f"it ends before {deadline} at this rate")]
+        return [(Type.ON_TIME, "True", BatchReason.IN_TIME, f"at this rate, the batch ends before {deadline}")]
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
     left = (progress.total or 0) - progress.done - progress.failed
     text = (
-        f"at {rate:.3g} rows/s it ends at {rfc3339(end)}, after spec.deadline {deadline}: the {left} rows that are left need "
-        f"{rate * factor:.3g} rows/s; for example more replicas (spec.maxReplicas), or a later deadline"
+        f"at {rate:.3g} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining {left} "
+        f"rows need {rate * factor:.3g} rows/s. Raise spec.maxReplicas, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

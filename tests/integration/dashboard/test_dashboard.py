@@ -138,7 +138,7 @@ def test_batches_of_a_model_are_shown_by_each_replica(reader: Reader, standby: O
         )
         (batch,) = answer.body
         assert (batch["name"], batch["done"], batch["total"]) == ("night", None, None)
-        assert "the operator has no image for runners" in batch["message"]
+        assert "no runner image is configured" in batch["message"]
     assert reader.ask(f"/api/models/{space.namespace}/m/batches").status == 401
 
 

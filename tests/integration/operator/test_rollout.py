@@ -454,7 +454,7 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     status, told = command_output(kubectl, space, "abort")
     assert (status, told.split(",")[0]) == (0, f"modeldeployment.serving.halcyon.dev/m aborted (revision {bad}")
     message = space.wait_condition("Stalled", "True", "RolledBack")
-    assert "CanaryAborted: the canary was aborted by annotation" in message
+    assert "CanaryAborted: annotation serving.halcyon.dev/abort aborted the canary" in message
     until(lambda: of_slot(space, "b"), lambda left: not left, what="its slot is gone")
     until(lambda: len(pods_of(space, "a")), lambda n: n == 3, what="all pods are of the old one")
     operator.stop()

@@ -83,7 +83,7 @@ def test_a_network_policy_of_another_owner_is_left_alone() -> None:
     assert server.objects[POLICY] == foreign(kinds.NETWORK_POLICY)
     assert JOB not in server.objects, "a runner without its NetworkPolicy"
     assert reason == "NameConflict"
-    assert message.startswith("NetworkPolicy night-batch exists and isn't of this BatchInference")
+    assert message.startswith("NetworkPolicy night-batch does not belong to this BatchInference")
     assert again_s is not None, "nothing reports the end of the conflict, because NetworkPolicies aren't watched"
 
 
@@ -106,7 +106,7 @@ def test_a_job_of_another_owner_without_a_label_is_a_conflict() -> None:
     reason, message, again_s = Batch(server, BatchSite("i")).reconcile()
     assert server.objects[JOB] == foreign(kinds.JOB)
     assert reason == "NameConflict"
-    assert message.startswith("Job night-batch exists and isn't of this BatchInference")
+    assert message.startswith("Job night-batch does not belong to this BatchInference")
     assert again_s is not None
 
 
@@ -115,7 +115,7 @@ def test_an_own_job_that_is_not_cached_yet_is_no_conflict() -> None:
     own = [{"kind": "BatchInference", "name": "night", "uid": "u-1"}]
     server.objects[JOB] = foreign(kinds.JOB, ownerReferences=own)
     reason, message, _ = Batch(server, BatchSite("i")).reconcile()
-    assert (reason, message) == ("Pending", "the runner's pod is being made")
+    assert (reason, message) == ("Pending", "the runner's pod is being created")
 
 
 @pytest.mark.parametrize(

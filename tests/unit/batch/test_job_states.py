@@ -138,7 +138,7 @@ def test_a_complete_batch_whose_last_numbers_are_lost_claims_no_results() -> Non
     assert night.condition("Complete") == (
         "True",
         "Completed",
-        "all rows have an outcome; failures.jsonl lists the rows without a result",
+        "all rows were processed; failures.jsonl lists the rows without a result",
     )
     assert completed(failed=0).condition("Complete")[2] == "all rows have a result"
 
@@ -193,7 +193,7 @@ def test_a_job_without_a_pod_is_named_with_where_its_reason_is() -> None:
     assert night.job is not None
     night.job["status"] = {"startTime": rfc3339(NOW)}
     night.reconcile()
-    assert night.condition("Complete")[2] == "the runner's pod is being made"
+    assert night.condition("Complete")[2] == "the runner's pod is being created"
     night.now += POD_TIMEOUT_S
     night.reconcile()
     status, reason, said = night.condition("Complete")

@@ -93,11 +93,11 @@ def test_a_failure_stays_known_after_its_pod_is_gone() -> None:
 @pytest.mark.parametrize(
     ("deadline", "reason", "said"),
     [
-        ("2025-11-24T16:20:00Z", "InTime", "it ends before"),
+        ("2025-11-24T16:20:00Z", "InTime", "at this rate, the batch ends before 2025-11-24T16:20:00Z"),
         (
             "2025-11-24T16:05:00Z",
             "DeadlineTooClose",
-            "the 595 rows that are left need 100 rows/s; for example more replicas",
+            "The remaining 595 rows need 100 rows/s. Raise spec.maxReplicas",
         ),
         ("2025-11-24T15:00:00Z", "DeadlineMissed", "which has passed"),
     ],
@@ -119,12 +119,12 @@ def test_a_deadline_that_has_passed_is_shown_before_a_rate_is_known() -> None:
         (
             None,
             "ModelNotFound",
-            "there is no ModelDeployment digits in namespace team; a batch uses one of its own namespace",
+            "there is no ModelDeployment digits in namespace team; a batch needs one in its own namespace",
         ),
-        ({"traffic": {"mode": "Direct"}}, "ModelUnsuitable", "spec.traffic.mode of digits is Direct"),
-        ({"traffic": {"tls": {"secretName": "t"}}}, "ModelUnsuitable", "spec.traffic.tls of digits is set"),
-        ({"replicas": 0}, "ModelStopped", "for example kubectl scale mdep digits --replicas=1"),
-        ({"replicas": 0, "scaling": {"mode": "Paused"}}, "ModelStopped", "nothing scales it"),
+        ({"traffic": {"mode": "Direct"}}, "ModelUnsuitable", "spec.traffic.mode of ModelDeployment digits is Direct"),
+        ({"traffic": {"tls": {"secretName": "t"}}}, "ModelUnsuitable", "ModelDeployment digits sets spec.traffic.tls"),
+        ({"replicas": 0}, "ModelStopped", "run kubectl scale mdep digits --replicas=1"),
+        ({"replicas": 0, "scaling": {"mode": "Paused"}}, "ModelStopped", "is not scaled"),
     ],
 )
 def test_a_model_that_can_not_be_used_is_named_with_the_reason(model: Any, reason: str, said: str) -> None:

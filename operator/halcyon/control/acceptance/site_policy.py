@@ -51,7 +51,7 @@ def _own_secret(view: Scope, spec: Spec) -> list[str]:
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
-    return [f"the spec refers to the Secret {name}, which holds the operator's own key; use another Secret"]
+    return [f"the spec refers to Secret {name}, which contains the operator's private key; name another Secret"]
 
 
 def _queries(view: Scope, spec: Spec) -> list[str]:
@@ -64,17 +64,12 @@ def _queries(view: Scope, spec: Spec) -> list[str]:
         return []
     has = f"spec.rollout.canary.analysis.metrics has {', '.join(found)}"
     if not view.site.has_prometheus:
-        no_server = (
-            "No Prometheus is configured (chart value prometheus.url); remove spec.rollout.canary.analysis.metrics"
-        )
-        return [f"{has}. {no_server}"]
+        no_server = "this site has no Prometheus (chart value prometheus.url)"
+        return [f"{has}, but {no_server}; remove spec.rollout.canary.analysis.metrics"]
     if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
         return []
-    denied = (
-        f"This site allows no Prometheus queries of namespace {view.key.namespace} "
-        "(chart value sitePolicy.canary.queryNamespaces); remove spec.rollout.canary.analysis.metrics"
-    )
-    return [f"{has}. {denied}"]
+    denied = f"namespace {view.key.namespace} may not query Prometheus (chart value sitePolicy.canary.queryNamespaces)"
+    return [f"{has}, but {denied}; remove spec.rollout.canary.analysis.metrics"]
 
 
 def _metric(view: Scope, spec: Spec) -> list[str]:
@@ -105,9 +100,9 @@ def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
         return []
     said = (
-        f"spec.runtime.gpu.count times the maximum number of replicas is {wanted} GPUs, and the other "
-        f"ModelDeployments of namespace {view.key.namespace} can use up to {view.gpus.elsewhere}. This site "
-        f"allows at most {limit} per namespace. In this or another ModelDeployment, lower "
-        "spec.scaling.maxReplicas (spec.replicas if scaling is not set), for example maxReplicas: 1"
+        f"this model can use up to {wanted} GPUs (spec.runtime.gpu.count times the maximum replicas), and the other "
+        f"models of namespace {view.key.namespace} up to {view.gpus.elsewhere}. The limit for a namespace is {limit} "
+        "(chart value sitePolicy.limits.gpusPerNamespace). Lower spec.scaling.maxReplicas, or spec.replicas without "
+        "scaling, for example maxReplicas: 1"
     )
     return [said]

@@ -114,7 +114,7 @@ def _delay(found: ModelEvidence, ease: float) -> AdviceFinding | None:
         return None
     return AdviceFinding(
         "0us",
-        f"a request waits {_ms(wait_s)} in Triton's queue, batches have {rows:.1f} rows and instances execute "
+        f"a request waits {_ms(wait_s)} in Triton's queue, batches have {rows:.1f} rows, and instances execute "
         f"{_percent(found.busy)} of the time; without the delay, a request would wait {_ms(least_s)}",
         f"the mean time in the server falls from {_ms(whole_s)} to {_ms(whole_s - saved_s)}",
         saved_s / whole_s,
@@ -153,7 +153,7 @@ def _missing_size(found: ModelEvidence, ease: float) -> AdviceFinding | None:
     # Batches that are full by the model's own configuration never differ.
     if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
         return None
-    said = f"the balancers send at most {sent:.0f} rows at once for each instance, batches have {rows:.1f}"
+    said = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f}"
     return _larger(found, 2 ** math.ceil(math.log2(2 * max(rows, min(largest, sent)))), said, ease)
 
 

@@ -283,8 +283,8 @@ class Autoscaler:
         """Record an event which says that scaling undoes a manual change of the replicas."""
         if self.events is not None:
             text = (
-                f"spec.replicas was set to {manual}, and scaling sets it to {decision.desired}, because spec.scaling.mode is Active; "
-                f"to keep a number: halcyon scale {key.name} {manual} --pause; to limit scaling: spec.scaling.minReplicas and maxReplicas"
+                f"spec.replicas was set to {manual}, but spec.scaling.mode is Active, so scaling sets it to {decision.desired}. To keep "
+                f"{manual}, run halcyon scale {key.name} {manual} --pause. To limit scaling, set spec.scaling.minReplicas or maxReplicas"
             )
             self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 

@@ -87,5 +87,5 @@ def ignored_balancer_replicas(view: Scope, spec: Spec) -> str:
         return ""
     return (
         f"spec.traffic.balancerReplicas is {spec.traffic.balancer_replicas}, but {who} scales Deployment {name} to "
-        f"{balancer_replicas(view, spec)}; delete the HPA to use the field"
+        f"{balancer_replicas(view, spec)}; delete the HPA to use spec.traffic.balancerReplicas"
     )

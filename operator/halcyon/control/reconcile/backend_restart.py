@@ -118,7 +118,7 @@ class BackendRestart:
                 await self.client.patch(kinds.POD, scope.key.namespace, name, body)
         except (errors.Busy, errors.NotFound, errors.Conflicted) as error:
             log.info(
-                "a pod with a dead backend cannot be restarted or evicted yet",
+                "cannot restart or evict a pod with a dead backend yet; retrying",
                 extra={"key": str(scope.key), "pod": name, "error": str(error)},
             )
             return
@@ -132,7 +132,7 @@ class BackendRestart:
         message = f"the backend of pod {name} is dead: {reason}; {did}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(
-            "a pod with a dead backend is being restarted or replaced",
+            "restarting or replacing a pod with a dead backend",
             extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did},
         )
 

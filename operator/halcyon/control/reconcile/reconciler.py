@@ -202,9 +202,9 @@ class Reconciler:
             if deployment is None or not is_replaced(deployment):
                 continue
             message = (
-                f"the pod template of Deployment {deployment['metadata']['name']} was replaced by another writer, for example "
-                "by kubectl rollout undo, and is put back. To return to an earlier revision, run halcyon undo "
-                f"{scope.key.name}"
+                "another writer, for example kubectl rollout undo, replaced the pod template of Deployment "
+                f"{deployment['metadata']['name']}; Halcyon restores it. To return to an earlier revision, run halcyon "
+                f"undo {scope.key.name}"
             )
             self.events.record(scope.resource, NewEvent("Warning", "TemplateReplaced", message))
 
@@ -218,12 +218,12 @@ class Reconciler:
         if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):
             return
         message = (
-            f"{balancer.ACCEPTED_KEY} of ConfigMap {name} differs from the accepted spec, so it is ignored and the accepted "
-            "spec is written back. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
+            f"another writer changed {balancer.ACCEPTED_KEY} in ConfigMap {name}; Halcyon ignores the change and restores "
+            "the accepted spec. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
         )
         if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning(
-                "another writer changed the stored copy of the accepted spec; it is being restored",
+                "restoring the stored accepted spec, which another writer changed",
                 extra={"key": str(scope.key), "config_map": name},
             )
 

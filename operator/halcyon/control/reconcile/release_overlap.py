@@ -97,7 +97,7 @@ class ReleaseOverlap:
             lease = await self.client.get(kinds.LEASE, namespace, name) if namespace and name else None
         except errors.Refused as error:
             # An uninstalled release takes the permission to read its Lease with it.
-            log.info("cannot read the lease of another release", extra={"release": release, "error": str(error)})
+            log.info("cannot read the Lease of another release", extra={"release": release, "error": str(error)})
             lease = None
         version = "" if lease is None else str(lease["metadata"]["resourceVersion"])
         changed_at = now if known is None or known.version != version else known.changed_at
@@ -108,8 +108,8 @@ class ReleaseOverlap:
 
     async def _report(self, key: Key, resource: Object, other: str, reported: Object | None) -> None:
         message = (
-            f"{self.release} also watches this namespace, but {other} manages the model. Let only one release watch "
-            "a namespace: uninstall one, or change the chart's value watchNamespaces"
+            f"{self.release} also watches this namespace, but {other} manages the model. Only one release may "
+            "watch a namespace: uninstall one of them, or change its chart value watchNamespaces"
         )
         if self._logged.get(key) != other:
             self._logged[key] = other

@@ -105,9 +105,9 @@ def advance(
         return Advance(record, step.weight, pods, outcome, say, due, paused)
 
     if wished == "abort":
-        return now_at("aborted", f"the canary was aborted by annotation {ABORT} in {here}")
+        return now_at("aborted", f"annotation {ABORT} aborted the canary at {here}")
     if wished == "promote" and ready:
-        return now_at("promoted", f"the canary was promoted by annotation {PROMOTE} in {here}")
+        return now_at("promoted", f"annotation {PROMOTE} promoted the canary at {here}")
     is_judged = rules.analysis.mode == "Enabled"
     if canary_result is not None and canary_result.action == "rollback" and is_judged:
         return now_at("worse", f"{canary_result.why} ({here})")

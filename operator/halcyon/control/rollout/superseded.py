@@ -46,7 +46,7 @@ def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> Revi
     view, canary_result = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":
-        said = f"the canary was aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
+        said = f"annotation {ABORT} aborted the canary after the spec had changed to revision {asked.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, said)
     is_judged = (seen.spec.rollout.canary or Canary()).analysis.mode == "Enabled"
     if (

@@ -17,7 +17,7 @@ MAX_HISTORY = 5
 """Maximum number of rollouts in `status.rollout.history`. The history contains the last rollout of each revision."""
 _MAX_NAMED = 4
 """Maximum number of differences between pod templates that a message names. Further differences are only counted."""
-_RETRY_HINT = "Correct the spec, or set spec.model.revision to another text to retry it unchanged"
+_RETRY_HINT = "Correct the spec. To retry the same spec, change spec.model.revision, for example to retry-1"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
@@ -33,7 +33,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
         if rolled.canary.paused:
             written["canary"]["paused"] = True
     if rolled.phase is not RolloutPhase.COMPLETE:
-        written["message"] = explanation(plan, rolled)[:MESSAGE_LIMIT]
+        written["message"] = explanation(name, plan, rolled)[:MESSAGE_LIMIT]
     if record.began:
         written["startedAt"] = record.began
     if record.why_replacing and rolled.pace.strategy == "Replace":
@@ -70,8 +70,8 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
     ]
 
 
-def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
-    """Return a message about the rollout: its phase, the reason, and what a user can do."""
+def explanation(name: str, plan: ReconcilePlan, rolled: RolloutPlan) -> str:
+    """Return a message about the rollout of the model `name`: its phase, the reason, and what a user can do."""
     asked, trouble = rolled.asked.key, rolled.trouble
     why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
     match rolled.phase:
@@ -93,8 +93,8 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
                 if rolled.canary.paused:
                     step = f"{asked}/{rolled.record.step + 1}"
                     hint = (
-                        "To start the next step of the canary, run halcyon promote NAME --step, or set the annotation "
-                        f"{PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and {ABORT} aborts it"
+                        f"To start the next step of the canary, run halcyon promote {name} --step, or set the "
+                        f"annotation {PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and {ABORT} aborts it"
                     )
                     room += f". {hint}"
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
@@ -113,13 +113,13 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     if spec is None or rolled.pace.strategy == "Replace":
         return (
             "The rollout continues as soon as there is capacity. "
-            "To free capacity, reduce the replicas or raise the quota"
+            "Add nodes, lower the replicas of a model, or raise the quota"
         )
     count = defaults.wanted_replicas(spec)
     kept = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
         f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept} until the new "
-        "revision is ready. Free up capacity, or set strategy: Replace"
+        "revision is ready. Add capacity, or set spec.rollout.strategy: Replace"
     )
 
 
@@ -129,8 +129,8 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Blocked                    no                  (Reconciling, RolloutBlocked)
 # Failed, by Stay            -                   its own reason
 # else                                           (absent; without an earlier revision to roll back to, `status` decides)
-def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return the condition Stalled if the rollout causes it, else None.
+def stalled(name: str, plan: ReconcilePlan, *, late: bool) -> Condition | None:
+    """Return the condition Stalled of the model `name` if the rollout causes it, else None.
 
     `late` is true if the progress deadline has passed.
     """
@@ -145,10 +145,10 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
         reason = rolled.trouble.reason
     else:
         return None
-    return Condition(Type.STALLED, status=True, reason=reason, message=explanation(plan, rolled))
+    return Condition(Type.STALLED, status=True, reason=reason, message=explanation(name, plan, rolled))
 
 
-def reconciling(plan: ReconcilePlan) -> Condition | None:
+def reconciling(name: str, plan: ReconcilePlan) -> Condition | None:
     """Return the condition Reconciling; None if there is nothing to report except the progress of the rollout."""
     rolled = plan.rollout
     if rolled is None:
@@ -163,7 +163,7 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
             reason = Reason.DEPLOYMENT_PAUSED
     else:
         return None
-    return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(plan, rolled))
+    return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(name, plan, rolled))
 
 
 # Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.

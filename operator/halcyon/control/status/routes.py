@@ -37,8 +37,8 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     if not view.gateway_api:
         text = (
-            "this cluster lacks HTTPRoute, GRPCRoute or both of gateway.networking.k8s.io/v1; install the Gateway API CRDs and "
-            "a Gateway controller. Halcyon creates the routes once the cluster serves both kinds"
+            "this cluster does not serve both HTTPRoute and GRPCRoute (gateway.networking.k8s.io/v1). Install the CRDs of "
+            "the Gateway API and a Gateway controller; Halcyon then creates the routes"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
     where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"

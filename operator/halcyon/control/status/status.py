@@ -212,14 +212,14 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
 def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
     if view.failing:
-        message = f"writing an object of the model failed and will be retried: {view.failing}"
+        message = f"the operator can't write an object of the model, and retries: {view.failing}"
         return Condition(Type.RECONCILING, status=True, reason=Reason.WRITES_FAILING, message=message)
     if plan.spec is None or plan.target is None:
         return None
     current = _current(view, plan)
     if current == plan.target.key and balancer.status:
         return None
-    if current != plan.target.key and (rolling := rollout.reconciling(plan)) is not None:
+    if current != plan.target.key and (rolling := rollout.reconciling(view.key.name, plan)) is not None:
         return rolling
     waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {served.message}"
     return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
@@ -277,7 +277,7 @@ def _stalled(
     late = progress.get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)
-    if (rolled := rollout.stalled(plan, late=late)) is not None:
+    if (rolled := rollout.stalled(view.key.name, plan, late=late)) is not None:
         return rolled
     if loaded.status is False:
         return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)

@@ -114,9 +114,9 @@ def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, acce
     assert planned.acceptance.accepted is accepted
     if not accepted:
         assert planned.acceptance.reason is Reason.POLICY_DENIED
-        assert "is 4 GPUs" in planned.acceptance.message
+        assert "this model can use up to 4 GPUs" in planned.acceptance.message
         assert (
-            f"namespace team can use up to {elsewhere}. This site allows at most 8 per namespace"
+            f"the other models of namespace team up to {elsewhere}. The limit for a namespace is 8 "
             in planned.acceptance.message
         )
 
@@ -135,7 +135,7 @@ def test_the_operator_s_own_key_is_given_to_no_model() -> None:
 
     denied = make(scope_of(asked, site=here)).acceptance
     assert (denied.reason, denied.message) == (
-        Reason.POLICY_DENIED, ("the spec refers to the Secret halcyon-tls, which holds the operator's own key; use "
+        Reason.POLICY_DENIED, ("the spec refers to Secret halcyon-tls, which contains the operator's private key; name "
         "another Secret"),
     )  # fmt: skip
     assert make(scope_of(asked, site=elsewhere)).acceptance.accepted
@@ -205,11 +205,11 @@ def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stay
         (
             {},
             True,
-            "This site allows no Prometheus queries of namespace team (chart value sitePolicy.canary.queryNamespaces)",
+            "namespace team may not query Prometheus (chart value sitePolicy.canary.queryNamespaces)",
         ),
         ({"canary.queryNamespaces": ["team"]}, True, ""),
         ({"canary.queryNamespaces": []}, True, "only in the namespaces none"),
-        ({"canary.queryNamespaces": ["team"]}, False, "No Prometheus is configured (chart value prometheus.url)"),
+        ({"canary.queryNamespaces": ["team"]}, False, "this site has no Prometheus (chart value prometheus.url)"),
     ],
 )
 def test_a_canarys_queries_need_a_prometheus_and_explicit_permission(

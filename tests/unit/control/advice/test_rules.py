@@ -74,7 +74,9 @@ def test_a_missing_batch_size_starves_the_batcher() -> None:
     starved = replace(SATURATED, spec=spec_of(), batch_rows=16.0, largest_rows=30, line=ServiceLine(0.080, 0.002))
     ((rule, one),) = found(starved).items()
     assert (rule, one.value) == ("BatchSizeMissing", "64")
-    assert one.evidence.startswith("the balancers send at most 32 rows at once for each instance, batches have 16.0")
+    assert one.evidence.startswith(
+        "the balancers send at most 32 rows at once for each instance, and batches have 16.0"
+    )
 
 
 def test_full_batches_of_the_models_own_size_are_not_starved() -> None:

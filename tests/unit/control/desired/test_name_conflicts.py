@@ -39,6 +39,19 @@ def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, na
     assert (planned.first, planned.then) == ((), ())
 
 
+def test_several_conflicting_objects_are_named_in_one_sentence() -> None:
+    names_of = {
+        kind: next(name for k, name in every_child("digits") if k is kind) for kind in (kinds.SERVICE, kinds.CONFIG_MAP)
+    }
+    planned = make(scope_of(children={(kind, name): conflicting_object(kind, name) for kind, name in names_of.items()}))
+
+    assert len(planned.conflicts) == 2
+    assert planned.acceptance.message.endswith(
+        "already exist and do not belong to this ModelDeployment; Halcyon will not modify them. Delete them (or recreate "
+        "them under another name), or choose another name for the ModelDeployment"
+    )
+
+
 def test_an_autoscaler_of_our_name_that_scales_something_else_is_a_conflict() -> None:
     planned = make(
         scope_of(SCALING, children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, metrics_api=OURS)

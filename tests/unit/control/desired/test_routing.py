@@ -127,7 +127,7 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
     found = ignored(now, planned)
     assert (None if found is None else found.message) == (
         f"spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment digits-balancer to {expected}; "
-        "delete the HPA to use the field"
+        "delete the HPA to use spec.traffic.balancerReplicas"
         if above
         else None
     )

@@ -108,7 +108,7 @@ async def test_writes_that_fail_again_and_again_are_reported_until_one_succeeds(
         return [c["message"] for c in conditions if c["reason"] == "WritesFailing"]
 
     assert [await reported() for _ in range(3)] == [[], [], []]
-    assert await reported() == [f"writing an object of the model failed and will be retried: {hook}"]
+    assert await reported() == [f"the operator can't write an object of the model, and retries: {hook}"]
     assert await reported() == []
 
 

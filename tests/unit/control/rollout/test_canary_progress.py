@@ -157,7 +157,7 @@ def test_a_canary_that_waits_for_a_person_says_how_to_go_on() -> None:
     reconciling = next(c for c in found["conditions"] if c["type"] == "Reconciling")
     assert found["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1, "paused": True}
     assert reconciling["reason"] == "CanaryPaused"
-    assert "run halcyon promote NAME --step" in reconciling["message"]
+    assert "run halcyon promote digits --step" in reconciling["message"]
     assert f"annotation {PROMOTE_STEP} to {asked}/1." in reconciling["message"]
     (event,) = (e for e in status_events({}, found) if e.reason == "CanaryPaused")
     assert event.message == reconciling["message"]

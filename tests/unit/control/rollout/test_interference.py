@@ -79,7 +79,7 @@ def test_an_only_pod_with_a_foreign_volume_is_blocked_at_once(strategy: str) -> 
         plan = cluster.operate()
         assert plan.rollout is not None
         assert plan.rollout.phase is RolloutPhase.BLOCKED
-        assert "set strategy: Replace" in rollout_status.explanation(plan, plan.rollout)
+        assert "set spec.rollout.strategy: Replace" in rollout_status.explanation("digits", plan, plan.rollout)
         assert [s.revision for s in cluster.servers if s.ready] == [first]
         cluster.now += 3600
 
@@ -92,9 +92,9 @@ def test_auto_keeps_the_only_serving_pod_and_names_the_other_strategy() -> None:
         plan = cluster.operate()
         assert plan.rollout is not None
         assert (plan.rollout.phase, plan.rollout.pace.strategy) == (RolloutPhase.BLOCKED, "Surge")
-        said = rollout_status.explanation(plan, plan.rollout)
+        said = rollout_status.explanation("digits", plan, plan.rollout)
         assert "keeps the only serving pod" in said
-        assert said.endswith("Free up capacity, or set strategy: Replace")
+        assert said.endswith("Add capacity, or set spec.rollout.strategy: Replace")
         cluster.control()
         cluster.schedule()
         assert cluster.ready == 1
@@ -152,7 +152,7 @@ def test_a_paused_deployment_is_reported_and_its_revision_never_fails() -> None:
     plan = cluster.operate()
     assert plan.rollout is not None
     assert plan.rollout.phase is RolloutPhase.PROGRESSING
-    condition = rollout_status.reconciling(plan)
+    condition = rollout_status.reconciling("digits", plan)
     assert condition is not None
     assert condition.reason is Reason.DEPLOYMENT_PAUSED
     assert "run kubectl rollout resume deployment/digits-a" in condition.message
@@ -195,7 +195,7 @@ def test_a_canary_begins_beside_pods_that_ended_or_whose_node_is_lost(phase: str
     request_spec(cluster, "third")
     cluster.settle(rounds=4)
     found = decided(cluster)
-    assert found.canary is not None, rollout_status.explanation(cluster.operate(), found)
+    assert found.canary is not None, rollout_status.explanation("digits", cluster.operate(), found)
     assert (len(cluster.of("a")), len(cluster.of("b"))) == (1, 4)
 
 

@@ -507,8 +507,8 @@ def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -
     assert reason == "RolledBack"
     assert message == (
         f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: no "
-        "pod of the revision was ready within 660 s. Correct the spec, or set spec.model.revision to another text to "
-        "retry it unchanged"
+        "pod of the revision was ready within 660 s. Correct the spec. To retry the same spec, change "
+        "spec.model.revision, for example to retry-1"
     )
     assert found["rollout"]["failed"] == {
         "revision": f"digits-{bad}",
@@ -556,7 +556,7 @@ def test_a_rollout_without_capacity_is_blocked_and_later_stalled(wait_s: float, 
     assert reason == "RolloutBlocked"
     assert message.startswith(f"revision {asked} is waiting for capacity: pod p3 needs 1 more nvidia.com/gpu")
     assert message.endswith(
-        "which keeps all 2 old pods until the new revision is ready. Free up capacity, or set strategy: Replace"
+        "which keeps all 2 old pods until the new revision is ready. Add capacity, or set spec.rollout.strategy: Replace"
     )
     assert kstatus.compute({**cluster.look().resource, "status": found}) == read
     assert found["rollout"]["phase"] == "Blocked"

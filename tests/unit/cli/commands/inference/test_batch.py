@@ -28,7 +28,7 @@ RUNNING: dict[str, Any] = {
         "rate": "50",
         "eta": "2026-11-24T16:10:00Z",
         "conditions": [
-            {"type": "Complete", "status": "False", "reason": "Running", "message": "rows are being computed"}
+            {"type": "Complete", "status": "False", "reason": "Running", "message": "the runner is processing rows"}
         ],
     },
 }

@@ -107,7 +107,7 @@ def test_a_manual_change_that_scaling_undoes_has_an_event() -> None:
         (event,) = events
         assert (event.type, event.reason) == ("Normal", "ManualScaleReverted")
         assert event.message.startswith(
-            "spec.replicas was set to 5, and scaling sets it to 3, because spec.scaling.mode is Active"
+            "spec.replicas was set to 5, but spec.scaling.mode is Active, so scaling sets it to 3"
         )
         assert "halcyon scale digits 5 --pause" in event.message
 
