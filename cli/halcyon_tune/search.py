@@ -312,7 +312,10 @@ class Search:
             return score, predictor.capacity_near(shape, configuration, log_factor)
 
         found = Verification(
-            space=self.space, candidates=frozenset(near), values=values, batch_log_factors=_batch_log_factors(times, self.points)
+            space=self.space,
+            candidates=frozenset(near),
+            values=values,
+            batch_log_factors=_batch_log_factors(times, self.points),
         )
         return replace(self, times=times, verification=found)
 

@@ -5,6 +5,9 @@ factors of measured configurations correct the predictions of others. Errors of 
 limit, a small change of times changes the rate by much. Measurements of a configuration have more weight than its
 prediction.
 
+The batch times of a measurement show whether the machine was slower than usual. This noise is separated from the error of
+the prediction, and is averaged over all measurements with the same batch times.
+
 The configuration that could be the best is measured next, until no unmeasured one can beat the best by more than its
 error. Predictions of delays aren't reliable, so delays are measured for the best configuration. If corrected times are
 off by more than 15 %, the search changes to successive halving. It then measures the configurations near the best one,
@@ -29,6 +32,10 @@ _PRIOR_ERROR = 0.06
 """Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
 _NOISE = 0.05
 """Standard error of the logarithm of a batch time in one measurement, by the noise of the machine."""
+_LIKELY = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+"""Deviations and weights whose mean is that of a normal distribution. A score is a mean over the likely batch times: the
+best configuration is good even if its batches take slightly longer.
+"""
 _NEVER = 3.0
 """Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
 error of the batch times hides a much higher rate, so one measurement of such a group is worth its time.
@@ -83,9 +90,7 @@ class Verification:
         unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
         best = self.best()
         again = [
-            one
-            for one in self.estimates
-            if one in opinions and one != best and opinions[one].points < _MAX_POINTS_EACH
+            one for one in self.estimates if one in opinions and one != best and opinions[one].points < _MAX_POINTS_EACH
         ]
 
         def reach(configuration: Configuration) -> tuple[float, float, Configuration]:
@@ -154,7 +159,10 @@ class Verification:
         """Return the combined estimate of a configuration, from its prediction and its measurements."""
         middle, error = self.times(configuration)
         own = self.estimates.get(configuration, ())
-        score, capacity = self.values(configuration, middle)
+        _, capacity = self.values(configuration, middle)
+        score = math.fsum(
+            weight * self.values(configuration, middle + deviations * error)[0] for deviations, weight in _LIKELY
+        )
         upper, upper_rps = self.values(configuration, middle - error, is_hopeful=not own)
         # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
         # If the machine was faster than usual in the measurement, the usual rate is lower in proportion.
