@@ -131,6 +131,23 @@ class BatchTimes:
             if rows <= most
         )
 
+    def excess(self, point: Point) -> float | None:
+        """Return the logarithm of the ratio of a point's total execution time to that by these times.
+
+        The result is None if either is unknown. The noise of one measurement is in it: the machine was slower or faster.
+        """
+        shape = self.shape(point.configuration)
+        if shape is None:
+            return None
+        executed = [
+            (count, seconds, rows)
+            for rows, (count, seconds) in point.batches.items()
+            if 0 < rows <= point.configuration.max_batch
+        ]
+        measured = math.fsum(seconds for _, seconds, _ in executed)
+        expected = math.fsum(count * shape.seconds(rows) for count, _, rows in executed)
+        return math.log(measured / expected) if measured > 0 and expected > 0 else None
+
     def bend(self, family: Family) -> float:
         """Return the largest relative distance of a batch time from the line fitted to all sizes.
 

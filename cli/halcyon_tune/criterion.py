@@ -27,7 +27,10 @@ _CAUTIOUS = 0.97
 """Share of the largest expected rate at which a configuration is measured. An overloaded replica would reveal less
 about its batch times.
 """
-_LEAST_ERROR = 0.03
+_LEAST_ERROR, _LEAST_ERROR_WITH_BATCHES = 0.03, 0.015
+"""Error of a factor of batch times by the noise of the machine, if the measurement has no batch times, and if it has
+them.
+"""
 _REQUESTS_ERROR = 0.5
 """Relative error of a measurement with one request. With n requests, the error is smaller by a factor of the square
 root of n.
@@ -67,7 +70,7 @@ class Criterion:
         # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
         return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"))
 
-    def estimate(self, shape: Shape, point: Point) -> Estimate:
+    def estimate(self, shape: Shape, point: Point, batch_log_factor: float | None = None) -> Estimate:
         """Return the estimate of a configuration from one measurement under random arrivals.
 
         Raises:
@@ -78,7 +81,9 @@ class Criterion:
         rate = point.load.rate_rps
         factor, is_overloaded = self.predictor.factor(shape, configuration, rate, point)
         capacity = self.predictor.capacity(shape, configuration, factor)
-        error = _LEAST_ERROR + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
+        # Without batch times, the noise of the machine cannot be distinguished from an error of the simulation.
+        least = _LEAST_ERROR if batch_log_factor is None else _LEAST_ERROR_WITH_BATCHES
+        error = least + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
         far = _FAR * abs(math.log(capacity / rate)) if capacity > 0 and not is_overloaded else 0.0
         score = capacity
         if self.minimise == "latency":
@@ -95,7 +100,8 @@ class Criterion:
             score if self.minimise == "latency" else rate / (point.power_w or 1.0 if self.minimise == "energy" else 1.0)
         )
         return Estimate(
-            log_factor=math.log(factor),
+            log_factor=math.log(factor) - (batch_log_factor or 0.0),
+            batch_log_factor=batch_log_factor or 0.0,
             error=math.hypot(error, far),
             score=max(score, kept) if is_kept else score,
             capacity_rps=max(capacity, rate) if is_kept else capacity,

@@ -13,9 +13,16 @@ class Estimate:
     """Estimate of a configuration's performance from one measurement under random arrivals."""
 
     log_factor: float
-    """Logarithm of the factor by which batch times are multiplied so that a simulation has the measured result."""
+    """Logarithm of the factor by which requests take longer than the measurement's own batch times explain.
+
+    With these batch times, multiplied by this factor, a simulation has the measured result.
+    """
     error: float
     """Standard error of the estimated `log_factor`."""
+    batch_log_factor: float = 0.0
+    """Logarithm of the ratio of the measurement's batch times to the predicted ones, mostly noise of the machine; 0 if
+    unknown.
+    """
     score: float
     """Score of the configuration by this measurement alone; 0 if the configuration keeps the objective at no rate."""
     capacity_rps: float

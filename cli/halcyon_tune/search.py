@@ -18,11 +18,11 @@ step 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from halcyon_tune.batch_times import BatchTimes, Curve, Shape
+from halcyon_tune.batch_times import BatchTimes, Curve, Family, Shape
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.estimates import Estimate
@@ -311,7 +311,12 @@ class Search:
             score = self.criterion.score(shape, configuration, log_factor, power.get(configuration, power.get(plain)))
             return score, predictor.capacity_near(shape, configuration, log_factor)
 
-        found = Verification(space=self.space, candidates=frozenset(near), values=values)
+        found = Verification(
+            space=self.space,
+            candidates=frozenset(near),
+            values=values,
+            batch_log_factors=_batch_log_factors(times, self.points),
+        )
         return replace(self, times=times, verification=found)
 
     def _capacity(self, configuration: Configuration) -> float:
@@ -336,7 +341,8 @@ class Search:
         shape = self.shape(point.configuration)
         if point.failure is not None or shape is None:
             return None
-        return self.criterion.estimate(shape, point)
+        times = self.times
+        return self.criterion.estimate(shape, point, None if times is None else times.excess(point))
 
     def _decided(self, turns: Turns) -> End:
         gain = turns.gain()
@@ -362,3 +368,12 @@ class Search:
         needed_s = max(self.seconds() + more * each_s, Budget.seconds * (rounds + more) / MAX_ROUNDS)
         minutes = math.ceil(needed_s / 60)
         return f"; about {more} more rounds, {more * each_s / 60:.0f} min, would show it: --budget {minutes}m"
+
+
+def _batch_log_factors(times: BatchTimes, points: Sequence[Point]) -> Mapping[Family, tuple[float, ...]]:
+    """Return the logarithms of the ratios of measured to predicted batch times under callers, by family."""
+    found: dict[Family, tuple[float, ...]] = {}
+    for point in points:
+        if not isinstance(point.load, Rate) and (excess := times.excess(point)) is not None:
+            found[point.configuration.family] = (*found.get(point.configuration.family, ()), excess)
+    return found

@@ -5,6 +5,9 @@ factors of measured configurations correct the predictions of others. Errors of 
 limit, a small change of times changes the rate by much. Measurements of a configuration have more weight than its
 prediction.
 
+The batch times of a measurement show whether the machine was slower than usual. This noise is separated from the error of
+the prediction, and is averaged over all measurements with the same batch times.
+
 The configuration that could be the best is measured next, until no unmeasured one can beat the best by more than its
 error. Predictions of delays aren't reliable, so delays are measured for the best configuration. If corrected times are
 off by more than 15 %, the search changes to successive halving. It then measures the configurations near the best one,
@@ -20,12 +23,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from halcyon_tune.batch_times import Family
 from halcyon_tune.estimates import Estimate, Opinion
 from halcyon_tune.points import Configuration, Point
 from halcyon_tune.space import Space
 
 _PRIOR_ERROR = 0.06
 """Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
+_NOISE = 0.05
+"""Standard error of the logarithm of a batch time in one measurement, by the noise of the machine."""
+_LIKELY = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+"""Deviations and weights whose mean is that of a normal distribution. A score is a mean over the likely batch times: the
+best configuration is good even if its batches take slightly longer.
+"""
 _NEVER = 3.0
 """Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
 error of the batch times hides a much higher rate, so one measurement of such a group is worth its time.
@@ -36,8 +46,7 @@ _MIN_CONFIGURATIONS = 3
 _KNOWN = 0.04
 """Error of the best configuration's measurements above which the configuration is measured again."""
 _MAX_POINTS_EACH = 3
-_POINTS_OF_RIVAL = 2
-"""Number of measurements of a configuration that could still be better than the best one, before it is dropped."""
+"""Number of measurements of a configuration that could still be the best, before it is dropped."""
 _NEIGHBOURS = 8
 _PLAIN = 1.03
 """Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""
@@ -65,6 +74,8 @@ class Verification:
     space: Space
     candidates: frozenset[Configuration]
     values: Values
+    batch_log_factors: Mapping[Family, tuple[float, ...]] = field(default_factory=dict)
+    """Logarithms of the ratios of measured to predicted batch times, by family, from the measurements before step 4."""
     estimates: Mapping[Configuration, tuple[Estimate, ...]] = field(default_factory=dict)
     failed: frozenset[Configuration] = frozenset()
     halving: tuple[Configuration, ...] = ()
@@ -79,26 +90,27 @@ class Verification:
         unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
         best = self.best()
         again = [
-            one
-            for one in self.estimates
-            if one in opinions
-            and one != best
-            and opinions[one].points < _MAX_POINTS_EACH
-            and (opinions[one].hides_more or opinions[one].points < _POINTS_OF_RIVAL)
+            one for one in self.estimates if one in opinions and one != best and opinions[one].points < _MAX_POINTS_EACH
         ]
-        rival = max(
-            [*unmeasured, *again],
-            key=lambda one: (opinions[one].upper * _plainness(one), -one.delay_s, one),
-            default=None,
-        )
+
+        def reach(configuration: Configuration) -> tuple[float, float, Configuration]:
+            """Return the upper score of a configuration, and what decides between equal ones."""
+            upper = opinions[configuration].upper * _plainness(configuration)
+            return upper, -configuration.delay_s, configuration
+
+        rival = max([*unmeasured, *again], key=reach, default=None)
         if best is None or not self.estimates:
             return rival
         if self.halving:
             return self._halved(opinions)
         own = opinions[best]
-        is_rival = rival is not None and opinions[rival].upper * _plainness(rival) > own.upper * _plainness(best)
+        is_rival = rival is not None and reach(rival)[0] > own.upper * _plainness(best)
         if rival is not None and (len(self.estimates) < _MIN_CONFIGURATIONS or is_rival):
             return rival
+        # What a measured configuration may still gain is its own error. An unmeasured one has the error of its prediction.
+        close = [one for one in again if reach(one)[0] > own.score * _plainness(best)]
+        if close:
+            return max(close, key=reach)
         if own.points < _MAX_POINTS_EACH and (self._error(best) > _KNOWN or own.hides_more):
             return best
         if sum(one.delay_s > 0 or bool(one.preferred) for one in self.estimates) >= _VARIANTS:
@@ -147,11 +159,17 @@ class Verification:
         """Return the combined estimate of a configuration, from its prediction and its measurements."""
         middle, error = self.times(configuration)
         own = self.estimates.get(configuration, ())
-        score, capacity = self.values(configuration, middle)
+        _, capacity = self.values(configuration, middle)
+        score = math.fsum(
+            weight * self.values(configuration, middle + deviations * error)[0] for deviations, weight in _LIKELY
+        )
         upper, upper_rps = self.values(configuration, middle - error, is_hopeful=not own)
         # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
-        score = max(score, *(one.kept for one in own), 0.0)
-        capacity = max(capacity, *(one.kept_rps for one in own), 0.0)
+        # If the machine was faster than usual in the measurement, the usual rate is lower in proportion.
+        usual = self.batch_log_factor(configuration.family)[0]
+        pace = [math.exp(min(one.batch_log_factor - usual, 0.0)) for one in own]
+        score = max(score, *(one.kept * ratio for one, ratio in zip(own, pace, strict=True)), 0.0)
+        capacity = max(capacity, *(one.kept_rps * ratio for one, ratio in zip(own, pace, strict=True)), 0.0)
         return Opinion(
             score=score,
             upper=max(upper, score),
@@ -167,7 +185,20 @@ class Verification:
         for one in self.estimates.get(configuration, ()):
             weights += 1 / one.error**2
             total += one.log_factor / one.error**2
-        return total / weights, 1 / math.sqrt(weights)
+        of_batches, batch_error = self.batch_log_factor(configuration.family)
+        return total / weights + of_batches, math.hypot(1 / math.sqrt(weights), batch_error)
+
+    def batch_log_factor(self, family: Family) -> tuple[float, float]:
+        """Return the logarithm of the ratio of a family's batch times to the predicted ones, and its standard error.
+
+        All measurements of the family count, because its configurations have the same batch times. So the noise of one
+        measurement counts little for each of them.
+        """
+        found = [
+            *self.batch_log_factors.get(family, ()),
+            *(each.batch_log_factor for one, own in self.estimates.items() if one.family == family for each in own),
+        ]
+        return (math.fsum(found) / len(found) if found else 0.0), _NOISE / math.sqrt(max(len(found), 1))
 
     def factor(self, configuration: Configuration) -> float:
         """Return the ratio of a configuration's batch times to those of its fitted line."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from halcyon_tune.batch_times import BatchTimes, Curve
@@ -125,3 +127,11 @@ def test_falling_times_make_a_level_line() -> None:
     assert found is not None
     assert found.row_s == 0
     assert 0.04 < found.t0_s < 0.05
+
+
+def test_excess_of_batches_is_that_of_their_whole_time() -> None:
+    times = BatchTimes().with_point(point(1, {rows: line(rows) for rows in (1, 4, 16, 32)}))
+    slower = point(1, {rows: 1.05 * line(rows) for rows in (2, 8, 32)})
+    assert times.excess(slower) == pytest.approx(math.log(1.05))
+    assert times.excess(point(1, {})) is None
+    assert BatchTimes().excess(slower) is None

@@ -119,3 +119,55 @@ def test_configuration_that_keeps_the_objective_at_no_rate_is_never_the_best() -
     state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=lambda _, __, **_hopeful: (0.0, 0.0))
     assert state.next() is None
     assert state.after(point(BEST), Estimate(log_factor=0, error=0.03, score=0, capacity_rps=0)).best() is None
+
+
+def test_configuration_of_a_fast_measurement_wins_no_comparison_by_it() -> None:
+    fast, usual = (Configuration(instances=4, max_batch=16, delay_s=delay) for delay in (0.0, 0.002))
+    state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
+    for configuration, noise in ((fast, -0.1), (usual, 0.1)):
+        found = replace(estimate(configuration, 0.0), batch_log_factor=noise)
+        state = state.after(point(configuration), found)
+    assert state.factor(fast) == pytest.approx(state.factor(usual))
+    assert state.batch_log_factor(fast.family)[0] == pytest.approx(0.0)
+
+
+def test_rate_of_a_fast_measurement_counts_at_the_usual_speed() -> None:
+    state = Verification(
+        space=SPACE,
+        candidates=frozenset(CONFIGURATIONS),
+        values=values,
+        batch_log_factors={BEST.family: (0.0, 0.0, 0.0)},
+    )
+    kept = 1.5 * rate(BEST)
+    found = replace(estimate(BEST), batch_log_factor=-0.08, kept=kept, kept_rps=kept)
+    assert state.after(point(BEST), found).opinion(BEST).score == pytest.approx(kept * math.exp(-0.06))
+
+
+def test_score_is_a_mean_over_the_likely_batch_times() -> None:
+    steep, flat = (Configuration(instances=4, max_batch=16, delay_s=delay) for delay in (0.0, 0.002))
+
+    def cliff(configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False) -> tuple[float, float]:
+        del is_hopeful
+        found = (100.0 if log_factor <= 0.01 else 50.0) if configuration == steep else 95.0
+        return found, found
+
+    state = Verification(space=SPACE, candidates=frozenset({steep, flat}), values=cliff)
+    for configuration in (steep, flat):
+        state = state.after(point(configuration), estimate(configuration))
+    assert state.opinion(steep).score < state.opinion(flat).score == pytest.approx(95.0)
+    assert state.best() == flat
+
+
+def test_rival_that_could_beat_the_best_score_is_measured_again() -> None:
+    best, rival, poor = (Configuration(instances=4, max_batch=batch) for batch in (16, 4, 1))
+    rates = {best: 100.0, rival: 99.0, poor: 20.0}
+
+    def of(configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False) -> tuple[float, float]:
+        del is_hopeful
+        return (rates[configuration] * math.exp(-log_factor),) * 2
+
+    state = Verification(space=SPACE, candidates=frozenset(rates), values=of)
+    for configuration in rates:
+        state = state.after(point(configuration), Estimate(log_factor=0.0, error=0.01, score=1.0, capacity_rps=1.0))
+    assert state.opinion(best).score < state.opinion(rival).upper < state.opinion(best).upper
+    assert state.next() == rival
