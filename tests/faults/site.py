@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from e2e.cluster import pki
 from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from tests.faults.forks import ForkedOperator, Forks
-from tests.faults.ledger import KINDS, OF_THE_NAMESPACE, Ledger
+from tests.faults.ledger import Ledger
 from tests.faults.oracles import Outcome, canonical
 from tests.integration.hostile_scene import Kept
 from tests.integration.operator_process import IMAGES, install
@@ -35,6 +36,8 @@ _FOREIGN: tuple[tuple[str, Object], ...] = (
 
 _GPUS = "gpus-for-faults"
 """Node with GPUs for all models of a wave, so that no pod of one waits for another's."""
+_AT_ONCE = 4
+"""Number of namespaces that are created at once."""
 
 
 @dataclass
@@ -66,6 +69,11 @@ class Site:
             self.api.create(f"{path}/{plural}", body)
         self.foreign[made.namespace] = self._versions(made)
         return made
+
+    def spaces_for(self, count: int) -> list[Space]:
+        """Create several namespaces at once."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda _: self.space(), range(count)))
 
     def _versions(self, space: Space) -> dict[str, str]:
         found = {}
@@ -110,16 +118,14 @@ class Site:
         self.operators.append(operator)
         return operator, door
 
-    def outcome(self, space: Space) -> Outcome:
-        """Return the end state of a namespace, and what was created and deleted in it."""
-        objects = [
-            (kind.kind, {"kind": kind.kind, **obj})
-            for kind in KINDS
-            for obj in space.every(kind)
-            if obj["metadata"]["name"] not in OF_THE_NAMESPACE
-        ]
+    def outcomes(self, spaces: Sequence[Space]) -> list[Outcome]:
+        """Return the end state of each namespace, and what was created and deleted in it."""
         words = {self.namespace: "INSTALLATION", str(self.port): "10000"}
-        return Outcome(canonical(objects, space.namespace, words), self.ledger.counts(space.namespace))
+        objects = self.ledger.objects([space.namespace for space in spaces])
+        return [
+            Outcome(canonical(objects[space.namespace], space.namespace, words), self.ledger.counts(space.namespace))
+            for space in spaces
+        ]
 
     def leave(self) -> None:
         """Delete the namespaces that were created so far."""
