@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from benchmarks.hold import faults_page
@@ -53,6 +54,7 @@ def crash(made: Site, names: Sequence[str], until_s: float) -> None:
     campaigns.crash(bench)
     for results in bench.known.values():
         _print(results)
+    print(f"discarded, since the machine stood still: {bench.discarded}")
 
 
 def views(made: Site, names: Sequence[str], until_s: float) -> None:
@@ -84,10 +86,11 @@ def _bench(made: Site, names: Sequence[str], until_s: float) -> Workbench:
     known = {name: load(FOLDER, name, OUTCOMES) for name in names}
     ages = {code.digest: age for age, code in enumerate(sorted(load_codes(FOLDER).values(), key=lambda c: c.since))}
     return Workbench(
-        made, known, until_s, commit(), tested().digest, ages, lambda results: save(FOLDER, results, OUTCOMES)
+        made, known, until_s, commit(), tested().digest, ages, save=lambda results: save(FOLDER, results, OUTCOMES)
     )
 
 
+@cache
 def tested() -> Code:
     """Return the version of the code in the working tree."""
     return present(commit(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -130,6 +133,8 @@ def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: floa
         for result in found.values() if len(operator.complaints()) > known else ():
             result.problems.append(f"the log has errors: {operator.complaints()[known:][:2]}")
         space.end()
+        if made.standstills.since(began):
+            found = {plan: result for plan, result in found.items() if not result.problems}
         _add(results, found, began)
         save(FOLDER, results)
         _print(results)
@@ -139,8 +144,9 @@ def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: floa
 def _add(results: Results, found: dict[str, Result], began: float) -> None:
     """Add the results of plans that began together, at a monotonic time."""
     seconds = time.monotonic() - began
+    code = tested()
     for name, result in found.items():
-        result.commit, result.code, result.seconds = commit(), tested().digest, seconds / len(found)
+        result.commit, result.code, result.seconds = code.commit, code.digest, seconds / max(len(found), 1)
         results.add(name, result)
     results.wall_s += seconds
 

@@ -43,6 +43,8 @@ class Workbench:
     """Digest of the code under test."""
     ages: Mapping[str, int] = field(default_factory=dict)
     """Rank of each earlier version of the code, by digest; the oldest has 0."""
+    discarded: list[str] = field(default_factory=list)
+    """Plans with a divergence while the machine stood still. They have no result, and are run again."""
     save: Callable[[Results], None] = lambda _: None
     """Function that keeps the results of a workload after each slice."""
 
@@ -128,6 +130,7 @@ def _refer(bench: Workbench) -> None:
             driver.converge(runs)
             for number, run in zip(itertools.cycle(numbers), runs, strict=False):
                 if number == 1:
+                    assert not bench.site.standstills.since(timed.began), "the machine stood still in a reference"
                     assert not run.problems, (run.plan, run.problems)
                     assert run.outcome is not None
                     _begin_reference(bench, run)
@@ -178,6 +181,9 @@ def _record(bench: Workbench, runs: Sequence[Run], began: float) -> None:
         assert results.reference is not None
         assert results.reference.outcome is not None
         problems = judge(run, results.reference.outcome)
+        if problems and bench.site.standstills.since(began):
+            bench.discarded.append(run.plan.id)
+            continue
         results.add(run.plan.id, Result(run.hit, problems, bench.commit, bench.code, seconds))
     bench.site.leave()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from e2e.cluster import pki
 from e2e.cluster.cluster import Cluster
@@ -40,6 +43,41 @@ _AT_ONCE = 4
 """Number of namespaces that are created at once."""
 
 
+class Standstills:
+    """The times at which this process stood still, a context manager with a thread.
+
+    A suspended or very busy machine makes leases expire and steps late, without a mistake of the operator.
+    """
+
+    LIMIT_S = 3.0
+    """Time without a turn, after which the machine stood still. An operator's lease has as much room."""
+
+    def __init__(self, *, limit_s: float = LIMIT_S) -> None:
+        self._limit_s, self._last = limit_s, -math.inf
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def since(self, began: float) -> bool:
+        """Return whether the process stood still after a monotonic time."""
+        return self._last >= began
+
+    def _run(self) -> None:
+        turn = time.monotonic()
+        while not self._stop.wait(self._limit_s / 10):
+            now = time.monotonic()
+            if now - turn > self._limit_s:
+                self._last = now
+            turn = now
+
+
 @dataclass
 class Site:
     """The installation, with namespaces to work in."""
@@ -51,6 +89,7 @@ class Site:
     forks: Forks
     directory: Path
     namespace: str
+    standstills: Standstills
     port: int = field(default_factory=lambda: free_ports(1)[0])
     """Port of the operator, which is part of the plan of each balancer."""
     spaces: list[Space] = field(default_factory=list)
@@ -161,6 +200,7 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
         ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())
-        made = Site(cluster, api, proxy, ledger, forks, directory, namespace)
+        stills = stack.enter_context(Standstills())
+        made = Site(cluster, api, proxy, ledger, forks, directory, namespace, stills)
         stack.callback(made.end)
         yield made

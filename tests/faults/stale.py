@@ -48,6 +48,7 @@ def run(
         yield {
             Plan(name, FAULT, f"view-{number}").id: Result(True, lines, commit, code, seconds)
             for name, lines in problems.items()
+            if not (lines and site.standstills.since(began))
         }
     site.leave()
 

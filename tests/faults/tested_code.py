@@ -10,8 +10,8 @@ import ast
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Code:
     since: str
     """Time of that in UTC, such as `2026-11-29T16:00:00Z`."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Return the name of this version."""
         return _digest(json.dumps([sorted(self.modules.items()), self.schema]))
@@ -135,7 +135,7 @@ def load_codes(folder: Path) -> dict[str, Code]:
 def save_codes(folder: Path, codes: Mapping[str, Code]) -> None:
     """Write the versions into a folder, one line each."""
     lines = [
-        f"{json.dumps(digest)}: {json.dumps(vars(code), sort_keys=True, separators=(',', ':'))}"
+        f"{json.dumps(digest)}: {json.dumps(asdict(code), sort_keys=True, separators=(',', ':'))}"
         for digest, code in sorted(codes.items())
     ]
     folder.mkdir(parents=True, exist_ok=True)
