@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.hold import faults_page
 from benchmarks.quality.rows import DATA, OUT, commit, record
@@ -45,23 +46,29 @@ VIEWS = 12
 _STALE = tuple(name for name, workload in WORKLOADS.items() if name != "refresh")
 """Workloads that one version of the operator runs."""
 _WAVE = 50
-Campaign = Callable[[Site, Sequence[str], float], None]
 
 
-def crash(made: Site, names: Sequence[str], until_s: float) -> None:
+class Campaign(Protocol):
+    """Plans of one row, for some workloads, until a monotonic time; with `again` also those with a divergence."""
+
+    def __call__(self, made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+        """Run the plans."""
+
+
+def crash(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run crash plans of these workloads."""
-    bench = _bench(made, names, until_s)
+    bench = _bench(made, names, until_s, again=again)
     campaigns.crash(bench)
     for results in bench.known.values():
         _print(results)
     print(f"discarded, since the machine stood still: {bench.discarded}")
 
 
-def views(made: Site, names: Sequence[str], until_s: float) -> None:
+def views(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of stale views, and of events and requests that are disturbed."""
     results, code = load(FOLDER, "views"), tested().digest
     chosen = [name for name in names if name in _STALE]
-    current = [result for result in results.results.values() if result.code == code]
+    current = [r for r in results.results.values() if r.code == code and not (again and r.problems)]
     if chosen and len(current) < VIEWS * len(chosen):
         began = time.monotonic()
         for found in stale.run(made, chosen, views=VIEWS, until_s=until_s, commit=commit(), code=code):
@@ -71,22 +78,29 @@ def views(made: Site, names: Sequence[str], until_s: float) -> None:
             results.wall_s, began = results.wall_s + now - began, now
             save(FOLDER, results)
         _print(results)
-    disturb(made, names, until_s)
+    disturb(made, names, until_s, again=again)
 
 
-def disturb(made: Site, names: Sequence[str], until_s: float) -> None:
+def disturb(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of events and requests that are disturbed."""
-    bench = _bench(made, names, until_s)
+    bench = _bench(made, names, until_s, again=again)
     campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=2)
     for results in bench.known.values():
         _print(results)
 
 
-def _bench(made: Site, names: Sequence[str], until_s: float) -> Workbench:
+def _bench(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> Workbench:
     known = {name: load(FOLDER, name, OUTCOMES) for name in names}
     ages = {code.digest: age for age, code in enumerate(sorted(load_codes(FOLDER).values(), key=lambda c: c.since))}
     return Workbench(
-        made, known, until_s, commit(), tested().digest, ages, save=lambda results: save(FOLDER, results, OUTCOMES)
+        made,
+        known,
+        until_s,
+        commit(),
+        tested().digest,
+        ages,
+        again=again,
+        save=lambda results: save(FOLDER, results, OUTCOMES),
     )
 
 
@@ -102,12 +116,14 @@ def every_mutation() -> list[Mutation]:
     return [mutation for leaf in mutations.leaves(schema) for mutation in mutations.mutations(leaf)]
 
 
-def mutate(made: Site, _: Sequence[str], until_s: float) -> None:
+def mutate(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run mutations that have no result of this version of the code, first those without any."""
+    del names  # a mutation is of no workload
     results, code = load(FOLDER, MUTATIONS), tested().digest
     by_id = {mutation.id: mutation for mutation in every_mutation()}
     results.results = {plan: result for plan, result in results.results.items() if plan in by_id}
-    left = [m for m in by_id.values() if m.id not in results.results or results.results[m.id].code != code]
+    kept = {plan for plan, r in results.results.items() if r.code == code and not (again and r.problems)}
+    left = [mutation for mutation in by_id.values() if mutation.id not in kept]
     # Spread, so that a campaign that isn't complete has something of each field.
     left = [mutation for start in range(7) for mutation in left[start::7]]
     left.sort(key=lambda mutation: mutation.id in results.results)
@@ -225,6 +241,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--sample", action="store_true", help="run a few plans of each kind, and record nothing")
     parser.add_argument("--report", action="store_true", help="write rows and page from the results so far")
+    parser.add_argument(
+        "--again", action="store_true", help="also run plans with a divergence again, after the tests were mended"
+    )
     parser.add_argument("--minutes", type=float, default=60.0, help="time after which no slice begins (default: 60)")
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this workload; repeatable")
     parser.add_argument("--lanes", type=int, default=1, help="number of API servers at the same time (default: 1)")
@@ -253,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(found or "no problem", f"{time.monotonic() - began:.0f} s", sep="\n")
             return int(bool(found))
         for row in rows:
-            campaigns_of_lane[row](made, chosen, began + 60 * given.minutes)
+            campaigns_of_lane[row](made, chosen, began + 60 * given.minutes, again=given.again)
     if given.lane is None:
         report()
     return 0

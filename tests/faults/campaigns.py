@@ -43,6 +43,8 @@ class Workbench:
     """Digest of the code under test."""
     ages: Mapping[str, int] = field(default_factory=dict)
     """Rank of each earlier version of the code, by digest; the oldest has 0."""
+    again: bool = False
+    """Whether plans with a divergence are run again on the same code, after the tests were mended."""
     discarded: list[str] = field(default_factory=list)
     """Plans with a divergence while the machine stood still. They have no result, and are run again."""
     save: Callable[[Results], None] = lambda _: None
@@ -54,11 +56,11 @@ class Workbench:
         return reference is not None and reference.outcome is not None and reference.code == self.code
 
     def urgency(self, plan: Plan) -> int | None:
-        """Return the rank of a plan, the first one 0; None if it has a result of the code under test."""
+        """Return the rank of a plan, the first one 0; None if its result is of the code under test."""
         result = self.known[plan.workload].results.get(plan.id)
         if result is None:
             return 0
-        if result.code == self.code:
+        if result.code == self.code and not (self.again and result.problems):
             return None
         return 1 if result.problems else 2 + self.ages.get(result.code, 0)
 

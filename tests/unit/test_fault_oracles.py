@@ -158,9 +158,10 @@ def test_outcomes_of_a_run_are_of_one_machine_and_code(tmp_path: Path) -> None:
     assert load(shared, "create", of_the_machine).reference == made.reference
 
 
-def urgencies(known: Results, plans: Sequence[Plan]) -> list[int | None]:
+def urgencies(known: Results, plans: Sequence[Plan], *, again: bool = False) -> list[int | None]:
     """Ranks of plans on a machine that tests the version `new` after `old` and `older`."""
-    bench = Workbench(None, {"create": known}, 0.0, "c", "new", {"older": 0, "old": 1})  # type: ignore[arg-type]  # no site
+    site: Any = None
+    bench = Workbench(site, {"create": known}, 0.0, "c", "new", {"older": 0, "old": 1}, again=again)
     return [bench.urgency(plan) for plan in plans]
 
 
@@ -175,6 +176,14 @@ def test_plans_without_a_result_are_first_and_the_oldest_code_next() -> None:
     found = [rank for rank in ranks if rank is not None]
     assert found == sorted(set(found))
     assert len(found) == 4
+
+
+def test_divergences_are_run_again_on_request_only() -> None:
+    plan = Plan("create", "crash-before", "wrong")
+    known = Results("create")
+    known.add(plan.id, Result(True, ["a"], "c", "new"))
+    assert urgencies(known, [plan]) == [None]
+    assert urgencies(known, [plan], again=True) == [1]
 
 
 def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
@@ -207,6 +216,20 @@ def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
     assert differences(found[0], found[1]) == []
 
 
+def test_nodes_of_pods_are_the_scheduler_s_choice_but_not_whether_there_is_one() -> None:
+    def on(name: str) -> Any:
+        def change(made: Any) -> None:
+            made[2][1]["spec"] = {"nodeName": name} if name else {}
+            made[2][1]["status"]["hostIP"] = f"10.1.0.{len(name)}"
+
+        return change
+
+    assert divergences(outcome("f-one", 1, on("node")), outcome("f-two", 2, on("gpus"))) == []
+    assert divergences(outcome("f-one", 1, on("")), outcome("f-two", 2, on("gpus"))) == [
+        "Pod m-a[0].spec.nodeName: is missing"
+    ]
+
+
 def test_keys_of_a_model_s_drain_are_no_difference() -> None:
     def drained(key: str) -> Any:
         def change(made: Any) -> None:
@@ -224,7 +247,11 @@ def test_gpu_times_and_former_replica_sets_are_no_difference() -> None:
             meta = {"name": "m", "uid": f"uid-{gpu_s}", "resourceVersion": "1"}
             made.append(("ModelDeployment", {"metadata": meta, "status": {"cost": {"gpuSeconds": gpu_s}}}))
             former = copy.deepcopy(made[1])
-            former[1]["metadata"] |= {"name": "m-a-other", "uid": "uid-former", "labels": {"pod-template-hash": "other"}}
+            former[1]["metadata"] |= {
+                "name": "m-a-other",
+                "uid": "uid-former",
+                "labels": {"pod-template-hash": "other"},
+            }
             former[1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "0"}
             former[1]["spec"]["replicas"] = gpu_s
             made.append(former)
