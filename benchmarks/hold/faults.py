@@ -3,9 +3,10 @@
     python -m benchmarks.hold.faults [ROW...] [--minutes N] [--workload NAME...] [--lanes N]
     python -m benchmarks.hold.faults --sample
 
-Each call takes plans that have no result yet, until its time is over, so a campaign is resumed by the same command. The results are in
-build/quality/raw/faults; without that folder it begins from the start. Needs the embedded API server (`e2e.cluster`); each lane has one
-of its own, with a part of the workloads, so that one lane works while another waits until its runs are at rest.
+Each call takes plans that have no result yet, until its time is over, so a campaign is resumed by the same command. When all plans have
+one, it goes on with those whose version of the code is the oldest. The results are in docs/quality/data/faults, in git, so another machine
+resumes too. Needs the embedded API server (`e2e.cluster`); each lane has one of its own, with a part of the workloads, so that one lane
+works while another waits until its runs are at rest.
 """
 
 from __future__ import annotations
@@ -16,64 +17,97 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.hold import faults_page
-from benchmarks.quality.rows import OUT, commit, record
+from benchmarks.quality.rows import DATA, OUT, commit, record
 from e2e.cluster import cluster as clusters
 from e2e.cluster.options import Options
 from tests.faults import acto, campaigns, mutations, stale
 from tests.faults.campaigns import Workbench
 from tests.faults.drive import ANSWERS, EVENTS
 from tests.faults.mutations import Mutation
-from tests.faults.results import Result, Results, load, save
+from tests.faults.results import MUTATIONS, Result, Results, load, save
 from tests.faults.site import Site, site
+from tests.faults.tested_code import Code, load_codes, present, save_codes
 from tests.faults.workloads import WORKLOADS
 from tests.integration.operator_process import crd
 
-FOLDER = OUT / "raw" / "faults"
+FOLDER = DATA / "faults"
+OUTCOMES = OUT / "raw" / "faults"
+"""Outcomes of undisturbed runs on this machine."""
 VIEWS = 12
 """Number of moments whose view an operator starts with."""
 _STALE = tuple(name for name, workload in WORKLOADS.items() if name != "refresh")
 """Workloads that one version of the operator runs."""
-_WAVE = 30
-Campaign = Callable[[Site, Sequence[str], float], None]
+_WAVE = 50
 
 
-def crash(made: Site, names: Sequence[str], until_s: float) -> None:
+class Campaign(Protocol):
+    """Plans of one row, for some workloads, until a monotonic time; with `again` also those with a divergence."""
+
+    def __call__(self, made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+        """Run the plans."""
+
+
+def crash(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run crash plans of these workloads."""
-    bench = _bench(made, names, until_s)
+    bench = _bench(made, names, until_s, again=again)
     campaigns.crash(bench)
     for results in bench.known.values():
         _print(results)
+    print(f"discarded, since the machine stood still: {bench.discarded}")
 
 
-def views(made: Site, names: Sequence[str], until_s: float) -> None:
+def views(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of stale views, and of events and requests that are disturbed."""
-    results = load(FOLDER, "views")
+    results, code = load(FOLDER, "views"), tested().digest
     chosen = [name for name in names if name in _STALE]
-    if chosen and not results.results:
+    current = [r for r in results.results.values() if r.code == code and not (again and r.problems)]
+    if chosen and len(current) < VIEWS * len(chosen):
         began = time.monotonic()
-        results.results |= stale.run(made, chosen, views=VIEWS, until_s=until_s, commit=commit())
-        results.wall_s += time.monotonic() - began
-        save(FOLDER, results)
+        for found in stale.run(made, chosen, views=VIEWS, until_s=until_s, commit=commit(), code=code):
+            for plan, result in found.items():
+                results.add(plan, result)
+            now = time.monotonic()
+            results.wall_s, began = results.wall_s + now - began, now
+            save(FOLDER, results)
         _print(results)
-    disturb(made, names, until_s)
+    disturb(made, names, until_s, again=again)
 
 
-def disturb(made: Site, names: Sequence[str], until_s: float) -> None:
+def disturb(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of events and requests that are disturbed."""
-    bench = _bench(made, names, until_s)
+    bench = _bench(made, names, until_s, again=again)
     campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=2)
     for results in bench.known.values():
         _print(results)
 
 
-def _bench(made: Site, names: Sequence[str], until_s: float) -> Workbench:
-    known = {name: load(FOLDER, name) for name in names}
-    return Workbench(made, known, until_s, commit(), lambda results: save(FOLDER, results))
+def _bench(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> Workbench:
+    known = {name: load(FOLDER, name, OUTCOMES) for name in names}
+    ages = {code.digest: age for age, code in enumerate(sorted(load_codes(FOLDER).values(), key=lambda c: c.since))}
+    return Workbench(
+        made,
+        known,
+        until_s,
+        commit(),
+        tested().digest,
+        ages,
+        again=again,
+        save=lambda results: save(FOLDER, results, OUTCOMES),
+    )
+
+
+@cache
+def tested() -> Code:
+    """Return the version of the code in the working tree."""
+    return present(commit(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def every_mutation() -> list[Mutation]:
@@ -82,43 +116,55 @@ def every_mutation() -> list[Mutation]:
     return [mutation for leaf in mutations.leaves(schema) for mutation in mutations.mutations(leaf)]
 
 
-def mutate(made: Site, _: Sequence[str], until_s: float) -> None:
-    """Run mutations that have no result yet."""
-    results = load(FOLDER, "mutations")
+def mutate(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+    """Run mutations that have no result of this version of the code, first those without any."""
+    del names  # a mutation is of no workload
+    results, code = load(FOLDER, MUTATIONS), tested().digest
+    by_id = {mutation.id: mutation for mutation in every_mutation()}
+    results.results = {plan: result for plan, result in results.results.items() if plan in by_id}
+    kept = {plan for plan, r in results.results.items() if r.code == code and not (again and r.problems)}
+    left = [mutation for mutation in by_id.values() if mutation.id not in kept]
     # Spread, so that a campaign that isn't complete has something of each field.
-    left = [mutation for mutation in every_mutation() if mutation.id not in results.results]
     left = [mutation for start in range(7) for mutation in left[start::7]]
-    _waves(made, results, left, until_s, save_to=FOLDER)
+    left.sort(key=lambda mutation: mutation.id in results.results)
+    _waves(made, results, left, until_s)
     _print(results)
 
 
-def _waves(
-    made: Site, results: Results, left: Sequence[Mutation], until_s: float, *, save_to: Path | None = None
-) -> None:
-    space = made.space()
-    refused, accepted = acto.tried(space, left)
-    _add(results, refused)
+def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: float) -> None:
+    began = time.monotonic()
+    refused, accepted = acto.tried(made.space(), left)
+    _add(results, refused, began)
+    save(FOLDER, results)
+    if not accepted:
+        return
     operator, _door = made.start(more=("--model-pod-labels=example.com/", "--model-pod-annotations=example.com/"))
     while accepted and time.monotonic() < until_s:
         began = time.monotonic()
         wave, accepted = accepted[:_WAVE], accepted[_WAVE:]
         space = made.space()
         space.apply(_files())
-        _add(results, acto.Wave(space, wave).run())
+        known = len(operator.complaints())
+        found = acto.Wave(space, made.ledger, wave).run()
+        for result in found.values() if len(operator.complaints()) > known else ():
+            result.problems.append(f"the log has errors: {operator.complaints()[known:][:2]}")
         space.end()
-        results.wall_s += time.monotonic() - began
-        if save_to is not None:
-            save(save_to, results)
-    complaints = operator.complaints()
+        if made.standstills.since(began):
+            found = {plan: result for plan, result in found.items() if not result.problems}
+        _add(results, found, began)
+        save(FOLDER, results)
+        _print(results)
     assert operator.stop() == 0, operator.tail()
-    if complaints:
-        results.results["the operator's log/mutations"] = Result(True, [str(complaints[:3])], commit())
 
 
-def _add(results: Results, found: dict[str, Result]) -> None:
+def _add(results: Results, found: dict[str, Result], began: float) -> None:
+    """Add the results of plans that began together, at a monotonic time."""
+    seconds = time.monotonic() - began
+    code = tested()
     for name, result in found.items():
-        result.commit = commit()
-        results.results[name] = result
+        result.commit, result.code, result.seconds = code.commit, code.digest, seconds / max(len(found), 1)
+        results.add(name, result)
+    results.wall_s += seconds
 
 
 def _files() -> dict[str, object]:
@@ -133,7 +179,8 @@ OF_OTHER_LANES: dict[str, Campaign] = {"2.1": crash, "2.2": disturb}
 def sample(made: Site, minutes: float) -> dict[str, list[str]]:
     """Run a few plans of each kind without recording them; return the problems by the plan's id."""
     results = Results("create")
-    campaigns.crash(Workbench(made, {"create": results}, time.monotonic() + 60 * minutes, commit()), sample=4)
+    bench = Workbench(made, {"create": results}, time.monotonic() + 60 * minutes, commit(), tested().digest)
+    campaigns.crash(bench, sample=4)
     found = results.problems()
     space = made.space()
     refused, _ = acto.tried(space, every_mutation()[::20])
@@ -168,10 +215,22 @@ def installed() -> Iterator[Site]:
 
 def report() -> None:
     """Write the rows and the page from the results."""
-    known = {name: load(FOLDER, name) for name in (*WORKLOADS, "views", "mutations")}
-    rows = faults_page.rows(known, len(every_mutation()), [m.path for m in every_mutation()])
+    known = {name: load(FOLDER, name) for name in (*WORKLOADS, "views", MUTATIONS)}
+    code = tested()
+    codes = {code.digest: code} | load_codes(FOLDER)
+    measured = {result.code for results in known.values() for result in results.results.values()}
+    save_codes(FOLDER, {digest: code for digest, code in codes.items() if digest in measured})
+    rows = faults_page.rows(known, every_mutation(), codes, code)
     record("hold", rows)
-    faults_page.write(known, rows)
+    faults_page.write(known, rows, codes, code)
+
+
+def register() -> None:
+    """Keep the modules of the code under test, by which its results are compared with later versions."""
+    code = tested()
+    codes = load_codes(FOLDER)
+    if code.digest not in codes:
+        save_codes(FOLDER, codes | {code.digest: code})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -182,6 +241,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--sample", action="store_true", help="run a few plans of each kind, and record nothing")
     parser.add_argument("--report", action="store_true", help="write rows and page from the results so far")
+    parser.add_argument(
+        "--again", action="store_true", help="also run plans with a divergence again, after the tests were mended"
+    )
     parser.add_argument("--minutes", type=float, default=60.0, help="time after which no slice begins (default: 60)")
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this workload; repeatable")
     parser.add_argument("--lanes", type=int, default=1, help="number of API servers at the same time (default: 1)")
@@ -192,6 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.report:
         report()
         return 0
+    if given.lane is None and not given.sample:
+        register()
     if given.lanes > 1 and given.lane is None:
         status = _lanes(given.lanes, [*(sys.argv[1:] if argv is None else argv)])
         report()
@@ -208,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(found or "no problem", f"{time.monotonic() - began:.0f} s", sep="\n")
             return int(bool(found))
         for row in rows:
-            campaigns_of_lane[row](made, chosen, began + 60 * given.minutes)
+            campaigns_of_lane[row](made, chosen, began + 60 * given.minutes, again=given.again)
     if given.lane is None:
         report()
     return 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from halcyon.kube import kinds
 from tests.faults import mutations
-from tests.faults.ledger import KINDS
+from tests.faults.ledger import Ledger
 from tests.faults.mutations import Mutation
 from tests.faults.oracles import Object, canonical, differences
 from tests.faults.results import Result
@@ -33,8 +33,11 @@ ACTING: Mapping[str, str] = {
 }
 """Prefixes of fields whose effect is a later decision, which a model without load or rollout doesn't show."""
 LIVENESS_S = 20.0
-_SETTLE_S = 0.6
-"""Time without a change after which a wave is complete, in seconds."""
+_SETTLE_S = 1.0
+"""Time without a change of any object after which a wave is complete, in seconds."""
+_SETTLE_LIMIT_S = 6.0
+"""Time after the last model's status is current, after which a wave is complete although objects change: GPU times are published again
+and again."""
 _HASH = re.compile(r"\b[0-9a-f]{10}\b|\bHASH\d+\b")
 """Hashes of names, and the numbers of a Deployment's revisions, which count its changes as generations do."""
 _HISTORY = {"ControllerRevision"}
@@ -82,8 +85,8 @@ def unnamed(mutation: Mutation, said: str) -> list[str]:
 class Wave:
     """Mutations that the API server accepts and that are made at once, each on a model of its own, in one namespace."""
 
-    def __init__(self, space: Space, given: Sequence[Mutation]) -> None:
-        self._space = space
+    def __init__(self, space: Space, ledger: Ledger, given: Sequence[Mutation]) -> None:
+        self._space, self._ledger = space, ledger
         self._trials = [
             Trial(mutation, f"x{number:03}x", mutations.begin(mutation.path)) for number, mutation in enumerate(given)
         ]
@@ -120,18 +123,18 @@ class Wave:
     def _wait(self) -> None:
         """Wait until each model's status is about its current generation and nothing changes."""
         end = time.monotonic() + LIVENESS_S * PATIENCE
-        versions: dict[str, str] = {}
-        since = time.monotonic()
-        while time.monotonic() < end:
-            models = self._space.every(kinds.MODEL_DEPLOYMENT)
-            now = {m["metadata"]["name"]: m["metadata"]["resourceVersion"] for m in models}
-            late = [m["metadata"]["name"] for m in models if not _observed(m)]
-            if now != versions or late:
-                versions, since = now, time.monotonic()
-            elif time.monotonic() - since > _SETTLE_S:
+        late = ["all"]
+        current_since = 0.0
+        while late or time.monotonic() < current_since + _SETTLE_LIMIT_S:
+            if late and time.monotonic() > end:
+                break
+            if late:
+                models = self._space.every(kinds.MODEL_DEPLOYMENT)
+                late = [m["metadata"]["name"] for m in models if not _observed(m)]
+                current_since = time.monotonic()
+            elif time.monotonic() > self._ledger.changed_at([self._space.namespace]) + _SETTLE_S:
                 return
             time.sleep(0.1)
-        late = [m["metadata"]["name"] for m in self._space.every(kinds.MODEL_DEPLOYMENT) if not _observed(m)]
         for trial in self._trials:
             if {trial.name, f"s{trial.name}"} & set(late):
                 trial.problems.append(f"consistency: the status isn't about the current spec after {LIVENESS_S:g} s")
@@ -139,11 +142,10 @@ class Wave:
     def _seen(self) -> dict[str, Seen]:
         """Return the objects of each model, with its conditions, by the model's name."""
         objects: dict[str, list[tuple[str, Object]]] = {}
-        for kind in KINDS:
-            for obj in self._space.every(kind):
-                owner = _owner(obj) if kind is not kinds.MODEL_DEPLOYMENT else obj["metadata"]["name"]
-                if owner:
-                    objects.setdefault(owner, []).append((kind.kind, {"kind": kind.kind, **obj}))
+        for kind, obj in self._ledger.objects([self._space.namespace])[self._space.namespace]:
+            owner = _owner(obj) if kind != kinds.MODEL_DEPLOYMENT.kind else obj["metadata"]["name"]
+            if owner:
+                objects.setdefault(owner, []).append((kind, obj))
         found = {}
         for name, owned in objects.items():
             text = json.dumps(owned).replace(name, "MODEL")

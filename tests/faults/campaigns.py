@@ -1,6 +1,6 @@
 """Campaigns: the plans of one kind of fault for several workloads, run in slices that each end with a comparison.
 
-A slice has plans of all workloads in turn. What takes a fixed time is done once for all of its runs: their beginning, the way to
+Plans without a result come first, then those with a divergence, and then those whose version of the code is the oldest. A slice has plans of all workloads in turn. What takes a fixed time is done once for all of its runs: their beginning, the way to
 rest, and the undisturbed runs. An operator has one set of images, so a workload with other images has slices of its own.
 """
 
@@ -10,7 +10,8 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 from tests.faults import plans
 from tests.faults.drive import EVENTS, Driver, Run, judge
@@ -38,8 +39,30 @@ class Workbench:
     """Monotonic time in seconds after which no run begins."""
     commit: str
     """Commit of the operator under test."""
+    code: str
+    """Digest of the code under test."""
+    ages: Mapping[str, int] = field(default_factory=dict)
+    """Rank of each earlier version of the code, by digest; the oldest has 0."""
+    again: bool = False
+    """Whether plans with a divergence are run again on the same code, after the tests were mended."""
+    discarded: list[str] = field(default_factory=list)
+    """Plans with a divergence while the machine stood still. They have no result, and are run again."""
     save: Callable[[Results], None] = lambda _: None
     """Function that keeps the results of a workload after each slice."""
+
+    def is_referred(self, results: Results) -> bool:
+        """Return whether this machine has an undisturbed run of the workload with the code under test."""
+        reference = results.reference
+        return reference is not None and reference.outcome is not None and reference.code == self.code
+
+    def urgency(self, plan: Plan) -> int | None:
+        """Return the rank of a plan, the first one 0; None if its result is of the code under test."""
+        result = self.known[plan.workload].results.get(plan.id)
+        if result is None:
+            return 0
+        if result.code == self.code and not (self.again and result.problems):
+            return None
+        return 1 if result.problems else 2 + self.ages.get(result.code, 0)
 
     @property
     def over(self) -> bool:
@@ -52,11 +75,11 @@ def crash(bench: Workbench, *, sample: int = 0) -> None:
     _refer(bench)
     wanted = []
     for results in bench.known.values():
-        if results.reference is not None:
+        if bench.is_referred(results) and results.reference is not None:
             points = sorted(set(results.reference.points))
             wanted.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
     for chunk in _left(bench, wanted):
-        with _Timed(bench, chunk):
+        with _Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             begun = []
             for run in driver.prepared(chunk):
@@ -65,7 +88,7 @@ def crash(bench: Workbench, *, sample: int = 0) -> None:
                     begun.append(run)
             if begun:
                 driver.converge(begun)
-            _record(bench, begun)
+            _record(bench, begun, timed.began)
 
 
 def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
@@ -79,53 +102,66 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
     _refer(bench)
     wanted = []
     for results in bench.known.values():
-        if results.reference is not None:
+        if bench.is_referred(results) and results.reference is not None:
             places: dict[bool, Sequence[object]] = {
                 True: plans.spread(sorted(set(results.reference.events)), most),
                 False: plans.spread(sorted(set(results.reference.points)), most),
             }
             wanted.append([p for name in faults for p in plans.each(results.name, places[name in EVENTS], [name])])
     for chunk in _left(bench, wanted):
-        with _Timed(bench, chunk):
+        with _Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             runs = driver.prepared(chunk)
             driver.together(runs)
             driver.converge(runs)
-            _record(bench, runs)
+            _record(bench, runs, timed.began)
 
 
 def _refer(bench: Workbench) -> None:
-    """Run each workload that has no reference three times without a fault."""
+    """Run each workload three times without a fault, unless this machine has done so with the code under test."""
     numbers = range(1, CONTROLS + 1)
-    new = [results.name for results in bench.known.values() if results.reference is None]
+    new = [results.name for results in bench.known.values() if not bench.is_referred(results)]
     for names in _of_equal_images(new):
         if bench.over:
             return
         undisturbed = [Plan(name, CONTROL, str(number)) for name in names for number in numbers]
-        with _Timed(bench, undisturbed):
+        with _Timed(bench, undisturbed) as timed:
             driver = _driver(bench, undisturbed)
             runs = driver.prepared(undisturbed)
             driver.together(runs)
             driver.converge(runs)
             for number, run in zip(itertools.cycle(numbers), runs, strict=False):
                 if number == 1:
+                    assert not bench.site.standstills.since(timed.began), "the machine stood still in a reference"
                     assert not run.problems, (run.plan, run.problems)
                     assert run.outcome is not None
-                    bench.known[run.plan.workload].reference = Reference([], run.outcome, run.events)
+                    _begin_reference(bench, run)
                 reference = bench.known[run.plan.workload].reference
                 assert reference is not None
                 reference.points.extend(driver.points[run.plan.id])
-            _record(bench, [run for run in runs if run.plan.where != "1"])
+            _record(bench, [run for run in runs if run.plan.where != "1"], timed.began)
+
+
+def _begin_reference(bench: Workbench, run: Run) -> None:
+    """Make an undisturbed run the reference of its workload. Points of other runs of the same code are kept: a write may come in some only."""
+    results = bench.known[run.plan.workload]
+    before = results.reference
+    kept = before.points if before is not None and before.code == bench.code else []
+    results.reference = Reference(list(kept), run.outcome, run.events, bench.code)
 
 
 def _left(bench: Workbench, wanted: Sequence[Sequence[Plan]]) -> Iterator[list[Plan]]:
-    """Yield slices of the plans without a result, until the time is over."""
-    by_name = {of[0].workload: [p for p in of if p.id not in bench.known[p.workload].results] for of in wanted if of}
-    for names in _of_equal_images(list(by_name)):
-        for chunk in plans.sliced(plans.in_turn([by_name[name] for name in names]), SLICE):
-            if bench.over:
-                return
-            yield list(chunk)
+    """Yield slices of the plans without a result of the code under test, the most urgent first, until the time is over."""
+    by_rank: dict[int, dict[str, list[Plan]]] = {}
+    for plan in itertools.chain.from_iterable(wanted):
+        if (rank := bench.urgency(plan)) is not None:
+            by_rank.setdefault(rank, {}).setdefault(plan.workload, []).append(plan)
+    for _, by_name in sorted(by_rank.items()):
+        for names in _of_equal_images(list(by_name)):
+            for chunk in plans.sliced(plans.in_turn([by_name[name] for name in names]), SLICE):
+                if bench.over:
+                    return
+                yield list(chunk)
 
 
 def _of_equal_images(names: Sequence[str]) -> list[list[str]]:
@@ -140,12 +176,17 @@ def _driver(bench: Workbench, chunk: Sequence[Plan]) -> Driver:
     return Driver(bench.site, WORKLOADS[chunk[0].workload].images)
 
 
-def _record(bench: Workbench, runs: Sequence[Run]) -> None:
+def _record(bench: Workbench, runs: Sequence[Run], began: float) -> None:
+    seconds = (time.monotonic() - began) / max(len(runs), 1)
     for run in runs:
         results = bench.known[run.plan.workload]
         assert results.reference is not None
+        assert results.reference.outcome is not None
         problems = judge(run, results.reference.outcome)
-        results.results[run.plan.id] = Result(run.hit, problems, bench.commit)
+        if problems and bench.site.standstills.since(began):
+            bench.discarded.append(run.plan.id)
+            continue
+        results.add(run.plan.id, Result(run.hit, problems, bench.commit, bench.code, seconds))
     bench.site.leave()
 
 
@@ -155,11 +196,12 @@ class _Timed:
     def __init__(self, bench: Workbench, chunk: Sequence[Plan]) -> None:
         self._bench, self._counts = bench, Counter(plan.workload for plan in chunk)
 
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
+    def __enter__(self) -> Self:
+        self.began = time.monotonic()
+        return self
 
     def __exit__(self, *reason: object) -> None:
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self.began
         for name, count in self._counts.items():
             results = self._bench.known[name]
             results.wall_s += seconds * count / self._counts.total()

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.faults.forks import ForkedOperator
 from tests.faults.oracles import Outcome, divergences
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, name_of
+from tests.faults.rest import at_rest
 from tests.faults.site import Site
 from tests.faults.workloads import WORKLOADS, Step
 from tests.integration.operator_process import Operator
@@ -23,12 +25,12 @@ from tests.integration.proxy import Answer, Break, Delay, Door, Fault, Kill, Req
 from tests.integration.waiting import PATIENCE
 from tests.integration.watch_faults import Frame, Hold, Lose, Swap, Truncate, Twice, WatchEvent, WatchFault
 
-REST_S = 12.0
-"""Time without a write after which a run is at rest. Values in a status may wait for 10 s."""
 REST_LIMIT_S = 60.0
 LIVENESS_S = 30.0
 """Bound for a run to come to its end after the last fault, on an idle machine."""
 _POLL_S = 0.03
+_LOOK_S = 0.5
+"""Time after which a run is looked at although no object of its namespace has changed."""
 
 
 @dataclass
@@ -47,9 +49,18 @@ class Run:
     """Names of the events that were sent to the operator, in order."""
     excuse: str = ""
     """What the last look at an unfinished step has found wrong."""
+    looked: tuple[int, float] = (-1, 0.0)
+    """Number of changes in the namespace, and monotonic time, at the last look."""
 
-    def advance(self) -> bool:
-        """Do what the user does next, if the step before has ended; return True after the last step."""
+    def advance(self, changes: Callable[[str], int]) -> bool:
+        """Do what the user does next, if the step before has ended; return True after the last step.
+
+        `changes` returns the number of changes in a namespace so far: a step is looked at after a change, and now and then.
+        """
+        now = (changes(self.space.namespace), time.monotonic())
+        if self.acted and now[0] == self.looked[0] and now[1] - self.looked[1] < _LOOK_S:
+            return not self.todo
+        self.looked = now
         while self.todo:
             step = self.todo[0]
             if not self.acted:
@@ -142,16 +153,26 @@ class Driver:
 
     def prepared(self, plans: Sequence[Plan]) -> list[Run]:
         """Return a run for each plan, at the beginning of its workload."""
-        runs = [Run(plan, self._site.space(), list(WORKLOADS[plan.workload].before)) for plan in plans]
+        spaces = self._site.spaces_for(len(plans))
+        runs = [
+            Run(plan, space, list(WORKLOADS[plan.workload].before)) for plan, space in zip(plans, spaces, strict=True)
+        ]
         if any(run.todo for run in runs):
             operator, door = self._site.start()
             self._advance(runs, operator)
-            quiet(door, 2.0, time.monotonic() + REST_LIMIT_S)
+            self._rest(operator, door, runs, settled=False)
             assert operator.stop() == 0, operator.tail()
             assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
         for run in runs:
             run.todo, run.acted = list(WORKLOADS[run.plan.workload].steps), False
         return runs
+
+    def _rest(
+        self, operator: ForkedOperator, door: Door, runs: Iterable[Run], *, settled: bool = True
+    ) -> dict[str, str]:
+        end = time.monotonic() + REST_LIMIT_S * PATIENCE
+        namespaces = {self._site.namespace, *(run.space.namespace for run in runs)}
+        return at_rest(operator, door, self._site.ledger, namespaces, end, settled=settled)
 
     def disturb(self, run: Run) -> None:
         """Run the workload until the crash of its plan, or to its end."""
@@ -159,10 +180,11 @@ class Driver:
         rule = rule_for(run, points, self._site.namespace, crash_at(run.plan))
         operator, door = self._site.start(rule, watch=run.space.namespace, in_turn=True, images=self._images)
         end = time.monotonic() + LIVENESS_S * PATIENCE
-        while not door.closed.is_set() and not run.advance() and time.monotonic() < end:
+        changes = self._site.ledger.changes
+        while not door.closed.is_set() and not run.advance(changes) and time.monotonic() < end:
             time.sleep(_POLL_S)
-        if not run.todo:
-            quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+        if not run.todo and not door.closed.is_set():
+            self._rest(operator, door, [run])
         if door.closed.wait(0.1):
             status = operator.wait()
             if status != -signal.SIGKILL:
@@ -188,11 +210,11 @@ class Driver:
         left = list(runs)
         end = time.monotonic() + (limit_s + len(left)) * PATIENCE
         while left and time.monotonic() < end:
-            left = [run for run in left if not run.advance()]
+            left = [run for run in left if not run.advance(self._site.ledger.changes)]
             time.sleep(_POLL_S)
         for run in left:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
-        quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+        self._rest(operator, door, runs)
         self.points |= {name: found.seen for name, found in points.items()}
         if operator.process is not None and operator.process.poll() is not None:
             raise AssertionError(f"the operator has ended: {operator.tail()}")
@@ -211,7 +233,7 @@ class Driver:
         left = list(runs)
         end = time.monotonic() + (LIVENESS_S + len(left)) * PATIENCE
         while left and time.monotonic() < end:
-            left = [run for run in left if not run.advance()]
+            left = [run for run in left if not run.advance(self._site.ledger.changes)]
             time.sleep(_POLL_S)
         for run in left:
             run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
@@ -225,13 +247,13 @@ class Driver:
         operator, door = self._site.start(images=self._images)
         self._advance(runs, operator)
         self.recovery_s = time.monotonic() - began
-        busy = quiet(door, REST_S, time.monotonic() + REST_LIMIT_S * PATIENCE)
-        for run in runs:
+        busy = self._rest(operator, door, runs)
+        for run, outcome in zip(runs, self._site.outcomes([run.space for run in runs]), strict=True):
             if run.space.namespace in busy:
                 run.problems.append(f"isn't at rest: {busy[run.space.namespace]}")
             if touched := self._site.touched(run.space):
                 run.problems.append(f"objects of others were touched: {touched}")
-            run.outcome = self._site.outcome(run.space)
+            run.outcome = outcome
         complaints = operator.complaints()
         for run in runs if complaints else ():
             run.problems.append(f"the log of the last operator has errors: {complaints[:2]}")
@@ -243,17 +265,3 @@ def judge(run: Run, wanted: Outcome) -> list[str]:
     """Return the problems of a run, with what differs from the undisturbed outcome."""
     assert run.outcome is not None, run.plan.id
     return run.problems + divergences(run.outcome, wanted)
-
-
-def quiet(door: Door, for_s: float, end: float) -> dict[str, str]:
-    """Wait until no write has passed for a time; return the last writes by namespace if this isn't so in time."""
-    began = time.monotonic()
-    while True:
-        writes = [request for request in door.writes() if not request.target.startswith("events")]
-        last = max((request.at for request in writes), default=0.0)
-        now = time.monotonic()
-        if now - max(last, began) >= for_s:
-            return {}
-        if now > end:
-            return {r.namespace: f"{r.method} {r.target}" for r in writes if now - r.at < for_s}
-        time.sleep(0.1)

@@ -23,6 +23,14 @@ class FalseAlarm:
     what: str
     plans: int
     """Number of plans that it has affected."""
+    cause: str
+    """Why an equal or correct end looked like a divergence."""
+    mended: str
+    """What keeps it from arising again; empty if nothing does yet."""
+    test: str = ""
+    """Path of the test that keeps it mended."""
+    discarded: bool = True
+    """Whether the results were discarded, so that the plans aren't among those that are counted."""
 
 
 FOUND: tuple[Finding, ...] = (
@@ -32,20 +40,48 @@ FOUND: tuple[Finding, ...] = (
         "tests/unit/api/spec/test_defaults.py::test_limits_of_a_disabled_analysis_are_reported_as_ineffective",
     ),
 )
+_ORACLES = "tests/unit/test_fault_oracles.py"
 FALSE_ALARMS: tuple[FalseAlarm, ...] = (
     FalseAlarm(
-        "The first 60 accepted mutations: generations in conditions, statuses of Deployments and revisions kept on purpose were compared",
+        "Generations in conditions, statuses of Deployments and revisions kept on purpose differ after a change and its reversal",
         60,
-    ),
-    FalseAlarm("Names and certificates of another installation were compared; the results were discarded", 42),
-    FalseAlarm("The key of a balancer's drain was compared; the results were discarded", 12),
-    FalseAlarm("The age of a report in a message was compared; the results were discarded", 1),
-    FalseAlarm(
-        "Secrets were rotated a second time before the balancers ran with the first; the results were discarded", 2
+        "a counter of changes is higher after two changes than before them, by definition",
+        "`acto.current` leaves out counters of changes, statuses of objects other than the model, and former specs",
+        f"{_ORACLES}::test_counters_of_changes_are_no_difference_after_a_reversal",
     ),
     FalseAlarm(
-        "The first 60 accepted mutations on 2026-11-29: the GPU time of a status, a ReplicaSet's former numbers and pods without a GPU of "
-        "the one node were compared, and names of revisions, by which the files of a model differ, were not; the results were discarded",
+        "Names and certificates of another installation differ",
+        42,
+        "each lane installs the operator under its own name, with its own certificate authority",
+        "`oracles.canonical` replaces the installation's name and each certificate by what they stand for",
+        f"{_ORACLES}::test_names_and_certificates_of_an_installation_are_no_difference",
+    ),
+    FalseAlarm(
+        "The key of a balancer's drain differs",
+        12,
+        "the key is derived from the model's uid, which differs in each run",
+        "`oracles.canonical` replaces the key",
+        f"{_ORACLES}::test_keys_of_a_model_s_drain_are_no_difference",
+    ),
+    FalseAlarm(
+        "The age of a report in a message differs",
+        1,
+        "the message has a measurement of the moment",
+        "`oracles.canonical` replaces ages",
+        f"{_ORACLES}::test_ages_in_a_message_are_measurements_of_the_moment",
+    ),
+    FalseAlarm(
+        "Secrets were rotated a second time before the balancers ran with the first",
+        2,
+        "the Deployment controller may skip a template that is replaced at once, so the number of ReplicaSets depends on its speed",
+        "the step ends when all balancers are of the template (`workloads.balanced`)",
+        "tests/unit/test_fault_workloads.py::test_rotated_secrets_wait_for_balancers_of_the_template",
+    ),
+    FalseAlarm(
+        "The GPU time of a status and a ReplicaSet's former numbers differ, pods wait for a GPU of the one node, and the names of revisions, by which the files of a model differ, were not compared",
         53,
+        "GPU time is measured and published some seconds later; a wave of 30 models needs more GPUs than one node has",
+        "`acto.current` leaves out measurements and former ReplicaSets and compares names of revisions; the site has a node with 1,000 GPUs",
+        f"{_ORACLES}::test_gpu_times_and_former_replica_sets_are_no_difference",
     ),
 )

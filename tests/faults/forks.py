@@ -101,10 +101,13 @@ class ForkedOperator(Operator):
     """One operator replica, started by a fork."""
 
     forks: Forks | None = None
+    began: float = 0.0
+    """Monotonic time of the start, in seconds."""
 
     def start(self) -> None:
         """Start the process, without waiting until it is ready."""
         assert self.forks is not None
+        self.began = time.monotonic()
         pid = self.forks.ask({"start": self.arguments, "log": str(self.log)})
         self.process = ForkedProcess(self.forks, pid)
 

@@ -12,7 +12,9 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -38,6 +40,8 @@ class Ledger:
         self._counts: dict[str, Counts] = defaultdict(Counts)
         self._live: dict[tuple[str, str], set[str]] = defaultdict(set)
         """Uids that exist, by namespace and kind."""
+        self._changes: dict[str, int] = defaultdict(int)
+        self._changed_at: dict[str, float] = {}
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
 
@@ -59,25 +63,53 @@ class Ledger:
         for thread in self._threads:
             thread.join(10)
 
-    def counts(self, namespace: str) -> Counts:
-        """Return what was created and deleted in a namespace, once the watches have seen what exists there now."""
+    def changed_at(self, namespaces: Collection[str]) -> float:
+        """Return the monotonic time of the last change of any object of these namespaces, in seconds; 0 if there was none."""
+        with self._lock:
+            return max((self._changed_at.get(namespace, 0.0) for namespace in namespaces), default=0.0)
+
+    def changes(self, namespace: str) -> int:
+        """Return the number of changes of a namespace's objects so far."""
+        with self._lock:
+            return self._changes[namespace]
+
+    def objects(self, namespaces: Sequence[str]) -> dict[str, list[tuple[str, Object]]]:
+        """Return the objects of namespaces, by namespace, with their kinds, once the watches have seen all of them."""
+        found: dict[str, list[tuple[str, Object]]] = {namespace: [] for namespace in namespaces}
         for kind in KINDS:
-            until(
-                lambda kind=kind: self._uids(kind, namespace) ^ self._seen(kind, namespace),  # type: ignore[misc]
-                lambda left: not left,
-                what=f"the watch of {kind.plural} has caught up in {namespace}",
+            listed = until(
+                lambda kind=kind: self._listed(kind, found),  # type: ignore[misc]
+                lambda listed, kind=kind: self._has_seen(kind, listed),  # type: ignore[misc]
+                what=f"the watch of {kind.plural} has caught up",
             )
+            for namespace, objects in listed.items():
+                found[namespace] += [
+                    (kind.kind, {"kind": kind.kind, **obj})
+                    for obj in objects
+                    if obj["metadata"]["name"] not in OF_THE_NAMESPACE
+                ]
+        return found
+
+    def counts(self, namespace: str) -> Counts:
+        """Return what was created and deleted in a namespace, as far as the watches have seen it."""
         with self._lock:
             found = self._counts[namespace]
             return Counts(found.created.copy(), found.deleted.copy())
 
-    def _uids(self, kind: Kind, namespace: str) -> set[str]:
-        listed = self._api.call("GET", kind.path(namespace)).body or {"items": []}
-        return {obj["metadata"]["uid"] for obj in listed["items"]}
+    def _listed(self, kind: Kind, namespaces: Iterable[str]) -> dict[str, list[Object]]:
+        listed = self._api.call("GET", kind.path()).body
+        assert listed is not None, kind
+        found: dict[str, list[Object]] = {namespace: [] for namespace in namespaces}
+        for obj in listed["items"]:
+            found.get(obj["metadata"].get("namespace", ""), []).append(obj)
+        return found
 
-    def _seen(self, kind: Kind, namespace: str) -> set[str]:
+    def _has_seen(self, kind: Kind, listed: Mapping[str, list[Object]]) -> bool:
         with self._lock:
-            return set(self._live[namespace, kind.kind])
+            return all(
+                {obj["metadata"]["uid"] for obj in objects} == self._live[namespace, kind.kind]
+                for namespace, objects in listed.items()
+            )
 
     def _watch(self, kind: Kind, listed: dict[str, Any]) -> None:
         identity = self._api.identity
@@ -87,7 +119,7 @@ class Ledger:
         connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
         version = listed["metadata"]["resourceVersion"]
         with contextlib.closing(connection):
-            connection.request("GET", f"{kind.path()}?watch=1&timeoutSeconds=3600&resourceVersion={version}")
+            connection.request("GET", f"{kind.path()}?watch=1&timeoutSeconds=36000&resourceVersion={version}")
             self._sockets.append(connection.sock)
             stream = connection.getresponse()
             with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
@@ -95,11 +127,13 @@ class Ledger:
                     self._note(kind, json.loads(line))
 
     def _note(self, kind: Kind, event: Object) -> None:
-        if event["type"] not in {"ADDED", "DELETED"}:
-            return
         obj = event["object"]
         meta = obj["metadata"]
         with self._lock:
+            self._changes[meta.get("namespace", "")] += 1
+            self._changed_at[meta.get("namespace", "")] = time.monotonic()
+            if event["type"] not in {"ADDED", "DELETED"}:
+                return
             counts = self._counts[meta.get("namespace", "")]
             live = self._live[meta.get("namespace", ""), kind.kind]
             if event["type"] == "ADDED":

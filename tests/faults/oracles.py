@@ -36,15 +36,25 @@ _SCALING = ("mode", "policy", "actuator")
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?")
 _AGE = re.compile(r"\b\d+ s ago\b")
 _ADDRESS = re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
-_ADDRESSED = {"clusterIP", "clusterIPs", "podIP", "podIPs", "ip", "nodePort", "healthCheckNodePort"}
+_ADDRESSED = {
+    "clusterIP",
+    "clusterIPs",
+    "podIP",
+    "podIPs",
+    "hostIP",
+    "hostIPs",
+    "ip",
+    "nodePort",
+    "healthCheckNodePort",
+}
 _KEYS = (
     (re.compile(r"(-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----(\\+n)?)+"), "CERTIFICATE"),
     (re.compile(r"(?<=:)halcyon=[0-9a-f]{10}"), "halcyon=KEY"),
     (re.compile(rf'(--drain-key=|"name": "{DRAIN_HEADER}", "value": ")[0-9a-f]{{10}}'), r"\1KEY"),
 )
 """Certificates of an installation, and keys that each model has its own, by its uid."""
-_NAMES_A_RUN = {"resourceVersion": "VERSION", "serving.halcyon.dev/applied": "DIGEST"}
-"""Fields whose value identifies one write, and what is compared instead."""
+_NAMES_A_RUN = {"resourceVersion": "VERSION", "serving.halcyon.dev/applied": "DIGEST", "nodeName": "NODE"}
+"""Fields whose value identifies one write or the scheduler's choice among equal nodes, and what is compared instead."""
 
 
 def named(kind: str, obj: Object) -> Where:

@@ -1,15 +1,24 @@
-"""Results of plans in a file per workload, so that a campaign resumes."""
+"""Results of plans in a file per workload, so that a campaign resumes, on another machine too.
+
+docs/quality/data/faults has the results, the points and the names of events, in git. The outcome of an undisturbed run is large and valid
+for one version of the code, so it is in build/quality/raw/faults, and is measured again on a machine that doesn't have it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.faults.oracles import Counts, Outcome
 from tests.faults.plans import Point
+from tests.faults.tested_code import Code
+
+MUTATIONS = "mutations"
+"""Name of the results of mutations."""
 
 
 @dataclass
@@ -20,6 +29,10 @@ class Result:
     """Whether the fault has happened; a request that concurrent writes had made superfluous never comes."""
     problems: list[str]
     commit: str
+    code: str = ""
+    """Digest of the version under test (`tested_code.Code`)."""
+    seconds: float = 0.0
+    """Wall time of the plan, with its part of what a slice does once."""
 
 
 @dataclass
@@ -27,9 +40,12 @@ class Reference:
     """An undisturbed run."""
 
     points: list[Point]
-    outcome: Outcome
+    outcome: Outcome | None
+    """What the runs have come to; None if another machine or another version of the code has run them."""
     events: list[str] = field(default_factory=list)
     """Events of watches, as text, in order."""
+    code: str = ""
+    """Digest of the version of the code."""
 
 
 @dataclass
@@ -42,55 +58,100 @@ class Results:
     """Results by the plan's id."""
     wall_s: float = 0.0
     """Time that the plans have taken, in seconds."""
+    runs: int = 0
+    """Number of plans that were ever run, with those that were run again."""
 
     def problems(self) -> dict[str, list[str]]:
         """Return the problems by the plan's id, of plans that have any."""
         return {name: result.problems for name, result in self.results.items() if result.problems}
 
+    def add(self, plan: str, result: Result) -> None:
+        """Add the result of a plan that was run."""
+        self.results[plan] = result
+        self.runs += 1
 
-def load(folder: Path, name: str) -> Results:
-    """Return the results in a folder; empty if there are none."""
+
+def counting(results: Results, codes: Mapping[str, Code], present: Code) -> dict[str, Result]:
+    """Return the results that count for the present version of the code.
+
+    They were measured on this version, or on an earlier one of which at most `tested_code.MOST_CHANGED` of the modules have changed.
+    A spec that the API server refuses never comes to the operator, so it counts while the CRD's schema is the same.
+    """
+    close = {digest for digest, code in codes.items() if code.is_close_to(present)}
+    same_schema = {digest for digest, code in codes.items() if code.schema == present.schema}
+    return {
+        plan: result
+        for plan, result in results.results.items()
+        if result.code in close or (results.name == MUTATIONS and not result.hit and result.code in same_schema)
+    }
+
+
+def load(folder: Path, name: str, outcomes: Path | None = None) -> Results:
+    """Return the results in a folder, empty if there are none, with outcomes of this machine if their folder is given."""
     try:
         known = json.loads((folder / f"{name}.json").read_text())
     except FileNotFoundError:
         return Results(name)
     found = known["reference"]
-    return Results(
-        name,
-        None if found is None else _reference(found),
-        {key: Result(**result) for key, result in known["results"].items()},
-        known["wall_s"],
-    )
-
-
-def save(folder: Path, results: Results) -> None:
-    """Write the results into a folder."""
-    reference = results.reference
-    body = {
-        "reference": None if reference is None else _written(reference),
-        "results": {key: vars(result) for key, result in sorted(results.results.items())},
-        "wall_s": round(results.wall_s, 1),
+    reference = None
+    if found is not None:
+        points = [Point(*point) for point in found["points"]]
+        outcome = None if outcomes is None else _outcome(outcomes / f"{name}.json", found["code"])
+        reference = Reference(points, outcome, found["events"], found["code"])
+    results = {
+        plan: Result(bool(hit), problems, commit, code, seconds)
+        for plan, (hit, seconds, code, commit, problems) in known["results"].items()
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    new = folder / f".{results.name}.json"
-    new.write_text(json.dumps(body, indent=1))
-    new.replace(folder / f"{results.name}.json")
+    return Results(name, reference, results, known["wall_s"], known["runs"])
 
 
-def _written(reference: Reference) -> dict[str, Any]:
-    counts = reference.outcome.counts
+def save(folder: Path, results: Results, outcomes: Path | None = None) -> None:
+    """Write the results into a folder, one line each, and the outcome of the reference into another."""
+    reference = results.reference
+    found = None
+    if reference is not None:
+        points = sorted({(p.scope, p.method, p.target, p.number) for p in reference.points})
+        found = {"code": reference.code, "points": points, "events": sorted(set(reference.events))}
+    lines = [
+        f"  {json.dumps(plan)}: {json.dumps([int(r.hit), round(r.seconds, 1), r.code, r.commit, r.problems])}"
+        for plan, r in sorted(results.results.items())
+    ]
+    body = [
+        f' "reference": {json.dumps(found)}',
+        f' "wall_s": {round(results.wall_s, 1)}',
+        f' "runs": {results.runs}',
+        ' "results": {' + ("\n" + ",\n".join(lines) + "\n }" if lines else "}"),
+    ]
+    _write(folder / f"{results.name}.json", "{\n" + ",\n".join(body) + "\n}\n")
+    if outcomes is not None and reference is not None and reference.outcome is not None:
+        _write(outcomes / f"{results.name}.json", json.dumps(_written(reference.outcome, reference.code)))
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}")
+    new.write_text(text)
+    new.replace(file)
+
+
+def _written(outcome: Outcome, code: str) -> dict[str, Any]:
+    counts = outcome.counts
     return {
-        "points": [[p.scope, p.method, p.target, p.number] for p in reference.points],
-        "events": reference.events,
-        "state": reference.outcome.state,
+        "code": code,
+        "state": outcome.state,
         "created": [[*where, n] for where, n in sorted(counts.created.items())],
         "deleted": [[*where, n] for where, n in sorted(counts.deleted.items())],
     }
 
 
-def _reference(known: dict[str, Any]) -> Reference:
+def _outcome(file: Path, code: str) -> Outcome | None:
+    try:
+        known = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    if known["code"] != code:
+        return None
     created, deleted = (
         Counter({(kind, name): n for kind, name, n in known[which]}) for which in ("created", "deleted")
     )
-    points = [Point(*point) for point in known["points"]]
-    return Reference(points, Outcome(known["state"], Counts(created, deleted)), known["events"])
+    return Outcome(known["state"], Counts(created, deleted))

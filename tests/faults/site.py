@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from e2e.cluster import pki
 from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from tests.faults.forks import ForkedOperator, Forks
-from tests.faults.ledger import KINDS, OF_THE_NAMESPACE, Ledger
+from tests.faults.ledger import Ledger
 from tests.faults.oracles import Outcome, canonical
 from tests.integration.hostile_scene import Kept
 from tests.integration.operator_process import IMAGES, install
@@ -35,6 +39,43 @@ _FOREIGN: tuple[tuple[str, Object], ...] = (
 
 _GPUS = "gpus-for-faults"
 """Node with GPUs for all models of a wave, so that no pod of one waits for another's."""
+_AT_ONCE = 4
+"""Number of namespaces that are created at once."""
+
+
+class Standstills:
+    """The times at which this process stood still, a context manager with a thread.
+
+    A suspended or very busy machine makes leases expire and steps late, without a mistake of the operator.
+    """
+
+    LIMIT_S = 3.0
+    """Time without a turn, after which the machine stood still. An operator's lease has as much room."""
+
+    def __init__(self, *, limit_s: float = LIMIT_S) -> None:
+        self._limit_s, self._last = limit_s, -math.inf
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def since(self, began: float) -> bool:
+        """Return whether the process stood still after a monotonic time."""
+        return self._last >= began
+
+    def _run(self) -> None:
+        turn = time.monotonic()
+        while not self._stop.wait(self._limit_s / 10):
+            now = time.monotonic()
+            if now - turn > self._limit_s:
+                self._last = now
+            turn = now
 
 
 @dataclass
@@ -48,6 +89,7 @@ class Site:
     forks: Forks
     directory: Path
     namespace: str
+    standstills: Standstills
     port: int = field(default_factory=lambda: free_ports(1)[0])
     """Port of the operator, which is part of the plan of each balancer."""
     spaces: list[Space] = field(default_factory=list)
@@ -66,6 +108,11 @@ class Site:
             self.api.create(f"{path}/{plural}", body)
         self.foreign[made.namespace] = self._versions(made)
         return made
+
+    def spaces_for(self, count: int) -> list[Space]:
+        """Create several namespaces at once."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(lambda _: self.space(), range(count)))
 
     def _versions(self, space: Space) -> dict[str, str]:
         found = {}
@@ -110,16 +157,14 @@ class Site:
         self.operators.append(operator)
         return operator, door
 
-    def outcome(self, space: Space) -> Outcome:
-        """Return the end state of a namespace, and what was created and deleted in it."""
-        objects = [
-            (kind.kind, {"kind": kind.kind, **obj})
-            for kind in KINDS
-            for obj in space.every(kind)
-            if obj["metadata"]["name"] not in OF_THE_NAMESPACE
-        ]
+    def outcomes(self, spaces: Sequence[Space]) -> list[Outcome]:
+        """Return the end state of each namespace, and what was created and deleted in it."""
         words = {self.namespace: "INSTALLATION", str(self.port): "10000"}
-        return Outcome(canonical(objects, space.namespace, words), self.ledger.counts(space.namespace))
+        objects = self.ledger.objects([space.namespace for space in spaces])
+        return [
+            Outcome(canonical(objects[space.namespace], space.namespace, words), self.ledger.counts(space.namespace))
+            for space in spaces
+        ]
 
     def leave(self) -> None:
         """Delete the namespaces that were created so far."""
@@ -155,6 +200,7 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
         ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())
-        made = Site(cluster, api, proxy, ledger, forks, directory, namespace)
+        stills = stack.enter_context(Standstills())
+        made = Site(cluster, api, proxy, ledger, forks, directory, namespace, stills)
         stack.callback(made.end)
         yield made

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tests.faults import plans
-from tests.faults.drive import LIVENESS_S, REST_LIMIT_S, REST_S, Run, quiet
+from tests.faults.drive import LIVENESS_S, REST_LIMIT_S, Run
 from tests.faults.oracles import Outcome, divergences
 from tests.faults.plans import Plan
+from tests.faults.rest import at_rest
 from tests.faults.results import Result
 from tests.faults.site import Site
 from tests.faults.workloads import WORKLOADS
@@ -28,21 +29,28 @@ BLIND_S = 4.0
 """Time for which an operator acts on an old view, from its first reconcile."""
 
 
-def run(site: Site, names: Sequence[str], *, views: int, until_s: float, commit: str) -> dict[str, Result]:
+def run(
+    site: Site, names: Sequence[str], *, views: int, until_s: float, commit: str, code: str
+) -> Iterator[dict[str, Result]]:
     """Run the workloads to their end, and then an operator for each of at most `views` moments.
 
-    Returns the results of (workload, moment) by the plan's id.
+    Yields the results of all workloads at each moment by the plan's id.
     """
     runs, versions = _history(site, names)
-    wanted = {run.plan.workload: site.outcome(run.space) for run in runs}
-    results: dict[str, Result] = {}
+    outcomes = site.outcomes([run.space for run in runs])
+    wanted = {run.plan.workload: outcome for run, outcome in zip(runs, outcomes, strict=True)}
     for number, version in enumerate(plans.spread(versions, views), 1):
-        if time.monotonic() > until_s:
+        began = time.monotonic()
+        if began > until_s:
             break
         problems = _view(site, runs, wanted, version)
-        for name, lines in problems.items():
-            results[Plan(name, FAULT, f"view-{number}").id] = Result(True, lines, commit)
-    return results
+        seconds = (time.monotonic() - began) / len(runs)
+        yield {
+            Plan(name, FAULT, f"view-{number}").id: Result(True, lines, commit, code, seconds)
+            for name, lines in problems.items()
+            if not (lines and site.standstills.since(began))
+        }
+    site.leave()
 
 
 def _history(site: Site, names: Sequence[str]) -> tuple[list[Run], list[str]]:
@@ -56,14 +64,18 @@ def _history(site: Site, names: Sequence[str]) -> tuple[list[Run], list[str]]:
     left = list(runs)
     end = time.monotonic() + LIVENESS_S * PATIENCE
     while left and time.monotonic() < end:
-        left = [run for run in left if not run.advance()]
+        left = [run for run in left if not run.advance(site.ledger.changes)]
         version = site.version()
         if version != versions[-1]:
             versions.append(version)
     assert not left, [(run.plan.workload, run.excuse, run.space.status()) for run in left]
-    quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+    at_rest(operator, door, site.ledger, _namespaces(site, runs), time.monotonic() + REST_LIMIT_S * PATIENCE)
     assert operator.stop() == 0
     return runs, versions
+
+
+def _namespaces(site: Site, runs: Sequence[Run]) -> set[str]:
+    return {site.namespace, *(run.space.namespace for run in runs)}
 
 
 def _view(site: Site, runs: Sequence[Run], wanted: Mapping[str, Outcome], version: str) -> dict[str, list[str]]:
@@ -79,13 +91,13 @@ def _view(site: Site, runs: Sequence[Run], wanted: Mapping[str, Outcome], versio
     operator.wait_leading()
     time.sleep(BLIND_S)
     gate.set()
-    busy = quiet(door, REST_S, time.monotonic() + REST_LIMIT_S)
+    busy = at_rest(operator, door, site.ledger, _namespaces(site, runs), time.monotonic() + REST_LIMIT_S * PATIENCE)
     found = {}
-    for run in runs:
+    for run, outcome in zip(runs, site.outcomes([run.space for run in runs]), strict=True):
         name = run.plan.workload
         problems = [f"isn't at rest: {busy[run.space.namespace]}"] if run.space.namespace in busy else []
         problems += [f"objects of others were touched: {path}" for path in site.touched(run.space)]
-        found[name] = problems + divergences(site.outcome(run.space), wanted[name])
+        found[name] = problems + divergences(outcome, wanted[name])
     complaints = operator.complaints()
     for lines in found.values() if complaints else ():
         lines.append(f"the log has errors: {complaints[:2]}")

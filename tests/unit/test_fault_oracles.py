@@ -3,12 +3,15 @@
 import copy
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER
 from tests.faults.acto import current
+from tests.faults.campaigns import Workbench
 from tests.faults.oracles import MASKED, Counts, Outcome, canonical, differences, divergences
-from tests.faults.plans import MODEL, Point
+from tests.faults.plans import MODEL, Plan, Point
 from tests.faults.results import Reference, Result, Results, load, save
 
 
@@ -132,10 +135,128 @@ def test_masked_fields_are_at_most_five_with_a_reason_each() -> None:
 
 
 def test_results_are_the_same_after_they_were_written(tmp_path: Path) -> None:
-    assert load(tmp_path, "create") == Results("create")
+    shared, of_the_machine = tmp_path / "shared", tmp_path / "machine"
+    assert load(shared, "create", of_the_machine) == Results("create")
     made = Results("create", wall_s=1.5)
-    made.reference = Reference([Point(MODEL, "PATCH", "services/m", 1)], outcome("f-one", 1), ["services ADDED m 1"])
-    made.results["create/crash-before/x"] = Result(hit=True, problems=["a"], commit="c")
-    save(tmp_path, made)
-    assert load(tmp_path, "create") == made
+    points = [Point(MODEL, "PATCH", "services/m", 1)]
+    made.reference = Reference(points, outcome("f-one", 1), ["services ADDED m 1"], "code")
+    made.add("create/crash-before/x", Result(hit=True, problems=["a"], commit="c", code="code", seconds=2.5))
+    save(shared, made, of_the_machine)
+    assert load(shared, "create", of_the_machine) == made
     assert made.problems() == {"create/crash-before/x": ["a"]}
+    assert made.runs == 1
+
+
+def test_outcomes_of_a_run_are_of_one_machine_and_code(tmp_path: Path) -> None:
+    shared, of_the_machine = tmp_path / "shared", tmp_path / "machine"
+    made = Results("create", Reference([], outcome("f-one", 1), [], "code"))
+    save(shared, made, of_the_machine)
+    for elsewhere in (load(shared, "create"), load(shared, "create", tmp_path / "another")):
+        assert elsewhere.reference == Reference([], None, [], "code")
+    made.reference = Reference([], None, [], "newer")
+    save(shared, made, of_the_machine)
+    assert load(shared, "create", of_the_machine).reference == made.reference
+
+
+def urgencies(known: Results, plans: Sequence[Plan], *, again: bool = False) -> list[int | None]:
+    """Ranks of plans on a machine that tests the version `new` after `old` and `older`."""
+    site: Any = None
+    bench = Workbench(site, {"create": known}, 0.0, "c", "new", {"older": 0, "old": 1}, again=again)
+    return [bench.urgency(plan) for plan in plans]
+
+
+def test_plans_without_a_result_are_first_and_the_oldest_code_next() -> None:
+    plans = [Plan("create", "crash-before", name) for name in ("none", "wrong", "older", "old", "new")]
+    known = Results("create")
+    for plan in plans[1:]:
+        code = "old" if plan.where == "wrong" else plan.where
+        known.add(plan.id, Result(True, ["a"] if plan.where == "wrong" else [], "c", code))
+    ranks = urgencies(known, plans)
+    assert ranks[-1] is None
+    found = [rank for rank in ranks if rank is not None]
+    assert found == sorted(set(found))
+    assert len(found) == 4
+
+
+def test_divergences_are_run_again_on_request_only() -> None:
+    plan = Plan("create", "crash-before", "wrong")
+    known = Results("create")
+    known.add(plan.id, Result(True, ["a"], "c", "new"))
+    assert urgencies(known, [plan]) == [None]
+    assert urgencies(known, [plan], again=True) == [1]
+
+
+def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
+    def counted(number: int) -> Any:
+        def change(made: Any) -> None:
+            deployment = made[0][1]
+            deployment["metadata"] |= {"generation": number}
+            deployment["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": str(number)}
+            deployment["status"] = {"observedGeneration": number, "replicas": number}
+            kept = {"namespace": made[0][1]["metadata"]["namespace"], "uid": f"uid-{number}", "resourceVersion": "1"}
+            made += [
+                ("ControllerRevision", {"metadata": {"name": f"m-{n}", **kept, "uid": f"c-{n}"}, "revision": n})
+                for n in range(number)
+            ]
+            made.append(("ConfigMap", {"metadata": {"name": f"m-{number}-files", **kept}, "immutable": True}))
+
+        return change
+
+    before, after = (current(outcome("f-one", 1, counted(number)).state) for number in (1, 3))
+    assert differences(after, before) == []
+
+
+def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
+    def plan(installation: str) -> Any:
+        pem = f"-----BEGIN CERTIFICATE-----\\n{installation}\\n-----END CERTIFICATE-----\\n"
+        body = f'{{"server_name": "halcyon.{installation}.svc", "ca_pem": "{pem}"}}'
+        return [("ConfigMap", {"metadata": {"name": "m", "uid": installation}, "data": {"plan.json": body}})]
+
+    found = [canonical(plan(name), "f-one", {name: "INSTALLATION"}) for name in ("halcyon-1a", "halcyon-2b")]
+    assert differences(found[0], found[1]) == []
+
+
+def test_nodes_of_pods_are_the_scheduler_s_choice_but_not_whether_there_is_one() -> None:
+    def on(name: str) -> Any:
+        def change(made: Any) -> None:
+            made[2][1]["spec"] = {"nodeName": name} if name else {}
+            made[2][1]["status"]["hostIP"] = f"10.1.0.{len(name)}"
+
+        return change
+
+    assert divergences(outcome("f-one", 1, on("node")), outcome("f-two", 2, on("gpus"))) == []
+    assert divergences(outcome("f-one", 1, on("")), outcome("f-two", 2, on("gpus"))) == [
+        "Pod m-a[0].spec.nodeName: is missing"
+    ]
+
+
+def test_keys_of_a_model_s_drain_are_no_difference() -> None:
+    def drained(key: str) -> Any:
+        def change(made: Any) -> None:
+            made[0][1]["spec"]["args"] = [f"--drain-key={key}"]
+            made[0][1]["spec"]["headers"] = [{"name": DRAIN_HEADER, "value": key}]
+
+        return change
+
+    assert divergences(outcome("f-one", 1, drained("0123456789")), outcome("f-two", 2, drained("abcdef0123"))) == []
+
+
+def test_gpu_times_and_former_replica_sets_are_no_difference() -> None:
+    def costly(gpu_s: int) -> Any:
+        def change(made: Any) -> None:
+            meta = {"name": "m", "uid": f"uid-{gpu_s}", "resourceVersion": "1"}
+            made.append(("ModelDeployment", {"metadata": meta, "status": {"cost": {"gpuSeconds": gpu_s}}}))
+            former = copy.deepcopy(made[1])
+            former[1]["metadata"] |= {
+                "name": "m-a-other",
+                "uid": "uid-former",
+                "labels": {"pod-template-hash": "other"},
+            }
+            former[1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "0"}
+            former[1]["spec"]["replicas"] = gpu_s
+            made.append(former)
+
+        return change
+
+    before, after = (current(outcome("f-one", 1, costly(gpu_s)).state) for gpu_s in (1, 2))
+    assert differences(after, before) == []
