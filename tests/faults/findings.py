@@ -40,7 +40,7 @@ FOUND: tuple[Finding, ...] = (
         "tests/unit/api/spec/test_defaults.py::test_limits_of_a_disabled_analysis_are_reported_as_ineffective",
     ),
 )
-_ORACLES = "tests/unit/test_fault_oracles.py"
+_ORACLES = "tests/unit/faults/test_fault_oracles.py"
 FALSE_ALARMS: tuple[FalseAlarm, ...] = (
     FalseAlarm(
         "Generations in conditions, statuses of Deployments and revisions kept on purpose differ after a change and its reversal",
@@ -75,7 +75,7 @@ FALSE_ALARMS: tuple[FalseAlarm, ...] = (
         2,
         "the Deployment controller may skip a template that is replaced at once, so the number of ReplicaSets depends on its speed",
         "the step ends when all balancers are of the template (`workloads.balanced`)",
-        "tests/unit/test_fault_workloads.py::test_rotated_secrets_wait_for_balancers_of_the_template",
+        "tests/unit/faults/test_fault_workloads.py::test_rotated_secrets_wait_for_balancers_of_the_template",
     ),
     FalseAlarm(
         "The GPU time of a status and a ReplicaSet's former numbers differ, pods wait for a GPU of the one node, and the names of revisions, by which the files of a model differ, were not compared",
