@@ -7,6 +7,7 @@ are examined, because models can be large.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -234,9 +235,10 @@ def check_inside(path: Path, root: Path) -> None:
     """
     try:
         target = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a cycle of links
+    except (OSError, RuntimeError) as error:
+        # For a cycle of links, pathlib raises RuntimeError up to Python 3.12, and ELOOP from 3.13 on.
         reason = "is a link without a target" if isinstance(error, FileNotFoundError) else "is a cycle of links"
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        if isinstance(error, OSError) and error.errno not in {errno.ENOENT, errno.ELOOP}:
             reason = f"can't be read: {error.strerror}"
         raise SourceError(
             f"{path.name} in the model's source {reason}; replace it with the file or folder itself"

@@ -47,12 +47,12 @@ def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
     if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
     else:
-        whose = (
-            "already exists and does not belong to this ModelDeployment; Halcyon will not modify it. Delete it (or recreate "
-            "it under another name)"
-            if len(conflicts) == 1
-            else "already exist and do not belong to this ModelDeployment; Halcyon will not modify them. Delete them (or "
-            "recreate them under other names)"
+        found, it = f"{said} already exists and does not belong to this ModelDeployment", "it"
+        if len(conflicts) > 1:
+            found, it = f"{said} already exist and do not belong to this ModelDeployment", "them"
+        message = (
+            f"{found}; Halcyon will not modify {it}. Delete {it} (or recreate {it} under another name), or choose "
+            "another name for the ModelDeployment"
         )
         message = f"{said} {whose}, or choose another name for the ModelDeployment"
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)
