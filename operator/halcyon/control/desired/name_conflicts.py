@@ -54,5 +54,4 @@ def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
             f"{found}; Halcyon will not modify {it}. Delete {it} (or recreate {it} under another name), or choose "
             "another name for the ModelDeployment"
         )
-        message = f"{said} {whose}, or choose another name for the ModelDeployment"
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)
