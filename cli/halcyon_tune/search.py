@@ -371,9 +371,10 @@ class Search:
 
 
 def _batch_log_factors(times: BatchTimes, points: Sequence[Point]) -> Mapping[Family, tuple[float, ...]]:
-    """Return the logarithms of the ratios of measured to predicted batch times under callers, by family."""
+    """Return the logarithm of the ratio of measured to predicted batch times under most callers, by family."""
     found: dict[Family, tuple[float, ...]] = {}
     for point in points:
         if not isinstance(point.load, Rate) and (excess := times.excess(point)) is not None:
-            found[point.configuration.family] = (*found.get(point.configuration.family, ()), excess)
+            # The last one has the fullest batches, as near the capacity. A line fits small batches worse.
+            found[point.configuration.family] = (excess,)
     return found
