@@ -75,7 +75,7 @@ FALSE_ALARMS: tuple[FalseAlarm, ...] = (
         2,
         "the Deployment controller may skip a template that is replaced at once, so the number of ReplicaSets depends on its speed",
         "the step ends when all balancers are of the template (`workloads.balanced`)",
-        "tests/unit/test_fault_workloads.py::test_rotated_secrets_wait_for_balancers_of_the_template",
+        "tests/unit/test_fault_plans.py::test_rotated_secrets_wait_for_balancers_of_the_template",
     ),
     FalseAlarm(
         "The GPU time of a status and a ReplicaSet's former numbers differ, pods wait for a GPU of the one node, and the names of revisions, by which the files of a model differ, were not compared",
@@ -89,7 +89,7 @@ FALSE_ALARMS: tuple[FalseAlarm, ...] = (
         4,
         "the control plane has a second node with GPUs, and the scheduler chooses one",
         "`oracles.canonical` compares whether a pod has a node, not which",
-        f"{_ORACLES}::test_nodes_of_pods_are_the_scheduler_s_choice_but_not_whether_there_is_one",
+        f"{_ORACLES}::test_nodes_of_pods_may_differ_if_each_has_one",
         discarded=False,
     ),
 )

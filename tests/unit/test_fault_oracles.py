@@ -227,7 +227,7 @@ def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
     assert differences(found[0], found[1]) == []
 
 
-def test_nodes_of_pods_are_the_scheduler_s_choice_but_not_whether_there_is_one() -> None:
+def test_nodes_of_pods_may_differ_if_each_has_one() -> None:
     def on(name: str) -> Any:
         def change(made: Any) -> None:
             made[2][1]["spec"] = {"nodeName": name} if name else {}
