@@ -31,6 +31,7 @@ from e2e.cluster.options import Options
 from tests.faults import acto, campaigns, mutations, stale
 from tests.faults.campaigns import Workbench
 from tests.faults.drive import ANSWERS, EVENTS
+from tests.faults.forks import ForkedOperator
 from tests.faults.mutations import Mutation
 from tests.faults.results import MUTATIONS, Result, Results, load, save
 from tests.faults.site import Site, site
@@ -45,7 +46,7 @@ VIEWS = 12
 """Number of moments whose view an operator starts with."""
 _STALE = tuple(name for name, workload in WORKLOADS.items() if name != "refresh")
 """Workloads that one version of the operator runs."""
-_WAVE = 50
+_WAVE = 25
 
 
 class Campaign(Protocol):
@@ -138,16 +139,22 @@ def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: floa
     save(FOLDER, results)
     if not accepted:
         return
-    operator, _door = made.start(more=("--model-pod-labels=example.com/", "--model-pod-annotations=example.com/"))
+    operator = _start_for_mutations(made)
     while accepted and time.monotonic() < until_s:
         began = time.monotonic()
         wave, accepted = accepted[:_WAVE], accepted[_WAVE:]
         space = made.space()
         space.apply(_files())
         known = len(operator.complaints())
-        found = acto.Wave(space, made.ledger, wave).run()
-        for result in found.values() if len(operator.complaints()) > known else ():
-            result.problems.append(f"the log has errors: {operator.complaints()[known:][:2]}")
+        try:
+            found = acto.Wave(space, made.ledger, operator, wave).run()
+        except acto.OperatorEndedError as ended:
+            # Its plans have no result, and are run by the next call.
+            print(f"the operator has ended, so {len(wave)} mutations are discarded: {ended}", flush=True)
+            found, operator = {}, _start_for_mutations(made)
+        else:
+            for result in found.values() if len(operator.complaints()) > known else ():
+                result.problems.append(f"the log has errors: {operator.complaints()[known:][:2]}")
         space.end()
         if made.standstills.since(began):
             found = {plan: result for plan, result in found.items() if not result.problems}
@@ -155,6 +162,11 @@ def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: floa
         save(FOLDER, results)
         _print(results)
     assert operator.stop() == 0, operator.tail()
+
+
+def _start_for_mutations(made: Site) -> ForkedOperator:
+    """Start an operator whose site allows the labels and annotations of mutated specs."""
+    return made.start(more=("--model-pod-labels=example.com/", "--model-pod-annotations=example.com/"))[0]
 
 
 def _add(results: Results, found: dict[str, Result], began: float) -> None:

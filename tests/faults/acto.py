@@ -24,6 +24,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.mutations import Mutation
 from tests.faults.oracles import Object, canonical, differences
 from tests.faults.results import Result
+from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space, deployment
 from tests.integration.waiting import PATIENCE
 
@@ -82,17 +83,25 @@ def unnamed(mutation: Mutation, said: str) -> list[str]:
     return [f"refused without the field's name: {said[:300]}"]
 
 
+class OperatorEndedError(Exception):
+    """The operator has ended, for example because it could not renew its lease on a busy machine; the text is the end of its log."""
+
+
 class Wave:
     """Mutations that the API server accepts and that are made at once, each on a model of its own, in one namespace."""
 
-    def __init__(self, space: Space, ledger: Ledger, given: Sequence[Mutation]) -> None:
-        self._space, self._ledger = space, ledger
+    def __init__(self, space: Space, ledger: Ledger, operator: Operator, given: Sequence[Mutation]) -> None:
+        self._space, self._ledger, self._operator = space, ledger, operator
         self._trials = [
             Trial(mutation, f"x{number:03}x", mutations.begin(mutation.path)) for number, mutation in enumerate(given)
         ]
 
     def run(self) -> dict[str, Result]:
-        """Run the trials, and return their results by the mutation's id, without the commit."""
+        """Run the trials, and return their results by the mutation's id, without the commit.
+
+        Raises:
+            OperatorEndedError: the operator has ended.
+        """
         for trial in self._trials:
             self._must_apply(trial, trial.name, trial.begin)
         self._wait()
@@ -126,6 +135,8 @@ class Wave:
         late = ["all"]
         current_since = 0.0
         while late or time.monotonic() < current_since + _SETTLE_LIMIT_S:
+            if self._operator.process is None or self._operator.process.poll() is not None:
+                raise OperatorEndedError(self._operator.tail())
             if late and time.monotonic() > end:
                 break
             if late:
@@ -224,8 +235,17 @@ def current(seen: Seen) -> Seen:
     Former specs are revisions, immutable ConfigMaps, and ReplicaSets of a Deployment but for the newest.
     """
     # Names of revisions contain hashes of the model's name too.
-    made: Seen = json.loads(_HASH.sub("HASH", json.dumps(_of_now(seen))))
+    made: Seen = _without_hashes(_of_now(seen))
     return made
+
+
+def _without_hashes(value: Any) -> Any:  # any JSON value
+    """Return a value without hashes in its texts and keys. A number may have as many digits as a hash."""
+    if isinstance(value, dict):
+        return {_HASH.sub("HASH", key): _without_hashes(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_hashes(entry) for entry in value]
+    return _HASH.sub("HASH", value) if isinstance(value, str) else value
 
 
 def _of_now(seen: Seen) -> Seen:

@@ -57,7 +57,6 @@ def test_folders_of_unit_tests_are_those_of_the_packages() -> None:
         for folder in (package, *package.rglob("*"))
         if folder.is_dir()
     }
-    known.add(Path("faults"))  # the tests of tests/faults, the package of the fault campaigns
     assert len(folders) > 30
     assert [str(folder) for folder in sorted(folders - known) if folder.parts] == []
 

@@ -206,6 +206,17 @@ def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
     assert differences(after, before) == []
 
 
+def test_numbers_with_as_many_digits_as_a_hash_are_compared() -> None:
+    def limited(value: int) -> Any:
+        def change(made: Any) -> None:
+            made[0][1]["spec"] = {"limit": value, "name": f"m-{value:010x}"}
+
+        return change
+
+    one, other = (current(outcome("f-one", 1, limited(value)).state) for value in (2147483648, 2147483649))
+    assert differences(one, other) == ["Deployment m-a[0].spec.limit: 2147483648, should be 2147483649"]
+
+
 def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
     def plan(installation: str) -> Any:
         pem = f"-----BEGIN CERTIFICATE-----\\n{installation}\\n-----END CERTIFICATE-----\\n"
@@ -216,7 +227,7 @@ def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
     assert differences(found[0], found[1]) == []
 
 
-def test_nodes_of_pods_are_the_scheduler_s_choice() -> None:
+def test_nodes_of_pods_may_differ_if_each_has_one() -> None:
     def on(name: str) -> Any:
         def change(made: Any) -> None:
             made[2][1]["spec"] = {"nodeName": name} if name else {}
