@@ -169,7 +169,12 @@ def _parts(text: str, given: str) -> SplitResult:
         host = parts.hostname or ""
         if not host.replace(":", "").isascii() or "." in host:
             host.encode("idna")
-    except ValueError as error:  # also of the codec
+    except UnicodeError:
+        raise TargetError(
+            f"url is {given}; each part of its host name between dots must have 1 to 63 valid characters, for example "
+            "http://models.example.com:8000"
+        ) from None
+    except ValueError as error:
         raise TargetError(f"url is {given}: {error}; for example http://127.0.0.1:8000 or http://[::1]:8000") from None
     try:
         is_port = parts.port is None or parts.port > 0

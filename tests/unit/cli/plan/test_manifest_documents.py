@@ -36,7 +36,9 @@ def test_objects_are_those_of_all_documents_and_lists(text: str, names: list[str
     ("text", "words"),
     [
         ("a: [", "f: invalid YAML: while parsing"),
-        ("a: 2024-13-45", "f: invalid YAML: month must be in 1..12; if it is text, quote it"),
+        # Before Python 3.14, the message ends without ", not 13".
+        ("a: 2024-13-45", "f: invalid YAML: month must be in 1..12"),
+        ("a: 2024-13-45", "; if it is text, quote it"),
         ("a: " + 3000 * "[", "f: invalid YAML: nested too deeply"),
         ("a: &a [*a]", "f: invalid YAML: an alias refers to an object that contains it"),
     ],
