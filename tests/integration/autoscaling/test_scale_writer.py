@@ -34,9 +34,7 @@ async def test_replicas_are_written_only_if_they_are_those_that_were_seen(cluste
 
 
 async def test_replicas_are_written_only_to_the_version_that_was_seen(cluster: Cluster, space: Space) -> None:
-    space.apply(deployment())
-    space.scale(2)
-    space.wait_settled()
+    space.serve(replicas=2)
     seen = space.must(kinds.MODEL_DEPLOYMENT, "m")
     client = await connect(str(cluster.kubeconfig))
 

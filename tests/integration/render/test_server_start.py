@@ -201,15 +201,25 @@ def test_a_killed_triton_leaves_no_shared_memory_to_its_successor(tmp_path: Path
     assert list(found.values()).count("shm") == 1, found
 
 
-@pytest.mark.parametrize("how", ["kill -TERM $triton", "echo 1 > $root/halcyon/orders/restart"])
-def test_a_container_ends_with_triton_if_stopped_or_ordered_to_restart(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "statuses"),
+    [
+        ("kill -TERM $triton", {"0"}),
+        # Ended by SIGKILL if unloading the model takes longer than `STOP_S`, as it does on a slow machine.
+        ("echo 1 > $root/halcyon/orders/restart", {"0", "137"}),
+    ],
+    ids=["stop", "order"],
+)
+def test_a_container_ends_with_triton_if_stopped_or_ordered_to_restart(
+    tmp_path: Path, how: str, statuses: set[str]
+) -> None:
     then = f"""{how}
     began=$(date +%s); status=0; wait $triton || status=$?
     echo status $status; echo seconds $(($(date +%s) - began))"""
     found = run(tmp_path, then=then, **{"halcyon/orders/restart": ""})
 
     assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
-    assert found["status"] == "0", found["log"]
+    assert found["status"] in statuses, found["log"]
     assert int(found["seconds"]) <= 1 + server_start.STOP_S + 1
 
 
