@@ -70,7 +70,8 @@ def test_5000_models_are_painted_and_only_those_in_sight_exist(page: Page, fleet
     record(first_paint_s=median(paints_s), first_rows_s=median(rows_s))
     expect(page.locator(".count")).to_contain_text(f"{MODELS} models")
     expect(page.locator("table")).to_have_attribute("aria-rowcount", str(MODELS + 1))
-    assert page.locator("tbody tr").count() == ROWS
+    # A frame makes a few rows, so the last ones come some frames after the first.
+    expect(page.locator("tbody tr")).to_have_count(ROWS)
 
 
 def test_the_last_of_5000_is_reached_by_scrolling(models: Page) -> None:

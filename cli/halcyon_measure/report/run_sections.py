@@ -20,12 +20,14 @@ def what_was_run(runs: Sequence[LabelledRun]) -> Html:
     Values that all runs share are shown once.
     """
     files = len({run.name for run in runs}) > 1
-    told = [({"File": run.name} if files else {}) | _settings(run.document) for run in runs]
-    same = {name: value for name, value in told[0].items() if all(one.get(name) == value for one in told)}
+    settings = [({"File": run.name} if files else {}) | _settings(run.document) for run in runs]
+    same = {name: value for name, value in settings[0].items() if all(one.get(name) == value for one in settings)}
     contents: list[Content] = [facts(list(same.items()))]
-    names = [name for name in dict.fromkeys(name for one in told for name in one) if name not in same]
+    names = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in same]
     if names:
-        rows = [[run.label, *(one.get(name) or NONE for name in names)] for run, one in zip(runs, told, strict=True)]
+        rows = [
+            [run.label, *(one.get(name) or NONE for name in names)] for run, one in zip(runs, settings, strict=True)
+        ]
         contents.append(table(["run", *names], rows, label="Settings in which the runs differ"))
     contents.append(
         element(

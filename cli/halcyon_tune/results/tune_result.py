@@ -110,11 +110,12 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
     gain = search.turns.gain() if search.turns is not None else None
     if end.reason in {"budget", "interrupted"} and gain is not None and gain.interval is not None and not gain.is_shown:
         is_change = is_change and gain.value > 0
-    told = best if is_change else space.today
+    recommended = best if is_change else space.today
     known = search.verification
     measured = rate_points(search.points, search.criterion.predictor.objective_s)
     counts = [
-        None if rate_rps is None or known is None else _replicas(search, one, rate_rps) for one in (told, space.today)
+        None if rate_rps is None or known is None else _replicas(search, one, rate_rps)
+        for one in (recommended, space.today)
     ]
     return TuneResult(
         name=name,
@@ -123,10 +124,10 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         space=replace(space, left_out=(*space.left_out, *_preferred_left_out(search))),
         end=end.reason,
         why=end.why,
-        best=told if known is not None and known.estimates else None,
+        best=recommended if known is not None and known.estimates else None,
         gain=None if gain is None or not is_change else gain.value,
         gain_interval=None if gain is None or not is_change else gain.interval,
-        capacity_rps=_capacity(search, told),
+        capacity_rps=_capacity(search, recommended),
         today_rps=_capacity(search, space.today),
         rate_rps=rate_rps,
         replicas=counts[0],
@@ -134,10 +135,10 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         steps=steps(search, _replicas_text(rate_rps, counts)),
         measured=measured,
         front=front(measured),
-        notes=_notes(search, told),
+        notes=_notes(search, recommended),
         points=len(search.points),
         seconds=search.seconds(),
-        change=patch(space, told) if is_change and told is not None else {},
+        change=patch(space, recommended) if is_change and recommended is not None else {},
     )  # fmt: skip
 
 

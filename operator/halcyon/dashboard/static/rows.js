@@ -1,7 +1,7 @@
 // The rows of the fleet's table that exist. A frame makes only a few of them, those in sight first, so that no frame is long.
 
 /** Largest number of rows that are made in one frame. */
-const ROWS_PER_FRAME = 4;
+const ROWS_PER_FRAME = 6;
 
 /**
  * @template T
