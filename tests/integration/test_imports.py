@@ -7,8 +7,10 @@ import pytest
 
 HEAVY = ("pandas", "numpy", "grpc", "prometheus_api_client")
 CONTROLLER = ("kopf", "kubernetes", "pydantic", "prometheus_client", "requests")
+SYNCHRONOUS = ("requests", "requests_oauthlib", "oauthlib", "websocket", "kubernetes.config")
+"""Imports of the synchronous half of the package `kubernetes`."""
 LACKS = {
-    "halcyon.control.runtime.app": (*HEAVY, "opentelemetry"),
+    "halcyon.control.runtime.app": (*HEAVY, *SYNCHRONOUS, "opentelemetry"),
     "halcyon.balancer.agent.main": (*HEAVY, *CONTROLLER, "google.protobuf", "cryptography"),
     "halcyon.fetch.main": (*HEAVY, *CONTROLLER, "aiohttp", "cryptography"),
 }

@@ -144,6 +144,15 @@ class ApiModel(BaseModel):
             raise BrokenRulesError(*broken)
         return self
 
+    @classmethod
+    def defaults(cls) -> Self:
+        """Return an instance whose fields all have their defaults.
+
+        It isn't validated, so pydantic doesn't build a validator of this part alone, which takes memory. Use it for the
+        defaults of fields and for constants, and only for classes without required fields.
+        """
+        return cls.model_construct()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the object as in the Kubernetes API: with camelCase names, and without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

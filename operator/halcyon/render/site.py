@@ -28,7 +28,7 @@ SERVICE_ANNOTATIONS = (
 """Default for the annotation prefixes that `traffic.service.annotations` may have. They are those of cloud load
 balancers and external-dns."""
 
-ANYWHERE = Placement()
+ANYWHERE = Placement.defaults()
 
 
 @dataclass(frozen=True)

@@ -23,4 +23,4 @@ class SiteDownloads(ApiModel):
     there is none."""
 
 
-NO_DOWNLOADS = SiteDownloads()
+NO_DOWNLOADS = SiteDownloads.defaults()

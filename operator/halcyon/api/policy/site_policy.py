@@ -167,19 +167,19 @@ class SitePolicy(ApiModel):
 
     exempt_namespaces: Annotated[tuple[Namespace, ...], _Some] = ()
     """Namespaces to which the policy does not apply, for example those of the platform team."""
-    images: Images = Images()
+    images: Images = Images.defaults()
     """Limits on Triton images and their registries."""
-    triton: Triton = Triton()
+    triton: Triton = Triton.defaults()
     """Limits on the versions of Triton."""
-    models: Models = Models()
+    models: Models = Models.defaults()
     """Limits on the sources, backends and Secrets of models."""
-    pods: PodLimits = PodLimits()
+    pods: PodLimits = PodLimits.defaults()
     """Limits on the placement, ServiceAccounts and environment of server pods."""
-    limits: Limits = Limits()
+    limits: Limits = Limits.defaults()
     """Limits on the number of replicas and GPUs."""
-    traffic: TrafficLimits = TrafficLimits()
+    traffic: TrafficLimits = TrafficLimits.defaults()
     """Limits on the ways in which clients can connect to models."""
-    canary: CanaryLimits = CanaryLimits()
+    canary: CanaryLimits = CanaryLimits.defaults()
     """Limits on the queries of canary analyses."""
 
     @classmethod
@@ -197,5 +197,5 @@ class SitePolicy(ApiModel):
             raise ValueError("; ".join(said)) from None
 
 
-ANYTHING: Final = SitePolicy()
+ANYTHING: Final = SitePolicy.defaults()
 """Policy without any limits, for a site that has set none."""

@@ -31,16 +31,16 @@ class Spec(ApiModel):
     with `kubectl scale`. With `scaling` in mode Active, Halcyon or its HPA writes it. Default: 1."""
     model: ModelSpec
     """Model to serve: its name, source, versions and warm-up."""
-    runtime: Runtime = Runtime()
+    runtime: Runtime = Runtime.defaults()
     """Settings of the server pods: Triton container, resources, GPUs and placement."""
     batching: Annotated[Batching, AtomicMap()] | None = None
     """Triton's dynamic batching. Setting this field, even to `{}`, turns it on. Default: the model's config.pbtxt
     decides."""
     scaling: Scaling | None = None
     """Automatic scaling of the replicas with the load. Default: none; Halcyon does not change `spec.replicas`."""
-    traffic: Traffic = Traffic()
+    traffic: Traffic = Traffic.defaults()
     """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
-    rollout: Rollout = Rollout()
+    rollout: Rollout = Rollout.defaults()
     """Replacement of the serving revision with a new revision. A change of the replicas alone does not create a new
     revision."""
 

@@ -34,7 +34,7 @@ class Gateway(ApiModel):
     namespace: Annotated[str, StringConstraints(pattern=rf"^{_LABEL}$", min_length=1, max_length=63)] | None = None
     """Namespace of the Gateway. The Gateway's listeners must allow routes from the ModelDeployment's namespace.
     Default: the ModelDeployment's namespace."""
-    http: Entry = Entry()
+    http: Entry = Entry.defaults()
     """Entry point for HTTP. Halcyon writes an HTTPRoute with the name of the ModelDeployment."""
     grpc: Annotated[Entry, AtomicMap()] | None = None
     """Entry point for gRPC. Halcyon writes a GRPCRoute. gRPC needs a hostname or listener of its own, because a Gateway

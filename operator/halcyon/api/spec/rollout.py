@@ -106,7 +106,7 @@ class Canary(ApiModel):
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
     """Steps of the canary, 1 to 10, with increasing weights. Default: 5 % of the requests for 2m, 25 % for 5m, 50 % for
     5m."""
-    analysis: Analysis = Analysis()
+    analysis: Analysis = Analysis.defaults()
     """Comparison of the new revision with the old one during a canary, and its limits. Default: Enabled, with the
     default limits."""
 

@@ -228,7 +228,7 @@ class Runtime(ApiModel):
     """Secrets for pulling the Triton image, and the image in `model.source.image`. Default: none."""
     gpu: Annotated[Gpu, AtomicMap()] | None = None
     """GPUs of each server pod, for example `gpu: {count: 1}`. Default: none; the model runs on CPU."""
-    resources: Resources = Resources()
+    resources: Resources = Resources.defaults()
     """CPU, memory and ephemeral storage of the Triton container, as requests and limits. GPUs are set in `gpu`."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
     """Number of instances of the model on each GPU, or in each pod if the model runs on CPU, 1 to 64. Default: the
@@ -255,7 +255,7 @@ class Runtime(ApiModel):
     server: ServerSettings | None = None
     """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: Triton's
     own defaults."""
-    placement: ServerPlacement = ServerPlacement()
+    placement: ServerPlacement = ServerPlacement.defaults()
     """Nodes for the server pods. Pods with GPUs always tolerate taints with the name of their GPU resource; pods with
     NVIDIA GPUs also tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]

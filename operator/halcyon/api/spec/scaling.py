@@ -141,7 +141,7 @@ class Scaling(ApiModel):
     """Use of scaling decisions. `Active`: Halcyon applies them to spec.replicas. `Recommend`: Halcyon only reports
     them. `Paused`: Halcyon leaves the replicas unchanged until the mode is changed. With `Recommend` and `Paused`, you
     set spec.replicas yourself. Default: Active."""
-    targets: Targets = Targets()
+    targets: Targets = Targets.defaults()
     """Targets per replica. The target that requires the most replicas applies."""
     idle_timeout: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
     """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. After a start,

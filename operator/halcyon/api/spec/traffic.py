@@ -83,7 +83,7 @@ class Traffic(ApiModel):
     """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. Halcyon does not run the
     Gateway; it only writes the routes. With `mode` Balancer, the routes lead to the balancers. With `mode` Gateway,
     they lead to the server pods. Default: none."""
-    service: Service = Service()
+    service: Service = Service.defaults()
     """The Service to which clients connect. Its name is that of the ModelDeployment. Its ports are 8000 (HTTP) and 8001
     (gRPC)."""
     tls: Tls | None = None

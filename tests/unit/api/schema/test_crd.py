@@ -179,7 +179,9 @@ def test_the_operator_keeps_no_descriptions_of_fields_in_memory() -> None:
 def test_only_models_that_are_validated_have_validators() -> None:
     code = (
         "from halcyon.api import batch_inference, spec, status; from halcyon.api.spec.runtime import EnvVar\n"
+        "from halcyon.api.policy.downloads import SiteDownloads; from halcyon.api.policy.site_policy import SitePolicy\n"
         "kinds = spec.Spec, EnvVar, status.Status, status.ConditionStatus, batch_inference.BatchInferenceSpec\n"
+        "kinds += spec.Runtime, spec.Traffic, spec.Rollout, SiteDownloads, SitePolicy\n"
         "print(*(kind.__name__ for kind in kinds if kind.__pydantic_complete__))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
