@@ -6,7 +6,9 @@ from the API server as the kubelet does, for the ServiceAccount of each model's 
 """
 
 import asyncio
+import contextlib
 import json
+import math
 import random
 import tempfile
 import time
@@ -29,6 +31,7 @@ from halcyon.render import names
 
 LOOK_EVERY_S = 1.0
 """Interval in seconds at which an agent polls its balancer and its pods."""
+_ADDRESSES_A_NETWORK = 254
 _TOKENS_AT_ONCE = 4
 _TOKEN_S = 3600
 
@@ -36,12 +39,24 @@ _TOKEN_S = 3600
 class Agents:
     """The agents, which send reports while this context is open."""
 
-    def __init__(self, plane: Plane, counts: Counts, *, seed: int = 0, spread_s: float = LOOK_EVERY_S) -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        counts: Counts,
+        *,
+        seed: int = 0,
+        spread_s: float = LOOK_EVERY_S,
+        idle_look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
         """Create the agents, which send nothing before `begin`.
 
-        Their polls are spread randomly over `spread_s` seconds.
+        Their polls are spread randomly over `spread_s` seconds. An agent whose model has no load polls every
+        `idle_look_every_s` seconds, because thousands of agents share one process here. It sends as many reports as before.
         """
-        self._spread_s = spread_s
+        self._spread_s, self._idle_look_every_s = spread_s, idle_look_every_s
+        self._woken: dict[str, asyncio.Event] = {}
+        """Event of each model that is set when the model's load changes."""
+        self._lags_s: list[float] = []
         self._plane, self._counts = plane, counts
         self._models: dict[str, StandIn] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,6 +80,14 @@ class Agents:
         """Return the number of open connections."""
         return sum(uplink.connected for uplink in self._uplinks)
 
+    def take_lag_s(self) -> float:
+        """Return the 99th percentile of the time by which polls were late since the last call.
+
+        If it is large, this process is short of CPU time, and the measured times include its own delays.
+        """
+        lags_s, self._lags_s = sorted(self._lags_s), []
+        return lags_s[int(0.99 * len(lags_s))] if lags_s else 0.0
+
     async def begin(self, wanted: Iterable[str], *, balancers: int = 1) -> None:
         """Start the agents of these models, one for each of `balancers` balancer pods, which must be ready.
 
@@ -85,7 +108,8 @@ class Agents:
         for (name, part, agent), (collector, token) in zip(pods, told, strict=True):
             if name not in self._models:
                 self._models[name] = StandIn(self._counts.namespace_of(name), name)
-            uplink = ReportStream(collector, token, resolve=_here)
+                self._woken[name] = asyncio.Event()
+            uplink = ReportStream(collector, token, resolve=_here, local_address=address(len(self._uplinks)))
             self._uplinks.append(uplink)
             speaking = self._speak(name, uplink, agent=agent, part=part, parts=balancers)
             self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(speaking)]
@@ -102,6 +126,8 @@ class Agents:
     def set_rate(self, name: str, rate_rps: float) -> None:
         """Set the load of a model from now on."""
         self._models[name].set_rate(time.time(), rate_rps, self._counts.ready_servers(name))
+        self._woken[name].set()
+        self._woken[name] = asyncio.Event()
 
     def check(self) -> None:
         """Raise the error with which an agent has failed, if there is one."""
@@ -127,9 +153,17 @@ class Agents:
         due_s = clock() + self._draw.uniform(0.0, self._spread_s)
         while True:
             await asyncio.sleep(due_s - clock())
+            self._lags_s.append(clock() - due_s)
             seen = look()
             uplink.publish(seen)
             due_s = max(due_s + LOOK_EVERY_S, clock())
+            if model.is_idle and self._idle_look_every_s > LOOK_EVERY_S:
+                # Polls keep their phase, so that a step of the load is noticed as late as by an agent that polls each second.
+                resting_s = self._idle_look_every_s - LOOK_EVERY_S
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(resting_s):
+                        await self._woken[name].wait()
+                due_s += LOOK_EVERY_S * max(math.ceil((clock() - due_s) / LOOK_EVERY_S), 0)
             requests = seen.balancer.requests if seen.balancer else 0
             if surge.add(requests, process=agent, now=clock()):
                 await asyncio.sleep(CONFIRM_INTERVAL_S)
@@ -160,6 +194,12 @@ def share(whole: BalancerSample | None, *, part: int, parts: int) -> BalancerSam
         return None
     divided = {name: (getattr(whole, name) + part) // parts for name in ("queued", "inflight", "requests")}
     return replace(whole, **divided)
+
+
+def address(number: int) -> str:
+    """Return the loopback address of an agent. Addresses end with 1 to 254, and begin with 127.1."""
+    network, last = divmod(number, _ADDRESSES_A_NETWORK)
+    return f"127.{1 + network // 256}.{network % 256}.{1 + last}"
 
 
 async def _here(_host: str, _port: int) -> list[str]:

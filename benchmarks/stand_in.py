@@ -70,6 +70,11 @@ class StandIn:
         self.advance(now, pods)
         self.rate_rps = rate_rps
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no requests arrive, and none wait."""
+        return self.rate_rps == 0.0 and self._waiting == 0.0
+
     def advance(self, now: float, pods: Sequence[str]) -> None:
         """Advance the simulation to `now` with these ready pods."""
         law = self.law

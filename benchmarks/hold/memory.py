@@ -149,7 +149,10 @@ async def _whole(there: Plane, sizes: Sequence[int]) -> None:
     """Measure each size as `benchmarks.hold.size` does."""
     found: list[size_page.Measured] = []
     draw = random.Random(len(sizes))
-    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts) as agents:
+    async with (
+        Counts(there.kubeconfig, namespace_of) as counts,
+        Agents(there, counts, idle_look_every_s=size.IDLE_LOOK_EVERY_S) as agents,
+    ):
         known: list[str] = []
         for wanted in sizes:
             served_s = await _grown(counts, agents, known, wanted)
@@ -169,7 +172,10 @@ async def _parts(there: Plane, sizes: Sequence[int]) -> None:
     operator = there.operator
     assert isinstance(operator, CountedOperator), "it was started so"
     seen: list[tuple[int, float, float, dict[str, dict[str, int]]]] = []
-    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts) as agents:
+    async with (
+        Counts(there.kubeconfig, namespace_of) as counts,
+        Agents(there, counts, idle_look_every_s=size.IDLE_LOOK_EVERY_S) as agents,
+    ):
         known: list[str] = []
         for wanted in sizes:
             await _grown(counts, agents, known, wanted)

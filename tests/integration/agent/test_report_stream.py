@@ -204,3 +204,20 @@ async def test_notices_of_every_replica_are_passed_on_and_other_messages_are_dro
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await stand_in.stop()
+
+
+async def test_streams_open_from_the_agents_own_address(tmp_path: Path) -> None:
+    tls, pem = certificate(tmp_path, name=NAME)
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    stand_in = await StandIn().start(tls=tls)
+    collector = CollectorAddress("127.0.0.1", stand_in.port, NAME, pem)
+    uplink = ReportStream(collector, token, intervals=FAST, local_address="127.1.2.3")
+    task = asyncio.ensure_future(uplink.run())
+    try:
+        await until(lambda: bool(stand_in.sockets))
+        assert stand_in.sockets[0].get_extra_info("peername")[0] == "127.1.2.3"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await stand_in.stop()

@@ -1,10 +1,11 @@
 """The size benchmark's page: fitted lines, the chart's memory limit, absent figures, and the balancers' parts of a load."""
 
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
-from benchmarks.agents import share
+from benchmarks.agents import address, share
 from benchmarks.hold.size_page import Line, Measured, fit, limit_mib, text, write
 from halcyon.api.documents.observation_report import BalancerSample
 
@@ -59,3 +60,9 @@ def test_parts_of_two_balancers_add_up_to_the_whole() -> None:
     parts = [share(whole, part=part, parts=2) for part in range(2)]
     assert [(one.queued, one.inflight, one.requests) for one in parts if one] == [(2, 2, 500), (3, 2, 501)]
     assert share(None, part=0, parts=2) is None
+
+
+def test_each_of_4000_agents_has_an_address_of_its_own() -> None:
+    addresses = {ip_address(address(number)) for number in range(4000)}
+    assert len(addresses) == 4000
+    assert all(one in ip_network("127.0.0.0/8") and one not in ip_network("127.0.0.0/16") for one in addresses)

@@ -114,6 +114,7 @@ class ReportStream:
         intervals: SendInterval = SendInterval(),
         on_notice: Callable[[Notice], None] = lambda _: None,
         resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
+        local_address: str | None = None,
     ) -> None:
         """Create the streams without opening them.
 
@@ -123,12 +124,14 @@ class ReportStream:
             intervals: intervals between reports, and pauses before reconnecting.
             on_notice: called with each notice from any replica.
             resolve: returns the addresses of a name and port. Default: DNS.
+            local_address: address of this machine from which the streams are opened. Default: the system chooses it.
         """
         self._collector = collector
         self._token_path = token_path
         self._intervals = intervals
         self._on_notice = on_notice
         self._resolve = resolve or _lookup
+        self._local_address = local_address
         self._mailboxes: dict[str, _Mailbox] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._last: AgentReport | None = None
@@ -147,7 +150,8 @@ class ReportStream:
     async def run(self) -> None:
         """Resolve the DNS name repeatedly, and keep one connection to each address, until cancelled."""
         tls = ssl.create_default_context(cadata=self._collector.ca_pem)
-        connector = aiohttp.TCPConnector(limit=MAX_REPLICAS)
+        local_address = None if self._local_address is None else (self._local_address, 0)
+        connector = aiohttp.TCPConnector(limit=MAX_REPLICAS, local_addr=local_address)
         async with aiohttp.ClientSession(connector=connector) as session:
             try:
                 while True:
