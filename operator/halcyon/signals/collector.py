@@ -136,8 +136,7 @@ class Collector:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve the stream of one agent until it ends."""
-        token = bearer_token(request.headers)
-        sender = await self._sender(token, request.remote or "")
+        sender = await self._sender(bearer_token(request.headers), request.remote or "")
         model = (sender.namespace, sender.name)
         if self._per_model[model] >= MAX_STREAMS:
             raise self._refusal(
@@ -157,7 +156,7 @@ class Collector:
                 return web.Response(status=503)  # the agent has disconnected; the response is discarded
             self._streams[model].add(stream)
             self.streams.inc()
-            await self._read(stream, token, sender)
+            await self._read(stream, request, sender)
         finally:
             if stream in self._streams[model]:
                 self._streams[model].discard(stream)
@@ -260,7 +259,7 @@ class Collector:
             return_exceptions=True,
         )
 
-    async def _read(self, stream: web.WebSocketResponse, token: str, sender: Sender) -> None:
+    async def _read(self, stream: web.WebSocketResponse, request: web.Request, sender: Sender) -> None:
         model = (sender.namespace, sender.name)
         reviewed_at = self._monotonic()
         bucket = TokenBucket(MAX_REPORTS_PER_S, MAX_BURST, reviewed_at)
@@ -284,7 +283,8 @@ class Collector:
             self.reports.labels(result).inc()
             if now - reviewed_at >= REVIEW_INTERVAL_S:
                 reviewed_at = now
-                self._run(self._review_again(stream, token, sender))
+                # A stream keeps no copy of its token of a KiB beside that in the headers of its request.
+                self._run(self._review_again(stream, bearer_token(request.headers), sender))
 
     def _take(self, text: object, sender: Sender, now: float) -> Generator[None, None, str]:
         """Parse, validate and store a report in several steps.

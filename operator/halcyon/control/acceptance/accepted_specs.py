@@ -28,6 +28,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.acceptance.accepted_spec_digest import NOT_ACCEPTED
+from halcyon.control.acceptance.shared_parts import SharedParts
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
@@ -69,6 +70,7 @@ class AcceptedSpecs:
         self._maps = caches.children[kinds.CONFIG_MAP]
         self._records = caches.children[kinds.CONTROLLER_REVISION]
         self._in_force: dict[Key, _InForce] = {}
+        self._parts = SharedParts()
         self._stale = set(caches.resources.all_keys())
         """Keys of the models whose ConfigMap or ControllerRevision has changed since their digest was last checked."""
         self._resources.listeners.append(self._resource_changed)
@@ -85,7 +87,7 @@ class AcceptedSpecs:
         if not held.parsed:
             held.parsed = True
             try:
-                held.spec = parse(key.name, json.loads(held.text))
+                held.spec = self._parts.shared(parse(key.name, json.loads(held.text)))
             except NOT_ACCEPTED:  # accepted by an operator version with fields that this one doesn't have
                 held.spec = None
         return held.spec

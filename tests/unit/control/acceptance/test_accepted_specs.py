@@ -191,3 +191,17 @@ async def test_a_spec_is_parsed_once_for_any_number_of_reads() -> None:
     team.ask("one", **GOOD)
     assert first is not None
     assert team.spec_of.get(ONE) is first
+
+
+async def test_equal_parts_of_accepted_specs_are_in_memory_once() -> None:
+    team = Team(replace(SITE, policy=POLICY))
+    for name, most in (("one", 8), ("two", 7)):
+        team.ask(name, **GOOD | {"scaling": {"maxReplicas": most}})
+        await team.reconcile(name)
+    one, two = (team.spec_of.get(Key("team", name)) for name in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    assert (one.runtime, one.traffic, one.rollout) == (two.runtime, two.traffic, two.rollout)
+    assert one.runtime is two.runtime
+    assert one.traffic is two.traffic
+    assert one.scaling != two.scaling
