@@ -8,7 +8,7 @@ import logging
 import signal
 from collections.abc import Sequence
 
-from halcyon.control.runtime import build, json_logging, process_metrics, settings
+from halcyon.control.runtime import build, json_logging, process_metrics, settings, tls_buffers
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube import errors, tracing
 from halcyon.kube.client import connect
@@ -23,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
     settings.add_arguments(parser)
     arguments = parser.parse_args(list(argv))
     json_logging.configure(arguments.log_level)
+    tls_buffers.limit_buffers()
     status = 0
     try:
         asyncio.run(_run(settings.of(arguments)))
