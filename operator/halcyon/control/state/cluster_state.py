@@ -23,6 +23,7 @@ from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.informers.informer import Informer, OnChange, drop_managed_fields
 from halcyon.kube.informers.malformed_objects import Malformed
+from halcyon.kube.informers.shared_texts import SharedTexts
 from halcyon.kube.kinds import CHILDREN, Key, Kind
 from halcyon.render import names
 
@@ -36,6 +37,7 @@ MALFORMED = "malformed"
 that was dropped because of its type."""
 
 
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 MAX_SAID = 20
 """Maximum number of sentences about malformed fields that are logged per object."""
 
@@ -93,12 +95,13 @@ class ClusterState:
         """Create the informers; `run` starts them."""
         self.malformed = Malformed()
         self.own_writes = OwnWrites(self._cache_of, self.clock)
+        texts = SharedTexts()
         self.resources = self._informer(
             kinds.MODEL_DEPLOYMENT,
             index=source_words,
             listener=self._resource_changed,
             selector="",
-            project=_project_resource,
+            project=lambda resource: texts.share(_project_resource(resource)),
         )
         self.children: dict[Kind, Informer] = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed, packed=True)
@@ -301,12 +304,16 @@ def unready_reason(*found: Object | None) -> str:
 def _project_resource(resource: Object) -> Object:
     """Return a ModelDeployment without managedFields and malformed fields, as the cache keeps it.
 
+    The annotation of `kubectl apply`, which contains the whole object again, is left out as well.
+
     Two things are added: the last writer of spec.replicas, from managedFields, and a sentence about each malformed
     field.
     """
     found, wrong = shape.fitted(resource)
     meta = dict(found["metadata"])
     meta["replicasWriter"] = _writer_of_replicas(meta.pop("managedFields", ()))
+    if _LAST_APPLIED in (annotations := meta.get("annotations") or {}):
+        meta["annotations"] = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
     made = found | {"metadata": meta}
     return made | {MALFORMED: wrong} if wrong else made
 

@@ -7,8 +7,16 @@ import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from halcyon.control.runtime.gc_freeze import MIN_OBJECTS, OFTEN_S, SHARE, THAWED_EVERY, GcFreeze
+from halcyon.control.runtime.gc_freeze import (
+    MIN_OBJECTS,
+    OFTEN_S,
+    SHARE,
+    THAWED_EVERY,
+    TRIM_INTERVAL_S,
+    GcFreeze,
+)
 from tests.clocks import DrivenClock
 
 
@@ -85,3 +93,20 @@ async def test_cycles_among_what_was_frozen_are_found_in_the_end() -> None:
             heap.settle()
         gc.unfreeze()
         assert not any(isinstance(found, Node) for found in gc.get_objects())
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) / 256
+
+
+async def test_free_memory_between_live_objects_is_returned_each_minute() -> None:
+    world = ManualHeap(size=4)
+    async with running(world):
+        pieces: list[bytes | None] = [bytes(64 * 1024) for _ in range(1024)]
+        full = resident_mib()
+        pieces = [piece if number % 8 == 7 else None for number, piece in enumerate(pieces)]
+        assert resident_mib() > full - 16
+        world.now += TRIM_INTERVAL_S
+        await run_checks()
+        assert resident_mib() < full - 40
+    assert pieces[7] is not None

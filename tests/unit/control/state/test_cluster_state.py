@@ -176,3 +176,17 @@ async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
         seen.balancer_trouble
         == "pod b-0: container agent terminated: Error (exit code 1): cannot list resource, 2 restarts"
     )
+
+
+def test_the_cache_keeps_no_second_copy_of_an_applied_model() -> None:
+    world = ManualCaches()
+    made = from_config_map()
+    made["metadata"] |= {
+        "resourceVersion": "7",
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "kept"},
+    }
+    world.caches.resources._take(made)
+    kept = world.caches.resources.get(DIGITS)
+    assert kept is not None
+    assert kept["metadata"]["annotations"] == {"note": "kept"}
+    assert kept["spec"] == from_config_map()["spec"]
