@@ -1,7 +1,8 @@
-"""History of each model for its charts: one hour, with a point every 10 s. It takes 9.0 KiB of memory per model.
+"""History of each model for its charts: one hour, with a point every 10 s. It takes at most 9.0 KiB of memory per model.
 
-A point is a row of 25 bytes in a ring buffer. The histories of 5,000 models have 25 million numbers, which would take
-30 times as much memory as Python objects. The history is lost when the process ends. The planner stores the arrivals of
+A point is a row of 25 bytes. The histories of 5,000 models have 25 million numbers, which would take 30 times as much
+memory as Python objects. Points of an idle model are equal for hours, and equal successive points are one run of 29 bytes.
+A model with more than `MAX_RUNS` runs has a ring buffer of all rows instead. The history is lost when the process ends. The planner stores the arrivals of
 earlier days (`ports.Past`), and Prometheus can store all other values. This module reads no clock; the caller passes
 `at`, in seconds since the epoch.
 """
@@ -19,6 +20,9 @@ from halcyon.dashboard.ports import ModelNumbers, Name
 
 STEP_S = 10
 MAX_POINTS = 360
+MAX_RUNS = 120
+"""Maximum number of runs of equal points with which a history is stored as runs. More of them take a third of the memory
+of all points."""
 _NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.
@@ -33,6 +37,8 @@ _ROW = struct.Struct("<11H3B")
 _NONE, _NO_SHARE = 0xFFFF, 0xFF
 """Codes that stand for an unknown value in a stored row. The first one is for numbers, the second one for shares."""
 _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
+_RUN = struct.Struct(f"<I{_ROW.size}s")
+"""Run of equal points: the step of the first one, and the row."""
 _TENTHS = 10.0
 """Factor by which the GPU utilisation is multiplied before it is stored, because it is stored in tenths of a
 percent."""
@@ -78,45 +84,57 @@ class ReplicaCounts:
 
 
 class _Ring:
-    """Ring buffer with the values of one model in the last `MAX_POINTS` steps. Steps are counted from the epoch."""
+    """Values of one model in the last `MAX_POINTS` steps. Steps are counted from the epoch.
 
-    __slots__ = ("_first", "_last", "_rows")
+    They are runs of equal rows, or a ring buffer of all rows if there are many runs.
+    """
+
+    __slots__ = ("_bytes", "_first", "_has_runs", "_last")
 
     def __init__(self) -> None:
         self._first = self._last = -1
-        self._rows = bytearray(_ROW.size * MAX_POINTS)
+        self._has_runs = True
+        self._bytes = bytearray()
+        """Runs in ascending order, or the ring buffer."""
 
     def put(self, step: int, row: bytes) -> None:
         """Store the values of a step. The values of steps that were skipped are unknown.
 
-        If the clock was set back by less than the time that the buffer covers, ignore the values. If it was set back by
-        more, empty the buffer first.
+        If the clock was set back by less than the time that the history covers, ignore the values. If it was set back by
+        more, empty the history first.
         """
         if self._last >= 0 and self._last - MAX_POINTS < step < self._last:
             return
         if not 0 <= step - self._last < MAX_POINTS or self._last < 0:
             self._first = self._last = step
+            self._has_runs, self._bytes = True, bytearray()
         for missed in range(self._last + 1, step):
             self._set(missed, _EMPTY)
         self._set(step, row)
         self._last = step
         self._first = max(self._first, step - MAX_POINTS + 1)
+        if self._has_runs:
+            self._drop_old_runs()
+        elif step % MAX_POINTS == 0:
+            self._convert_to_runs()
 
     def rows(self, last: int) -> Iterator[Values]:
         """Yield the newest rows, at most `last` of them, oldest first."""
-        for step in range(max(self._first, self._last - last + 1), self._last + 1):
-            yield _unpacked(_ROW.unpack_from(self._rows, step % MAX_POINTS * _ROW.size))
+        for row, count in self._counted(max(self._first, self._last - last + 1)):
+            values = _unpacked(_ROW.unpack(row))
+            for _ in range(count):
+                yield values
 
     def newest(self) -> Values:
         """Return the values of the newest row."""
-        return _unpacked(_ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size))
+        return _unpacked(self._newest())
 
     def load(self) -> CurrentLoad:
         """Return the load in the newest row.
 
         Only a third of the row is decoded, because the loads of all models are read at every step.
         """
-        row = _ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size)
+        row = self._newest()
         return CurrentLoad(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
 
     @property
@@ -124,9 +142,56 @@ class _Ring:
         """Number of the newest step; -1 if there is none."""
         return self._last
 
+    def _newest(self) -> tuple[int, ...]:
+        at = len(self._bytes) - _ROW.size if self._has_runs else self._last % MAX_POINTS * _ROW.size
+        return _ROW.unpack_from(self._bytes, at)
+
+    def _counted(self, begin: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the rows from the step `begin` on, each with the number of successive steps that have it."""
+        if not self._has_runs:
+            for step in range(begin, self._last + 1):
+                start = step % MAX_POINTS * _ROW.size
+                yield bytes(self._bytes[start : start + _ROW.size]), 1
+            return
+        runs = list(_RUN.iter_unpack(self._bytes))
+        ends = [*(step for step, _ in runs[1:]), self._last + 1]
+        for (step, row), end in zip(runs, ends, strict=True):
+            yield row, max(end - max(step, begin), 0)
+
     def _set(self, step: int, row: bytes) -> None:
-        start = step % MAX_POINTS * _ROW.size
-        self._rows[start : start + _ROW.size] = row
+        if self._has_runs and len(self._bytes) >= MAX_RUNS * _RUN.size:
+            self._convert_to_ring()
+        if not self._has_runs:
+            start = step % MAX_POINTS * _ROW.size
+            self._bytes[start : start + _ROW.size] = row
+            return
+        if self._bytes and _RUN.unpack_from(self._bytes, len(self._bytes) - _RUN.size)[0] == step:
+            del self._bytes[-_RUN.size :]
+        if self._bytes[-_ROW.size :] != row:
+            self._bytes += _RUN.pack(step, row)
+
+    def _drop_old_runs(self) -> None:
+        while len(self._bytes) > _RUN.size and _RUN.unpack_from(self._bytes, _RUN.size)[0] <= self._first:
+            del self._bytes[: _RUN.size]
+
+    def _convert_to_ring(self) -> None:
+        rows, step = bytearray(_ROW.size * MAX_POINTS), self._first
+        for row, count in self._counted(self._first):
+            for _ in range(count):
+                start = step % MAX_POINTS * _ROW.size
+                rows[start : start + _ROW.size] = row
+                step += 1
+        self._has_runs, self._bytes = False, rows
+
+    def _convert_to_runs(self) -> None:
+        """Convert the ring buffer to runs if there are few, because the model has become idle."""
+        runs, before, step = bytearray(), b"", self._first
+        for row, _ in self._counted(self._first):
+            if row != before:
+                runs += _RUN.pack(step, row)
+            before, step = row, step + 1
+        if len(runs) <= MAX_RUNS // 2 * _RUN.size:
+            self._has_runs, self._bytes = True, runs
 
 
 @dataclass(frozen=True, slots=True)

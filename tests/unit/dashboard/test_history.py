@@ -1,11 +1,12 @@
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.dashboard.client_latency import Quantiles
-from halcyon.dashboard.history import FIELDS, MAX_POINTS, STEP_S, ChartHistory, ReplicaCounts
+from halcyon.dashboard.history import FIELDS, MAX_POINTS, MAX_RUNS, STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name
 
 ONE, OTHER = Name("a", "one"), Name("a", "other")
@@ -152,17 +153,50 @@ def test_models_that_are_gone_are_forgotten() -> None:
     assert history.series(OTHER).rows == ()
 
 
-def test_a_model_takes_less_than_ten_kib() -> None:
-    import tracemalloc  # noqa: PLC0415  # of this test alone
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 1, 1, 1, 2, 30, 400]), st.integers(0, 2)), min_size=1, max_size=900),
+    st.integers(0, 9),
+)
+def test_runs_and_single_points_give_the_same_series(gaps: list[tuple[int, int]], every: int) -> None:
+    history, points, step = ChartHistory(), dict[int, int](), 1000
+    for number, (gap, replicas) in enumerate(gaps):
+        step += gap
+        if gap >= MAX_POINTS:
+            points.clear()
+        points[step] = replicas if every else number
+        history.add(ONE, step * STEP_S, ReplicaCounts(replicas=points[step], ready=None, desired=None), UNKNOWN)
+    first = max(min(points), step - MAX_POINTS + 1)
+    wanted = [points.get(at) for at in range(first, step + 1)]
+    assert [row[0] for row in history.series(ONE).rows] == wanted
+    assert [row[0] for row in history.series(ONE, 7).rows] == wanted[-7:]
+    assert (history.newest(ONE) or ())[0] == wanted[-1]
 
-    history = ChartHistory()
-    names = [Name("team", f"m-{number}") for number in range(50)]
+
+def kib(history: ChartHistory, replicas_at: Callable[[int], int], *, steps: int, models: int = 10) -> float:
+    """Memory of a model whose replicas have these values."""
+    import tracemalloc  # noqa: PLC0415  # of these tests alone
+
+    names = [Name("team", f"m-{number}") for number in range(models)]
     tracemalloc.start()
     try:
         for name in names:
-            for step in range(3):
-                history.add(name, step * STEP_S, COUNTS, FULL)
-        taken = tracemalloc.get_traced_memory()[0]
+            for step in range(steps):
+                counts = ReplicaCounts(replicas=replicas_at(step), ready=2, desired=2)
+                history.add(name, step * STEP_S, counts, FULL)
+        return tracemalloc.get_traced_memory()[0] / len(names) / 1024
     finally:
         tracemalloc.stop()
-    assert taken / len(names) <= 9.25 * 1024
+
+
+def test_a_model_takes_less_than_ten_kib() -> None:
+    assert kib(ChartHistory(), lambda step: step, steps=MAX_RUNS + 2, models=50) <= 9.25
+
+
+def test_an_idle_model_takes_less_than_a_kib() -> None:
+    assert kib(ChartHistory(), lambda _: 2, steps=MAX_POINTS) <= 0.5
+    assert kib(ChartHistory(), lambda step: step // 20, steps=MAX_POINTS) <= 1.0
+
+
+def test_a_model_that_has_become_idle_takes_less_than_a_kib() -> None:
+    busy = MAX_POINTS
+    assert kib(ChartHistory(), lambda step: min(step, busy), steps=3 * MAX_POINTS + 1) <= 1.0
