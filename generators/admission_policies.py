@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from halcyon.api.policy.rules import RULES, SHARED, PolicyRule, at
+from generators.policy_expressions import EXPRESSIONS, SHARED
+from halcyon.api.policy.rules import RULES, PolicyRule, at
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.types import GROUP, PLURAL, VERSION, cel_string
 
@@ -39,7 +40,7 @@ def parts(rule: PolicyRule) -> Object:
         "value": rule.value,
         "variable": name,
         "action": rule.action,
-        "found": rule.cel.replace("LIMIT", limit),
+        "found": EXPRESSIONS[rule.value].replace("LIMIT", limit),
         "message": _message(rule, limit),
         "static": f"not allowed by sitePolicy.{rule.value} of this site",
     }
@@ -145,5 +146,7 @@ def _literal(value: Any) -> str:  # any JSON value
 
 
 if __name__ == "__main__":
-    sys.stdout.write("# Written by scripts/generate from operator/halcyon/api/policy/rules.py; change that.\n")
+    sys.stdout.write(
+        "# Written by scripts/generate from generators/policy_expressions.py and operator/halcyon/api/policy/rules.py; change those.\n"
+    )
     yaml.safe_dump(source(), sys.stdout, sort_keys=False, width=120)

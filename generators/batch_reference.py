@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from generators.conditions_reference import documentation
+from generators.field_descriptions import described_schema
 from halcyon.api.batch_inference import (
     BatchConditionType,
     BatchInferenceSpec,
     BatchInferenceStatus,
     BatchReason,
 )
-from halcyon.api.schema.structural_schema import schema
 from halcyon.api.types import API_VERSION
 from halcyon.api.types import BATCH_KIND as KIND
 
@@ -67,7 +67,7 @@ spec:
 
 def batch_page() -> str:
     """Return the text of docs/reference/batchinference.md."""
-    spec = schema(BatchInferenceSpec, described=True)
+    spec = described_schema(BatchInferenceSpec)
     rules = [*_rules(spec)]
     parts = [
         f"# {KIND}",
@@ -84,7 +84,7 @@ def batch_page() -> str:
         "The API server also rejects:",
         "\n".join(f"- `{rule}`" for rule in rules),
         "## Fields of status",
-        _table(schema(BatchInferenceStatus, described=True), "status"),
+        _table(described_schema(BatchInferenceStatus), "status"),
         "## Conditions",
         _members("type", BatchConditionType),
         "## Reasons",

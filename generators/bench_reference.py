@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from halcyon.api.schema.descriptions import docstrings
+from generators.field_descriptions import docstrings
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument, Latencies

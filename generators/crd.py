@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
+from generators.field_descriptions import described_schema
 from halcyon.api.batch_inference import BatchInferenceSpec, BatchInferenceStatus
-from halcyon.api.schema.structural_schema import JsonSchema, schema
+from halcyon.api.schema.structural_schema import JsonSchema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.api.types import (
@@ -78,8 +79,8 @@ def build() -> dict[str, Any]:
     }
     return _definition(
         "A model served by NVIDIA Triton pods behind a load balancer, and scaled automatically with its load.",
-        schema(Spec, described=True),
-        schema(Status, described=True),
+        described_schema(Spec),
+        described_schema(Status),
         _COLUMNS,
         names=(KIND, PLURAL, "mdep"),
         subresources={"scale": scale},
@@ -90,8 +91,8 @@ def build_batch() -> dict[str, Any]:
     """Return the CustomResourceDefinition of BatchInferences as a dict."""
     return _definition(
         "A data set that goes through a served model beside its users.",
-        schema(BatchInferenceSpec, described=True),
-        schema(BatchInferenceStatus, described=True),
+        described_schema(BatchInferenceSpec),
+        described_schema(BatchInferenceStatus),
         _BATCH_COLUMNS,
         names=(BATCH_KIND, BATCH_PLURAL, "batchinf"),
         subresources={},

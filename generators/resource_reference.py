@@ -16,8 +16,8 @@ import yaml
 
 from generators.batch_reference import batch_page
 from generators.conditions_reference import conditions_page
+from generators.field_descriptions import described_schema
 from generators.resource_example import EXAMPLE, example
-from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.api.types import API_VERSION, EXAMPLES, KIND, NAME_PATTERN
@@ -54,7 +54,7 @@ def rolls(path: str) -> bool:
 
 def resource_page() -> str:
     """Return the text of docs/reference/modeldeployment.md."""
-    spec, status = structural_schema.schema(Spec, described=True), structural_schema.schema(Status, described=True)
+    spec, status = described_schema(Spec), described_schema(Status)
     documented = list(fields(spec))
     parts = [
         "# ModelDeployment",

@@ -21,10 +21,13 @@ from halcyon_batch.request_window import RequestWindow
 from halcyon_batch.row_tensors import RowTensors, payload, split
 from halcyon_measure.errors import MeasureError
 from halcyon_measure.protocols.connect import outputs
+from halcyon_measure.protocols.http_client import MAX_RETRY_AFTER_S
 from halcyon_measure.protocols.reply import Client, Outcome, Reply
 from halcyon_measure.protocols.target import Target
 
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
+_MAX_DOUBLINGS = 10
+"""Maximum number of times that the wait doubles. Above 1023, the power of two would overflow."""
 _BLAMED = 5
 """Number of lost requests after which the rows count as the cause. A rejection or a loss doesn't count if no other
 request was answered meanwhile.
@@ -163,8 +166,7 @@ class Sender:
 
         A rejection delays all requests, because the balancer makes the whole class of the batch wait.
         """
-        least_s = min(_FIRST_WAIT_S * 2.0 ** (refused - 1), _MAX_WAIT_S)
-        wait_s = max(reply.retry_after_s, least_s) * random.uniform(0.75, 1.25)  # noqa: S311  # jitter
+        wait_s = retry_wait_s(reply.retry_after_s, refused)
         self.waiting = reply.message
         if reply.outcome is Outcome.REJECTED:
             self._not_before_s = max(self._not_before_s, self.clock() + wait_s)
@@ -174,3 +176,12 @@ class Sender:
     async def _pause(self) -> None:
         while (left_s := self._not_before_s - self.clock()) > 0:
             await self.sleep(left_s)
+
+
+def retry_wait_s(requested_s: float, refused: int) -> float:
+    """Return the seconds to wait after `refused` failures in a row, with jitter.
+
+    The wait is at least `requested_s`, the time that the server requires, and at most `MAX_RETRY_AFTER_S`.
+    """
+    least_s = max(requested_s, min(_FIRST_WAIT_S * 2.0 ** min(refused - 1, _MAX_DOUBLINGS), _MAX_WAIT_S))
+    return min(least_s * random.uniform(1.0, 1.25), MAX_RETRY_AFTER_S)  # noqa: S311  # jitter

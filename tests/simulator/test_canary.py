@@ -3,7 +3,7 @@ import math
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.scaling.canary.analysis import CanaryDecision, CanaryMemory, Evidence, Histogram, Rules, Sample, judge
+from halcyon.scaling.canary.analysis import CanaryDecision, Evidence, Histogram, Rules, Sample, judge
 from halcyon.scaling.canary.sequential_tests import Capital, Tally, log_e
 
 # 1 ms to 40 s in steps of the square root of 1.2: two of them are the ratio that is tolerated.
@@ -286,15 +286,13 @@ def test_an_agent_with_other_bounds_does_not_end_the_analysis() -> None:
     assert after.stable == other.latency
 
 
-def test_memory_survives_a_restart() -> None:
+def test_memory_of_an_analysis_stays_small() -> None:
     draw = random.Random(8)
     memory = None
     for _ in range(70):
         memory = judge(window(draw, 40), window(draw, 5), EQUAL, memory).memory
     assert memory is not None
-    text = json.dumps(memory.to_plain())
-    assert len(text) < 16_000
-    assert CanaryMemory.from_plain(json.loads(text)) == memory
+    assert len(json.dumps(asdict(memory))) < 16_000
 
 
 samples = st.builds(

@@ -26,6 +26,7 @@ from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
 from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
 from halcyon_cli.lint.model_configs import problems as problems_of_configs
+from halcyon_cli.lint.risky_values import risks
 from halcyon_cli.lint.rules import RULES, Level
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
@@ -255,7 +256,7 @@ def _spec(namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapF
     for sentence in defaults.ignored(spec):
         yield "ignored-field", f"{sentence} (the field has no effect)"
     yield from (("mismatched-timeouts", sentence) for sentence in defaults.mismatched(spec))
-    yield from (("risky-value", sentence) for sentence in defaults.risky(spec))
+    yield from (("risky-value", sentence) for sentence in risks(spec))
     yield from (("unmeasured-gpu", sentence) for sentence in _unmeasured_gpu(spec))
     # Without an image in the spec, the site's default applies, which is not known here.
     image = spec.runtime.image or ""

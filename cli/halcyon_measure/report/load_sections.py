@@ -259,7 +259,7 @@ def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
     if longest < 2:
         return []
     span = -(-longest // MAX_POINTS)
-    spans = {run.label: _spans(run.document.timeline, span) for run in runs}
+    spans = {run.label: _spans(run.document, span) for run in runs}
     count = max(map(len, spans.values()))
     axis = Axis("s since the beginning", [float(span * index) for index in range(count)], "time")
     note = f"Each point is the largest of {span} seconds." if span > 1 else "By the second in which a request was due."
@@ -285,19 +285,27 @@ def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
     ]  # fmt: skip
 
 
-def _spans(seconds: Sequence[Second], span: int) -> list[dict[str, float | None]]:
-    return [_together(seconds[start : start + span]) for start in range(0, len(seconds), span)]
+def _spans(document: BenchDocument, span: int) -> list[dict[str, float | None]]:
+    """Return the chart points of a run. A rest of less than half a span belongs to the point before it."""
+    seconds, end_s = document.timeline, document.run.measured_s
+    starts = list(range(0, len(seconds), span))
+    if len(starts) > 1 and end_s - starts[-1] < span / 2:
+        starts.pop()
+    ends = [*starts[1:], len(seconds)]
+    return [
+        _together(seconds[start:end], min(end, end_s) - start if end_s > start else end - start)
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
-def _together(seconds: Sequence[Second]) -> dict[str, float | None]:
-    """Return one chart point for several seconds: means of the counts, and maximum latencies."""
-    count = len(seconds)
+def _together(seconds: Sequence[Second], length_s: float) -> dict[str, float | None]:
+    """Return one chart point for several seconds, of which the last may be partial: rates, and maximum latencies."""
     p50 = [one.p50_ms for one in seconds if one.p50_ms is not None]
     p99 = [one.p99_ms for one in seconds if one.p99_ms is not None]
     return {
-        "due": sum(one.due for one in seconds) / count,
-        "answered": sum(one.answered for one in seconds) / count,
-        "failed": sum(one.failed for one in seconds) / count,
+        "due": sum(one.due for one in seconds) / length_s,
+        "answered": sum(one.answered for one in seconds) / length_s,
+        "failed": sum(one.failed for one in seconds) / length_s,
         "p50": max(p50, default=None),
         "p99": max(p99, default=None),
     }
@@ -339,7 +347,7 @@ def _failures_by_second(runs: Sequence[LabelledRun]) -> Html:
     axis = Axis("s since the beginning", [float(span * index) for index in range(-(-longest // span))], "time")
     lines = []
     for run in runs:
-        counts = [one["failed"] for one in _spans(run.document.timeline, span)]
+        counts = [one["failed"] for one in _spans(run.document, span)]
         if any(counts):
             lines.append(
                 Line("failed" if len(runs) == 1 else run.label, counts + [None] * (len(axis.values) - len(counts)))

@@ -229,59 +229,6 @@ class Reason(StrEnum):
     """Nothing is known yet about the state that the condition describes."""
 
 
-_MODEL_FAILURES = (Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED)
-REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
-    Type.READY: (Reason.READY, Reason.SCALED_TO_ZERO, Reason.UNKNOWN),
-    Type.ACCEPTED: (
-        *(Reason.ACCEPTED, Reason.INVALID, Reason.POLICY_DENIED, Reason.SOURCE_NOT_FOUND, Reason.CONFLICT),
-        *(Reason.FORBIDDEN, Reason.MODEL_CONFIG_INVALID),
-    ),
-    Type.MODEL_LOADED: (Reason.LOADED, Reason.LOADING, Reason.LOAD_FAILED, *_MODEL_FAILURES, Reason.UNKNOWN),
-    Type.SERVERS_READY: (
-        *(Reason.SERVERS_READY, Reason.PARTIALLY_READY, Reason.NO_SERVERS_READY, Reason.SCALED_TO_ZERO),
-        *(Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_FAILED, Reason.POD_CREATION_FAILED),
-        *(Reason.START_BLOCKED, Reason.BACKEND_DEAD),
-        *_MODEL_FAILURES,
-        Reason.UNKNOWN,
-    ),
-    Type.BALANCER_READY: (
-        *(Reason.BALANCER_READY, Reason.BALANCER_NOT_READY, Reason.BALANCER_DEGRADED, Reason.NO_BALANCER),
-        Reason.UNKNOWN,
-    ),
-    Type.ROUTES_ACCEPTED: (
-        *(Reason.ROUTES_ACCEPTED, Reason.ROUTES_PENDING, Reason.ROUTES_REJECTED, Reason.ROUTE_CONFLICT),
-        Reason.GATEWAY_API_MISSING,
-    ),
-    Type.SCALING_ACTIVE: (
-        *(Reason.SCALING_ACTIVE, Reason.FIXED_REPLICAS, Reason.METRICS_MISSING, Reason.HPA_INACTIVE),
-        *(Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER, Reason.PAUSED, Reason.RECOMMENDING, Reason.UNKNOWN),
-    ),
-    Type.OPERATOR_CONFLICT: (Reason.RELEASE_OVERLAP,),
-    Type.AUTOSCALER_CONFLICT: (Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER),
-    Type.FIELD_IGNORED: (Reason.NO_EFFECT,),
-    Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG, Reason.QUEUE_TIMEOUT_TOO_SHORT),
-    Type.IMAGE_MISMATCH: (Reason.IMAGE_UNSUITABLE,),
-    Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
-    Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
-    Type.REQUESTS_FAILING: (Reason.BACKEND_ERRORS,),
-    Type.CAPACITY_CONTRADICTED: (Reason.ANSWERS_DISAGREE, Reason.SHARED_LIMIT),
-    Type.RECONCILING: (
-        *(Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
-        Reason.WRITES_FAILING,
-    ),
-    Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
-}
-"""Reasons that each condition type can have, without those that it takes over from other conditions (`INHERITED`)."""
-INHERITED: Final[Mapping[Type, str]] = {
-    Type.READY: "If the model is not ready, the reason is that of `Accepted`, `BalancerReady` (`RoutesAccepted` if a Gateway "
-    "replaces the balancers), `ModelLoaded` or `ServersReady`: of the first one that is the cause.",
-    Type.STALLED: "Otherwise the reason is that of `Accepted` or `ModelLoaded`, or that of a rollout that failed with "
-    "spec.rollout.onFailure `Stay`.",
-}
-"""Condition types that can also take over the reason of another condition, each with a sentence for the reference that
-explains when."""
-
-
 @dataclass(frozen=True)
 class Condition:
     """Current value of a condition, without the time of its last transition, which `keep` adds."""

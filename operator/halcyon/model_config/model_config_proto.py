@@ -17,8 +17,6 @@ from halcyon.model_config.errors import ModelError
 
 ModelConfig: TypeAlias = Any
 """Type of the Protobuf message `inference.ModelConfig`. The generated code has no type annotations."""
-Warmups: TypeAlias = Any
-"""Type of the repeated field `model_warmup` of a ModelConfig."""
 
 
 @cache

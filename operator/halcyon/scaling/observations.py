@@ -241,11 +241,6 @@ def mean_batch(observation: Observation, window_s: float) -> float | None:
     return rows / executions if rows is not None and executions else None
 
 
-def request_rate(observation: Observation, window_s: float) -> float | None:
-    """Return the requests per second that arrived at the balancers, including rejected ones; None if unknown."""
-    return total_rate([b.points for b in observation.balancers], observation.at, window_s, lambda p: p.requests)
-
-
 def newest(observation: Observation) -> float | None:
     """Return the time of the newest sample of any pod or balancer; None if there is no sample."""
     pods = [pod.points[-1].at for pod in observation.pods if pod.points]

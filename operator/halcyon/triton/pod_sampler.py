@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from halcyon.api.documents.observation_report import Batches
     from halcyon.triton.client import Endpoint, TritonClient
 
 MAX_CONCURRENT_READS = 16
@@ -46,23 +45,6 @@ class ScrapedPod:
     index: RepositoryIndex | None = None
     batches: BatchStats | None = None
     """Newest batch statistics of the pod, which may be older than the metrics."""
-
-
-@dataclass(frozen=True)
-class PodStatistics:
-    """Counters of Triton that a balancer needs to compute the limits on its queue, for one pod."""
-
-    succeeded: int | None = None
-    """Counter of successful requests; None if unknown."""
-    rows: int | None = None
-    """Counter of the rows in successful requests; None if unknown."""
-    batches: Batches = ()
-
-
-def statistics(sample: ScrapedPod) -> PodStatistics:
-    """Return the counters in a sample from which a balancer computes the limits on its queue."""
-    metrics = sample.metrics or Metrics()
-    return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
 
 class PodSampler:
@@ -242,12 +224,3 @@ def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[
         return "starting"
     # A pod that has not been sampled yet is not unreachable.
     return "unreachable" if seen is not None and seen.metrics is None else "ready"
-
-
-def without_times(report: AgentReport) -> AgentReport:
-    """Return a copy of the report with all times set to 0 and without batch statistics.
-
-    The copies of two reports are compared to detect changes. Batch statistics are not needed for this, because each
-    batch also changes other counters.
-    """
-    return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))

@@ -49,8 +49,9 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
         above = below
     else:
         raise ValueError(
-            f"a replica with {service} meets an SLO of {slo_s} s at no rate: a single request takes "
-            f"{service.seconds(1) + service.delay_s:g} s; for example an SLO of {3 * (service.seconds(service.max_batch) + service.delay_s):g} s"
+            f"a replica meets an SLO of {1000 * slo_s:g} ms at no rate: a single request takes "
+            f"{1000 * (service.seconds(1) + service.delay_s):g} ms; for example an SLO of "
+            f"{3000 * (service.seconds(service.max_batch) + service.delay_s):g} ms"
         )
     while above - below > _PRECISION * below:
         middle = (above + below) / 2

@@ -31,7 +31,8 @@ def test_more_time_never_means_less_capacity_and_the_peak_is_the_most() -> None:
 
 
 def test_an_objective_below_one_requests_time_is_refused_with_a_good_example() -> None:
-    with pytest.raises(
-        ValueError, match=r"SLO of 0.3 s at no rate: a single request takes 0.4 s; for example .* 1.2 s"
-    ):
+    message = (
+        "a replica meets an SLO of 300 ms at no rate: a single request takes 400 ms; for example an SLO of 1200 ms"
+    )
+    with pytest.raises(ValueError, match=f"^{message}$"):
         capacity_rps(L1, 0.3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.api.conditions import MESSAGE_LIMIT, REASONS, Condition, Reason, Type, ending, find, keep
+from generators.conditions_reference import REASONS
+from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type, ending, find, keep
 
 READY = Condition(Type.READY, status=True, reason=Reason.READY, message="3 of 3 servers are ready")
 UNKNOWN = Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message="")

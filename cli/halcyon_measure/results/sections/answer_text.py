@@ -82,17 +82,21 @@ def comparison(section: Comparison) -> list[str]:
 
 def sweep(section: Sweep) -> list[str]:
     """Return a table of the points of a sweep, and one of the cost of payloads."""
-    heads = (("answers/s", 10), ("rows/s", 9), ("p50, ms", 9), ("p99, ms", 9), ("CPU, us", 9), ("failed", 8))
-    lines = [f"{'rows':<6}{'form':<13}{'load':<16}" + "".join(f"{head:>{width}}" for head, width in heads)]
-    for one in section.points:
-        load = f"{number(one.rate_rps)}/s" if one.rate_rps is not None else _callers(one.callers)
-        figures = (one.throughput, one.rows_per_second)
-        cells = "".join(f"{number(figure.value):>{width}}" for figure, width in zip(figures, (10, 9), strict=True))
-        cells += "".join(f"{number(figure.value):>9}" for figure in (one.p50, one.p99, one.cpu_per_request))
-        mark = "" if one.valid else "  not valid"
-        lines.append(f"{one.rows:<6}{one.form:<13}{load:<16}{cells}{one.failed:>8}{mark}")
+    heads = (("answers/s", 9), ("rows/s", 9), ("p50, ms", 8), ("p99, ms", 8), ("CPU, us", 8), ("failed", 7))
+    named = [("rows", "form", "load")]
+    named += [
+        (one.rows, one.form, f"{number(one.rate_rps)}/s" if one.rate_rps is not None else _callers(one.callers))
+        for one in section.points
+    ]
+    widths = [max(map(len, column)) + 1 for column in zip(*named, strict=True)]
+    names = ["".join(f"{text:<{width}}" for text, width in zip(one, widths, strict=True)) for one in named]
+    lines = [names[0] + "".join(f"{head:>{width}}" for head, width in heads)]
+    for name, one in zip(names[1:], section.points, strict=True):
+        figures = (one.throughput, one.rows_per_second, one.p50, one.p99, one.cpu_per_request)
+        cells = "".join(f"{number(each.value):>{width}}" for each, (_, width) in zip(figures, heads, strict=False))
+        lines.append(f"{name}{cells}{one.failed:>7}" + ("" if one.valid else "!"))
     for reason in dict.fromkeys(reason for one in section.points for reason in one.invalid_because):
-        lines += textwrap.wrap(f"not valid: {reason}", 80)
+        lines += textwrap.wrap(f"!: not valid, {reason}", 80)
     if section.payloads:
         lines += ["", f"{'payload':<10}{'rows':<6}{'bytes':>10}{'write, us':>11}{'read, us':>10}"]
     for cost in section.payloads:

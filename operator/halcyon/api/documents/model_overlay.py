@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-OVERLAY_KEY = "overlay.json"
-"""Key in the ConfigMap that contains the overlay."""
 OVERLAY_VERSION = 1
 
 DATA_TYPES = frozenset(

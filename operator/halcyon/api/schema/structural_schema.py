@@ -9,35 +9,34 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from halcyon.api.schema.descriptions import docstrings
 from halcyon.api.types import ApiModel, AtomicMap, ListMap, ListSet, Rule, StringRules, cel_string
 
 JsonSchema = dict[str, Any]
+Descriptions = Callable[[type[BaseModel]], Mapping[str, str]]
+"""Function that returns the descriptions of a model's fields, by name."""
 
 
 class SchemaError(TypeError):
     """The pydantic model cannot be expressed as a structural schema."""
 
 
-def schema(model: type[BaseModel], *, described: bool = False) -> JsonSchema:
-    """Return the structural schema of a pydantic model, with the descriptions of its fields if `described` is set.
-
-    Descriptions are read from the source. Only CustomResourceDefinitions and reference pages need them.
-    """
+def schema(model: type[BaseModel], *, descriptions: Descriptions | None = None) -> JsonSchema:
+    """Return the structural schema of a pydantic model, with descriptions if a function for those of fields is given."""
     properties: dict[str, JsonSchema] = {}
     required: list[str] = []
     # Resolve the annotations again: pydantic removes the markers in Annotated from FieldInfo.annotation and keeps them in
     # FieldInfo.metadata, but not those inside a union with None.
     hints = typing.get_type_hints(model, include_extras=True)
-    texts = _descriptions(model) if described else {}
+    texts = descriptions(model) if descriptions else {}
     for name, info in model.model_fields.items():
         alias = info.alias or name
-        field = _of_type(hints[name], where=f"{model.__name__}.{alias}", described=described)
+        field = _of_type(hints[name], where=f"{model.__name__}.{alias}", descriptions=descriptions)
         if name in texts:
             field.pop("description", None)  # the description of the type, which several fields may share
             field = {"description": texts[name], **field}
@@ -47,7 +46,7 @@ def schema(model: type[BaseModel], *, described: bool = False) -> JsonSchema:
             field["default"] = _default(info)
         properties[alias] = field
     result: JsonSchema = {"type": "object", "properties": properties}
-    if described and model.__doc__:
+    if descriptions and model.__doc__:
         result = {"description": " ".join(model.__doc__.split()), **result}
     if required:
         result["required"] = required
@@ -55,12 +54,6 @@ def schema(model: type[BaseModel], *, described: bool = False) -> JsonSchema:
     if rules:
         result["x-kubernetes-validations"] = [_validation(rule) for rule in rules]
     return result
-
-
-def _descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return the descriptions of a model's fields, including the inherited ones."""
-    owners = [owner for owner in reversed(model.__mro__) if issubclass(owner, BaseModel) and owner is not BaseModel]
-    return {name: text for owner in owners for name, text in docstrings(owner).items()}
 
 
 def _default(info: FieldInfo) -> Any:  # any JSON value
@@ -100,16 +93,18 @@ _SCALARS: dict[Any, JsonSchema] = {
 }
 
 
-def _of_type(hint: Any, *, where: str, described: bool) -> JsonSchema:  # a type expression; one return per kind of it
+def _of_type(
+    hint: Any, *, where: str, descriptions: Descriptions | None
+) -> JsonSchema:  # a type expression; one return per kind of it
     origin = get_origin(hint)
     if origin is typing.Annotated:
         inner, *marks = get_args(hint)
-        return _marked(_of_type(inner, where=where, described=described), marks, where=where)
+        return _marked(_of_type(inner, where=where, descriptions=descriptions), marks, where=where)
     if origin in (typing.Union, types.UnionType):
         options = [arg for arg in get_args(hint) if arg is not types.NoneType]
         if len(options) != 1:
             raise SchemaError(f"{where}: a union of {options} is not structural")
-        return _of_type(options[0], where=where, described=described)
+        return _of_type(options[0], where=where, descriptions=descriptions)
     if origin is typing.Literal:
         values = list(get_args(hint))
         return {**_SCALARS[type(values[0])], "enum": values}
@@ -117,16 +112,16 @@ def _of_type(hint: Any, *, where: str, described: bool) -> JsonSchema:  # a type
         item, *rest = get_args(hint)
         if rest != [Ellipsis]:
             raise SchemaError(f"{where}: only homogeneous tuples are lists")
-        return {"type": "array", "items": _of_type(item, where=f"{where}[]", described=described)}
+        return {"type": "array", "items": _of_type(item, where=f"{where}[]", descriptions=descriptions)}
     if origin is dict:
         key, value = get_args(hint)
         return {
             "type": "object",
-            "additionalProperties": _of_type(value, where=f"{where}{{}}", described=described),
-            "x-kubernetes-validations": [_key_rule(_of_type(key, where=f"{where} key", described=described))],
+            "additionalProperties": _of_type(value, where=f"{where}{{}}", descriptions=descriptions),
+            "x-kubernetes-validations": [_key_rule(_of_type(key, where=f"{where} key", descriptions=descriptions))],
         }
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return schema(hint, described=described)
+        return schema(hint, descriptions=descriptions)
     if hint in _SCALARS:
         return dict(_SCALARS[hint])
     raise SchemaError(f"{where}: {hint!r} is not structural")

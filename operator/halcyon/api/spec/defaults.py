@@ -230,35 +230,6 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
     )
 
 
-def risky(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each setting that can cause wrong responses, or a start from zero that takes too long."""
-    return (*_stale_responses(spec), *_short_wait(spec))
-
-
-def _short_wait(spec: Spec) -> tuple[str, ...]:
-    given = spec.traffic.queue_timeout
-    if given is None or idle_after_s(spec) is None or duration_s(given) * 1000 >= QUEUE_TIMEOUT_MS:
-        return ()
-    return (
-        (
-            f"spec.traffic.queueTimeout is {given} with spec.scaling.minReplicas 0: a request that arrives at zero replicas is rejected "
-            "unless a pod starts within that time; remove queueTimeout to wait for as long as the last start took, or set for example 2m"
-        ),
-    )
-
-
-def _stale_responses(spec: Spec) -> tuple[str, ...]:
-    server = spec.runtime.server
-    if server is None or server.response_cache is None or spec.traffic.stickiness is None:
-        return ()
-    return (
-        (
-            "spec.runtime.server.responseCache is set with spec.traffic.stickiness: the cache knows only the inputs of a "
-            "request, so a model with a state returns the response of an earlier state; remove responseCache"
-        ),
-    )
-
-
 def wanted_replicas(spec: Spec) -> int:
     """Return the current number of replicas: spec.replicas, within the limits of `scaling` if it is set."""
     if spec.scaling is None:

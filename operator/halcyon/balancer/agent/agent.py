@@ -28,6 +28,7 @@ from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.discovery.kube_watch import ApiServerAccess
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
+from halcyon.balancer.runtime.overload_limits import pod_statistics
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 from halcyon.balancer.telemetry import metrics_page
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from halcyon.api.documents.pod_notice import Notice
     from halcyon.balancer.agent.settings import AgentSettings
     from halcyon.triton.client import Endpoint
-    from halcyon.triton.pod_sampler import ScrapedPod
 
 PASS_INTERVAL_S = 2.0
 """Maximum time between two passes of the HAProxy controller, in seconds. A pass also starts after each sample of the
@@ -80,7 +80,7 @@ class Agent:
         self._endpoint_watch = EndpointWatch(access, self._accept_balancers)
         self._has_adopted = False
         self._dead = DeadBackends()
-        self._samples: dict[str, ScrapedPod] = {}
+        self._samples: dict[str, sampler.ScrapedPod] = {}
         self._wake = asyncio.Event()
         self._plans = PlanWatch(settings, self._accept_plan)
         self._drain = BalancerDrain(self._runtime, settings.stop_within_s)
@@ -331,7 +331,7 @@ class Agent:
             examinations.examine(known, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
-            statistics = {pod: sampler.statistics(sample) for pod, sample in self._samples.items()}
+            statistics = {pod: pod_statistics(sample) for pod, sample in self._samples.items()}
             self._shares.sample(self._plan or plan, statistics)
             await self._feedback.update(
                 self._plan or plan,

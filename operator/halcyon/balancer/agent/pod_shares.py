@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from halcyon.balancer.agent.settings import AgentSettings
     from halcyon.balancer.runtime.class_load import ClassLoad
     from halcyon.balancer.runtime.controller import HaproxyController
+    from halcyon.balancer.runtime.overload_limits import PodStatistics
     from halcyon.triton.client import Endpoint, TritonClient
-    from halcyon.triton.pod_sampler import PodStatistics
 
 INTERVAL_S = 0.25
 """Interval at which the loads of all balancers are read, in seconds. It takes up to three intervals to move a share of

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.runtime.class_load import ClassLoad
-    from halcyon.balancer.runtime.overload_limits import BatchTime
+    from halcyon.balancer.runtime.overload_limits import BatchTime, PodStatistics
     from halcyon.balancer.runtime.shares import BalancerLoad
-    from halcyon.triton.pod_sampler import PodStatistics
 
 GAP_S: Final = 0.02
 """Minimum execution time, in seconds, at which the round trip between balancer and pod is negligible."""

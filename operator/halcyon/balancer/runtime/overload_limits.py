@@ -29,14 +29,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import overload_rules
-from halcyon.triton.pod_sampler import PodStatistics
+from halcyon.triton.client import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.api.documents.observation_report import Batches
     from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
     from halcyon.balancer.runtime.service_rate import ServiceRate
+    from halcyon.triton.pod_sampler import ScrapedPod
 
 MARGIN: Final = 0.95
 """Share of the latency objective that batches may take. The rest is for the network, and for batches that take longer
@@ -55,6 +57,23 @@ Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 
 ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
+
+
+@dataclass(frozen=True)
+class PodStatistics:
+    """Counters of Triton that a balancer needs to compute the limits on its queue, for one pod."""
+
+    succeeded: int | None = None
+    """Counter of successful requests; None if unknown."""
+    rows: int | None = None
+    """Counter of the rows in successful requests; None if unknown."""
+    batches: Batches = ()
+
+
+def pod_statistics(sample: ScrapedPod) -> PodStatistics:
+    """Return the counters in a sample from which a balancer computes the limits on its queue."""
+    metrics = sample.metrics or Metrics()
+    return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
+    from halcyon.balancer.runtime.overload_limits import PodStatistics
     from halcyon.balancer.runtime.process_variables import Variables
-    from halcyon.triton.pod_sampler import PodStatistics
 
 
 class RateFeedback:

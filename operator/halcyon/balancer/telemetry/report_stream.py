@@ -29,7 +29,6 @@ import aiohttp
 from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.api.documents.pod_notice import Notice, NoticeError
 from halcyon.triton.json_log import log
-from halcyon.triton.pod_sampler import without_times
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -287,6 +286,15 @@ class ReportStream:
                     continue
         finally:
             await ws.close()
+
+
+def without_times(report: AgentReport) -> AgentReport:
+    """Return a copy of the report with all times set to 0 and without batch statistics.
+
+    The copies of two reports are compared to detect changes. Batch statistics are not needed for this, because each
+    batch also changes other counters.
+    """
+    return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))
 
 
 def _retry_after_s(error: Exception) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from halcyon.scaling.canary.sequential_tests import Blocks, Capital, Spread, Tally
 from halcyon.scaling.histogram import Histogram
@@ -148,50 +147,6 @@ class CanaryMemory:
     canary: Histogram | None = None
     typical_s: float | None = None
     """Median latency in the canary's last window, in seconds; None if the window had too few responses."""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the memory as values that can be serialized as JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_plain(cls, raw: Mapping[str, Any]) -> CanaryMemory:
-        """Restore a memory from the result of `to_plain`.
-
-        Raises:
-            KeyError, TypeError, ValueError: `raw` has a different format.
-        """
-        track, whole = _track, {name: raw[name] for name in ("stable", "canary")}
-        histograms = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
-        return cls(
-            errors=track(raw["errors"]),
-            late=track(raw["late"]),
-            very_late=track(raw["very_late"]),
-            typical_s=raw["typical_s"],
-            queue=_blocks(raw["queue"]),
-            requests=(int(raw["requests"][0]), int(raw["requests"][1])),
-            batches=(int(raw["batches"][0]), int(raw["batches"][1])),
-            **histograms,
-        )
-
-
-def _track(raw: Mapping[str, Any]) -> Track:
-    return Track(
-        Capital(**_tuples(raw["worse"])),
-        Capital(**_tuples(raw["fine"])),
-        Spread(**raw["spread"]),
-        Tally(**raw["stable"]),
-        Tally(**raw["canary"]),
-        Tally(**raw["recent"]),
-    )
-
-
-def _blocks(raw: Mapping[str, Any]) -> Blocks:
-    rows = tuple((float(row[0]), float(row[1]), float(row[2]), float(row[3])) for row in raw["rows"])
-    return Blocks(**{**raw, "rows": rows})
-
-
-def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from generators import crd
+from generators.field_descriptions import described_schema, docstrings
 from halcyon.api.batch_inference import BatchInferenceSpec
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.schema import structural_schema
-from halcyon.api.schema.descriptions import docstrings
 from halcyon.api.schema.structural_schema import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
@@ -163,7 +163,7 @@ def models(hint: Any) -> Iterator[type[BaseModel]]:
 
 @pytest.mark.parametrize("model", dict.fromkeys((*models(Spec), *models(Status))), ids=lambda model: model.__name__)
 def test_a_field_has_its_own_description_not_its_types(model: type[BaseModel]) -> None:
-    described = structural_schema.schema(model, described=True)["properties"]
+    described = described_schema(model)["properties"]
     texts = {name: text for owner in reversed(model.__mro__[:-2]) for name, text in docstrings(owner).items()}
     for name, info in model.model_fields.items():
         assert described[info.alias or name]["description"] == texts[name]

@@ -73,13 +73,6 @@ def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -
     assert server_maxconn.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
 
 
-def test_a_cache_with_stickiness_is_a_risk() -> None:
-    cached = {"server": {"responseCache": {"size": "64Mi"}}}
-    (sentence,) = defaults.risky(spec(runtime=cached, traffic={"stickiness": {"header": "x-sequence-id"}}))
-    assert sentence.startswith("spec.runtime.server.responseCache is set with spec.traffic.stickiness")
-    assert defaults.risky(spec(runtime=cached)) == ()
-
-
 def test_a_pinned_memory_pool_needs_a_gpu() -> None:
     pool = {"server": {"pinnedMemoryPool": "64Mi"}}
     (sentence,) = defaults.ignored(spec(runtime=pool))
@@ -179,14 +172,6 @@ def test_a_queue_timeout_shorter_than_the_last_start_is_reported() -> None:
     assert "spec.traffic.queueTimeout is 2m but the last start of a pod took 130 s" in said
     assert said.endswith("for example 195s")
     assert defaults.late_starts(short, None) == defaults.late_starts(spec(**ZERO), 130.0) == ()
-
-
-def test_a_wait_at_zero_below_the_default_is_a_risk() -> None:
-    (said,) = defaults.risky(spec(**ZERO, traffic={"queueTimeout": "5s"}))
-
-    assert "spec.traffic.queueTimeout is 5s with spec.scaling.minReplicas 0" in said
-    assert defaults.risky(spec(**ZERO, traffic={"queueTimeout": "1m"})) == ()
-    assert defaults.risky(spec(traffic={"queueTimeout": "5s"})) == ()
 
 
 def test_limits_of_a_disabled_analysis_are_reported_as_ineffective() -> None:

@@ -13,9 +13,8 @@ from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config.model import LOWER_ROWS, ROOM, USER_ROWS
 from halcyon.balancer.runtime.class_load import ClassLoad, all_counters, class_load, lower_stats
 from halcyon.balancer.runtime.lower_room import MAX_ROWS, LowerRoom, PodWork, Room, fleet_room, own_room
-from halcyon.balancer.runtime.overload_limits import BatchTime
+from halcyon.balancer.runtime.overload_limits import BatchTime, PodStatistics
 from halcyon.balancer.runtime.shares import BalancerLoad, PodLoad
-from halcyon.triton.pod_sampler import PodStatistics
 
 BATCHED = PodWork(8, batches=True, time=BatchTime(8, 0.080, 0.006))
 SERIAL = PodWork(1, batches=False, time=BatchTime(1, 0.05, 0.0))

@@ -16,11 +16,11 @@ from halcyon.balancer.runtime.overload_limits import (
     BatchTime,
     OverloadLimits,
     PodCapacity,
+    PodStatistics,
     batch_time,
     pod_capacity,
 )
 from halcyon.balancer.runtime.service_rate import ServiceRate
-from halcyon.triton.pod_sampler import PodStatistics
 
 PLAN = BalancerPlan(
     namespace="default",

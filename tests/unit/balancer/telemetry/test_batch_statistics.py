@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, PodSample, ReportError
+from halcyon.balancer.telemetry.report_stream import without_times
 from halcyon.triton.client import Endpoint, parse_batches
 from halcyon.triton.errors import TritonError
-from halcyon.triton.pod_sampler import MAX_WITH_BATCHES, ScrapedPod, report, without_times
+from halcyon.triton.pod_sampler import MAX_WITH_BATCHES, ScrapedPod, report
 from tests.unit.balancer.batch_statistics import size, stats, version
 
 

@@ -104,6 +104,15 @@ def test_a_long_run_is_shown_in_spans_of_seconds() -> None:
     assert "Each point is the largest of 3 seconds." in html
 
 
+def test_the_last_partial_second_of_a_chart_is_a_rate() -> None:
+    (run,) = stored(bench_document(rate_rps=200, duration_s=10.6))
+    html = text_of(run)
+    chart = html[html.index('data-title="Requests over time"') :]
+    rows = re.findall(r"</th><td>\d+</td><td>(\d+)</td>", chart[: chart.index("</table>")])
+    assert len(rows) == 11
+    assert int(rows[-1]) == round(run.document.timeline[-1].due / 0.6)
+
+
 def test_a_large_sweep_keeps_its_results_compressed() -> None:
     given = grid(30)
     html = text_of(*given)

@@ -21,7 +21,7 @@ from halcyon.scaling.observations import (
     mean_batch,
     mean_of_sum,
     rate,
-    request_rate,
+    total_rate,
 )
 from tests.unit.scaling.observation_builders import NOW, balancer, model, pod
 
@@ -244,5 +244,5 @@ def test_mean_batch_and_request_rate_come_from_counters() -> None:
     seen = model(balancer(), pod())
     seen = model(*seen.balancers, type(seen.pods[0])("p", "ready", ran))
     assert mean_batch(seen, 15.0) == pytest.approx(8)
-    assert request_rate(seen, 15.0) == pytest.approx(50)
+    assert total_rate([b.points for b in seen.balancers], NOW, 15.0, lambda p: p.requests) == pytest.approx(50)
     assert mean_batch(model(pod()), 15.0) is None

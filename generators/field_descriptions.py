@@ -10,6 +10,10 @@ import ast
 import inspect
 import textwrap
 
+from pydantic import BaseModel
+
+from halcyon.api.schema.structural_schema import JsonSchema, schema
+
 
 def docstrings(kind: type) -> dict[str, str]:
     """Return the docstring below each field or member of a class, on one line, by name.
@@ -28,3 +32,14 @@ def docstrings(kind: type) -> dict[str, str]:
             found[name] = " ".join(str(statement.value.value).split())
             name = ""
     return found
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the descriptions of a model's fields, including the inherited ones."""
+    owners = [owner for owner in reversed(model.__mro__) if issubclass(owner, BaseModel) and owner is not BaseModel]
+    return {name: text for owner in owners for name, text in docstrings(owner).items()}
+
+
+def described_schema(model: type[BaseModel]) -> JsonSchema:
+    """Return the structural schema of a model with the descriptions of its fields."""
+    return schema(model, descriptions=descriptions)
