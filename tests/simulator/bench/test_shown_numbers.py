@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.open_loop import Sent
+from benchmarks.quality.rows import commit
+from benchmarks.right import numbers
 from benchmarks.right.shown.programs import EXPECTED, variables
 from benchmarks.right.shown.truth import Apart, Pair, client_counts, client_quantiles, means
 from generators.monitoring import queries
@@ -80,3 +84,16 @@ def test_mean_is_unknown_if_the_number_is_unknown_half_of_the_time() -> None:
     assert means([("queue", 1.0, 2.0), ("queue", 3.0, 4.0)]) == [Pair("queue", 2.0, (3.0,))]
     [pair] = means([("queue", None, 2.0), ("queue", 3.0, 4.0)])
     assert pair.shown is None
+
+
+def test_measured_part_is_kept_with_its_commit_and_read_again(tmp_path: Path) -> None:
+    part = numbers.PARTS[0]
+    numbers.keep([{"number": "waiting", "shown": 1.0, "true": [1.0], "right": True}], part, tmp_path)
+
+    [(found, [entry])] = numbers.known(tmp_path).items()
+
+    assert (found, entry["number"], entry["commit"]) == (part, "waiting", commit())
+
+
+def test_each_part_has_a_file_of_its_own() -> None:
+    assert len({numbers.file_of(part, Path()) for part in numbers.PARTS}) == len(numbers.PARTS) == 18
