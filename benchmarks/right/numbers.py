@@ -16,13 +16,15 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import Work
+from benchmarks.errors import BenchError
 from benchmarks.profile import Phase, Profile
 from benchmarks.quality.rows import DATA, Row, commit, record, replace
 from benchmarks.right.shown import programs
@@ -54,10 +56,20 @@ async def numbers(parts: Iterable[Part]) -> None:
                 _, _, balanced, share = part
                 measure_s = MEASURE_S if share > 1 else LONG_S
                 profile = steady(pods, share, SETTLE_S + measure_s)
-                found = await run(servers, profile, balanced=balanced)
-                add(compared(found, pods=pods, balanced=balanced), part)
+                with skipping(part):
+                    found = await run(servers, profile, balanced=balanced)
+                    add(compared(found, pods=pods, balanced=balanced), part)
                 # Without a balancer, the requests of an overload still wait in Triton.
                 await asyncio.sleep(20 if not balanced and share > 1 else 3)
+
+
+@contextmanager
+def skipping(part: Part) -> Iterator[None]:
+    """Print why a part could not be measured, and go on with the next one."""
+    try:
+        yield
+    except BenchError as error:
+        print(f"not measured: {file_of(part, KEPT).stem}: {error}", flush=True)
 
 
 def add(pairs: Iterable[Pair], part: Part) -> None:
@@ -172,7 +184,8 @@ def main(arguments: Sequence[str]) -> int:
         asyncio.run(numbers([part for part in parts if part[0] == "code"]))
         for part in parts:
             if part[0] == "shown":
-                add(asyncio.run(programs.measure(part[1], part[3])), part)
+                with skipping(part):
+                    add(asyncio.run(programs.measure(part[1], part[3])), part)
     if "7.2" in chosen.rows:
         record("right", [asyncio.run(policies())])
     return 0

@@ -9,13 +9,14 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from statistics import fmean
 from typing import Literal
 
 import aiohttp
 
 from benchmarks.dataplane.tritons import Triton
+from benchmarks.errors import BenchError
 from benchmarks.open_loop import Sent
 from demo.kube import samples, total
 
@@ -31,6 +32,8 @@ COUNTERS = {
     "executions": "nv_inference_exec_count",
 }
 _INTERVAL_S = 0.1
+MAX_LATE_S, MAX_GAP_S = 0.3, 1.0
+"""Maximum delay of a request behind its due time, and maximum time between two samples, in seconds."""
 _OF_BACKENDS, _OF_SERVERS = 2, 4
 """Types of rows in HAProxy's statistics."""
 _BACKENDS = ("http_", "grpc_")
@@ -104,6 +107,22 @@ def _held(path: str) -> tuple[float, float]:
     # The row of a backend has the requests without a server, and those of servers have the others.
     queued = sum(float(row["qcur"] or 0) for row in rows)
     return queued, sum(float(row["scur"] or 0) for row in rows if row["svname"] != "BACKEND")
+
+
+def check_pace(apart: Apart, sent: Iterable[Sent]) -> None:
+    """Check that client and sampler kept their pace. On a busy machine, both measure the machine.
+
+    Raises:
+        BenchError: requests were sent too late, or samples are too far apart.
+    """
+    late_s = max(one.late_sending_s for one in sent)
+    if late_s > MAX_LATE_S:
+        raise BenchError(
+            f"a request was sent {late_s:.2f} s late, the limit is {MAX_LATE_S} s: measure on a quiet machine"
+        )
+    gap_s = max((end - begin for begin, end in pairwise(apart.at)), default=0.0)
+    if gap_s > MAX_GAP_S:
+        raise BenchError(f"samples are {gap_s:.2f} s apart, the limit is {MAX_GAP_S} s: measure on a quiet machine")
 
 
 def client_counts(sent: Iterable[Sent], begin: float, end: float) -> tuple[int, int]:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.errors import BenchError
 from benchmarks.open_loop import Sent
 from benchmarks.quality.rows import commit
 from benchmarks.right import numbers
 from benchmarks.right.shown.programs import EXPECTED, variables
-from benchmarks.right.shown.truth import Apart, Pair, client_counts, client_quantiles, means
+from benchmarks.right.shown.truth import Apart, Pair, check_pace, client_counts, client_quantiles, means
 from generators.monitoring import queries
 
 
@@ -84,6 +85,16 @@ def test_mean_is_unknown_if_the_number_is_unknown_half_of_the_time() -> None:
     assert means([("queue", 1.0, 2.0), ("queue", 3.0, 4.0)]) == [Pair("queue", 2.0, (3.0,))]
     [pair] = means([("queue", None, 2.0), ("queue", 3.0, 4.0)])
     assert pair.shown is None
+
+
+@pytest.mark.parametrize(("late_s", "at"), [(0.5, [0.0, 0.1]), (0.0, [0.0, 0.1, 1.6])])
+def test_busy_machine_gives_no_comparison(late_s: float, at: list[float]) -> None:
+    with pytest.raises(BenchError, match="quiet machine"):
+        check_pace(Apart(at=at), [Sent(100.0, (), (), {}, late_s)])
+
+
+def test_client_and_sampler_that_keep_pace_give_a_comparison() -> None:
+    check_pace(Apart(at=[0.0, 0.1, 0.3]), [Sent(100.0, (), (), {}, 0.1)])
 
 
 def test_measured_part_is_kept_with_its_commit_and_read_again(tmp_path: Path) -> None:
