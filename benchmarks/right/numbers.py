@@ -2,8 +2,8 @@
 
 Row 7.1: at 10 %, 70 % and 300 % of the capacity, on 1 and 4 pods. Its parts are in two places: the code of agent and operator
 in this process, with and without balancers (`shown.in_process`), and programs: an operator, an agent, a Prometheus and the
-command line (`shown.programs`). Each part takes 1 to 5 minutes. The row is recorded after each, and goes on where the last run
-on this machine has ended.
+command line (`shown.programs`). Each part takes 1 to 5 minutes. The row is recorded after each. The parts are in
+docs/quality/data/numbers, in git, so that a later run goes on where the last one has ended, on another machine too.
 
 Row 7.2: the replicas that both policies ask for through a step, with and without the gauge.
 
@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby, product
+from pathlib import Path
 from typing import Any
 
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import Work
+from benchmarks.errors import BenchError
 from benchmarks.profile import Phase, Profile
-from benchmarks.quality.rows import Row, commit, raw, record
+from benchmarks.quality.rows import DATA, Row, commit, record, replace
 from benchmarks.right.shown import programs
 from benchmarks.right.shown.in_process import LONG_S, MEASURE_S, SETTLE_S, compared, run
 from benchmarks.right.shown.load import LAW, MODEL, PEAK_RPS, PER_ROW_MS, SHARES, T0_MS, steady
@@ -34,11 +38,14 @@ Part = tuple[str, int, bool, float]
 CODE: tuple[Part, ...] = tuple(("code", *rest) for rest in product((1, 4), (True, False), SHARES))
 SHOWN: tuple[Part, ...] = tuple(("shown", *rest) for rest in product((1, 4), (True,), SHARES))
 PARTS = (*CODE, *SHOWN)
+KEPT = DATA / "numbers"
+"""Folder with a file per part that was measured."""
 
 
-def part_of(entry: Mapping[str, Any]) -> Part:
-    """Return the part that a raw entry of row 7.1 belongs to."""
-    return entry["place"], entry["pods"], entry["balanced"], entry["share"]
+def file_of(part: Part, folder: Path) -> Path:
+    """Return the file of a part, such as `code-4-direct-300.json`."""
+    place, pods, balanced, share = part
+    return folder / f"{place}-{pods}-{'balancers' if balanced else 'direct'}-{share * 100:.0f}.json"
 
 
 async def numbers(parts: Iterable[Part]) -> None:
@@ -49,36 +56,57 @@ async def numbers(parts: Iterable[Part]) -> None:
                 _, _, balanced, share = part
                 measure_s = MEASURE_S if share > 1 else LONG_S
                 profile = steady(pods, share, SETTLE_S + measure_s)
-                found = await run(servers, profile, balanced=balanced)
-                add("code", compared(found, pods=pods, balanced=balanced), part)
+                with skipping(part):
+                    found = await run(servers, profile, balanced=balanced)
+                    add(compared(found, pods=pods, balanced=balanced), part)
                 # Without a balancer, the requests of an overload still wait in Triton.
                 await asyncio.sleep(20 if not balanced and share > 1 else 3)
 
 
-def add(place: str, pairs: Iterable[Pair], part: Part) -> None:
-    """Add the numbers of a part to row 7.1, in place of those of an earlier run."""
-    _, pods, balanced, share = part
-    of = {"place": place, "pods": pods, "balanced": balanced, "share": share, "commit": commit()}
-    entries = [
-        of | {"number": pair.name, "shown": pair.shown, "true": pair.true, "right": pair.is_right} for pair in pairs
-    ]
+@contextmanager
+def skipping(part: Part) -> Iterator[None]:
+    """Print why a part could not be measured, and go on with the next one."""
+    try:
+        yield
+    except BenchError as error:
+        print(f"not measured: {file_of(part, KEPT).stem}: {error}", flush=True)
+
+
+def add(pairs: Iterable[Pair], part: Part) -> None:
+    """Keep the numbers of a part in place of those of an earlier run, and record row 7.1."""
+    place, pods, balanced, share = part
+    entries = [{"number": pair.name, "shown": pair.shown, "true": pair.true, "right": pair.is_right} for pair in pairs]
+    keep(entries, part, KEPT)
     for entry in entries:
         if not entry["right"]:
             print(f"wrong: {entry}", flush=True)
     print(f"{place}, {pods} pods, balancers {balanced}, {share:.0%}: {len(entries)} numbers", flush=True)
-    kept = [entry for entry in known() if part_of(entry) != part]
-    record("right", [_row([*kept, *entries])])
+    record("right", [_row(known(KEPT))])
 
 
-def known() -> list[dict[str, Any]]:
-    """Return the entries of row 7.1 that were measured on this machine."""
-    return [entry for entry in raw("right", "7.1") or () if "place" in entry]
+def keep(entries: Iterable[Mapping[str, Any]], part: Part, folder: Path) -> None:
+    """Write the numbers of a part to its file, one a line, with the commit that they were measured on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(entry) for entry in entries)
+    replace(file_of(part, folder), f'{{"commit": "{commit()}", "numbers": [\n{lines}\n]}}\n')
 
 
-def _row(entries: Sequence[Mapping[str, Any]]) -> Row:
-    measured, wrong = {part_of(entry) for entry in entries}, [entry for entry in entries if not entry["right"]]
+def known(folder: Path) -> dict[Part, list[dict[str, Any]]]:
+    """Return the numbers of each part that was measured, with the commit of each."""
+    found = {}
+    for part in PARTS:
+        if (file := file_of(part, folder)).exists():
+            read = json.loads(file.read_text())
+            found[part] = [entry | {"commit": read["commit"]} for entry in read["numbers"]]
+    return found
+
+
+def _row(measured: Mapping[Part, Sequence[Mapping[str, Any]]]) -> Row:
+    entries = [(part, entry) for part, of in measured.items() for entry in of]
+    wrong = [_named(part, entry) for part, entry in entries if not entry["right"]]
+    commits = sorted({entry["commit"] for _, entry in entries})
     missing = [part for part in PARTS if part not in measured]
-    why = [f"wrong: {_named(entry)}" for entry in wrong[:8]]
+    why = [f"wrong: {one}" for one in wrong[:8]]
     if missing:
         why.append(f"{len(missing)} of {len(PARTS)} parts are not measured yet")
     return Row(
@@ -92,16 +120,18 @@ def _row(entries: Sequence[Mapping[str, Any]]) -> Row:
         why="; ".join(why),
         n=len(entries),
         law=LAW,
-        load=f"Poisson, {', '.join(f'{share:.0%}' for share in SHARES)} of the capacity of 1 and 4 pods",
-        raw=list(entries),
+        load=f"Poisson, {', '.join(f'{share:.0%}' for share in SHARES)} of the capacity of 1 and 4 pods; "
+        f"the parts were measured on {', '.join(commits)}",
+        raw=[entry for _, entry in entries],
     )
 
 
-def _named(entry: Mapping[str, Any]) -> str:
+def _named(part: Part, entry: Mapping[str, Any]) -> str:
+    place, pods, balanced, share = part
     shown = "unknown" if entry["shown"] is None else f"{entry['shown']:.4g}"
     true = " or ".join(sorted({f"{value:.4g}" for value in entry["true"]}))
-    balancers = "" if entry["balanced"] else " without balancers"
-    return f"{entry['number']} ({entry['place']}, {entry['pods']} pods{balancers}, {entry['share']:.0%}): {shown}, and {true} apart"
+    balancers = "" if balanced else " without balancers"
+    return f"{entry['number']} ({place}, {pods} pods{balancers}, {share:.0%}): {shown}, and {true} apart"
 
 
 async def policies() -> Row:
@@ -136,7 +166,7 @@ async def policies() -> Row:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure the rows named, or both. Of row 7.1, only parts are measured that earlier runs on this machine have not."""
+    """Measure the rows named, or both. Of row 7.1, only parts are measured that no earlier run has."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("rows", nargs="*", default=["7.1", "7.2"])
     options.add_argument("--places", nargs="*", default=["code", "shown"], choices=["code", "shown"])
@@ -145,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     options.add_argument("--again", action="store_true", help="measure parts that earlier runs have measured, too")
     chosen = options.parse_args(arguments)
     if "7.1" in chosen.rows:
-        measured = set() if chosen.again else {part_of(entry) for entry in known()}
+        measured = set() if chosen.again else set(known(KEPT))
         parts = [
             part
             for part in PARTS
@@ -154,7 +184,8 @@ def main(arguments: Sequence[str]) -> int:
         asyncio.run(numbers([part for part in parts if part[0] == "code"]))
         for part in parts:
             if part[0] == "shown":
-                add("shown", asyncio.run(programs.measure(part[1], part[3])), part)
+                with skipping(part):
+                    add(asyncio.run(programs.measure(part[1], part[3])), part)
     if "7.2" in chosen.rows:
         record("right", [asyncio.run(policies())])
     return 0

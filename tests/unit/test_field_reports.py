@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.right.canary import run
 from benchmarks.right.cases import CASES
 from benchmarks.right.simulated_canary import Rollout
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.scaling.schedules import CronSchedule, in_force
 from halcyon.signals.prometheus.source import PrometheusSource
 from halcyon.triton.client import parse_metrics
 from tests.simulator.planner.driver import Driven
@@ -173,3 +175,82 @@ def test_79_the_last_sample_does_not_decide_alone(last: float) -> None:
     driven = Driven(replicas=5)
     before = driven.run(drawn.astype(float).tolist())[-1]
     assert driven.run([last])[-1] == before
+
+
+def test_93_own_containers_can_have_the_limits_of_a_quota() -> None:
+    made = parse(
+        "digits", {"model": {"source": PVC}, "runtime": {"resources": {"limits": {"cpu": "4", "memory": "8Gi"}}}}
+    )
+    children = rendered.children(made, site=replace(rendered.SITE, cpu_limit="2"))
+    templates = rendered.pods(children)
+    containers = [one for pod in templates for part in ("initContainers", "containers") for one in pod["spec"][part]]
+
+    assert {one["name"] for one in containers} == {"fetch", "triton", "agent", "haproxy"}
+    assert [one["name"] for one in containers if not {"cpu", "memory"} <= set(one["resources"]["limits"])] == []
+    assert {one["resources"]["limits"]["cpu"] for one in containers if one["name"] != "triton"} == {"2"}
+
+
+@pytest.mark.parametrize("name", ["ibm-granite/granite-3b", "qwen2.5:32b", "a b", "Modèle", "x" * 500])
+def test_96_a_model_name_that_no_url_can_have_is_rejected_by_its_field(name: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse("digits", {"model": {"source": PVC, "name": name}})
+    assert "spec.model.name" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ResNet50", "qwen2.5", "resnet_50", "0-Llama"])
+def test_97_a_model_name_may_have_capitals_dots_and_underscores(name: str) -> None:
+    made = triton({"model": {"source": PVC, "name": name}})
+    assert made["readinessProbe"]["httpGet"]["path"] == f"/v2/models/{name}/ready"
+
+
+def open_at(start: str, *times: str) -> list[bool]:
+    """Return whether a window of an hour is open at these times in UTC."""
+    schedules = [CronSchedule("office", start, 3600.0, low=3)]
+    return [bool(in_force(schedules, datetime.fromisoformat(f"{at}+00:00").timestamp()).open) for at in times]
+
+
+def test_99_a_window_of_weekdays_is_closed_on_the_weekend() -> None:
+    # 2026-01-02 is a Friday.
+    times = ("2026-01-02T08:30", "2026-01-02T09:30", "2026-01-03T08:30", "2026-01-04T08:30", "2026-01-05T08:30")
+    assert open_at("0 8 * * 1-5", *times) == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize("weekdays", ["1-5", "MON-FRI", "mon-fri", "1,2,3,4,5", "1-3,4,FRI"])
+def test_100_ranges_and_names_of_weekdays_are_the_same_days(weekdays: str) -> None:
+    times = [f"2026-01-{day:02}T08:30" for day in range(2, 9)]
+    assert open_at(f"0 8 * * {weekdays}", *times) == [True, False, False, True, True, True, True]
+
+
+def test_108_labels_of_the_object_change_no_pod() -> None:
+    plain = rendered.children(parse("digits", {"model": {"source": PVC}}))
+    # The renderer gets the spec, the name and the uid, and nothing else of the object's metadata.
+    assert {one.name for one in fields(rendered.SUBJECT)} == {"namespace", "name", "uid"}
+    annotations = [one["metadata"].get("annotations", {}) for one in (*plain, *rendered.pods(plain))]
+    assert not any("last-applied" in key for each in annotations for key in each)
+
+
+def test_111_the_deployment_waits_as_long_as_a_model_may_load() -> None:
+    assert deployment({"runtime": {"startupTimeout": "45m"}})["spec"]["progressDeadlineSeconds"] > 45 * 60
+
+
+def test_113_a_single_pod_can_be_evicted() -> None:
+    made = rendered.children(parse("digits", {"model": {"source": PVC}, "replicas": 1}))
+    budgets = [one["spec"] for one in made if one["kind"] == "PodDisruptionBudget"]
+    assert len(budgets) == 2
+    assert all(one["maxUnavailable"] == 1 and "minAvailable" not in one for one in budgets)
+
+
+def test_114_all_pods_have_the_pull_secrets_of_the_spec() -> None:
+    made = rendered.children(
+        parse("digits", {"model": {"source": PVC}, "runtime": {"imagePullSecrets": [{"name": "registry"}]}})
+    )
+    pulls = [one["spec"]["imagePullSecrets"] for one in rendered.pods(made)]
+    assert pulls == [[{"name": "registry"}]] * 2
+
+
+def test_115_a_pod_without_an_open_stream_ends_within_seconds() -> None:
+    command = triton({})["lifecycle"]["preStop"]["exec"]["command"][-1]
+    sleep, _, rest = command.partition(";")
+    assert int(sleep.removeprefix("sleep ")) <= 5
+    assert "while" in rest
+    assert "/proc/net/tcp" in rest

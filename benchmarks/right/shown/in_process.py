@@ -29,7 +29,7 @@ from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, METRICS_PORT, Tri
 from benchmarks.open_loop import Sent
 from benchmarks.profile import Profile
 from benchmarks.right.shown.load import BATCH, MODEL, PER_ROW_MS, QUEUE_LIMIT, T0_MS
-from benchmarks.right.shown.truth import Apart, Moment, Pair, client_counts, client_quantiles, means, watch
+from benchmarks.right.shown.truth import Apart, Moment, Pair, check_pace, client_counts, client_quantiles, means, watch
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.api.spec import Spec, defaults
@@ -168,7 +168,11 @@ class Run:
 
 
 async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run:
-    """Send the load, and look at what is shown every second."""
+    """Send the load, and look at what is shown every second.
+
+    Raises:
+        BenchError: the machine was too busy (`truth.check_pace`).
+    """
     operators = {gauge: Operator(gauge) for gauge in (True, False)}
     apart, spec = Apart(), parse(MODEL, dict(SPEC))
     looks: dict[bool, list[Look]] = {True: [], False: []}
@@ -230,6 +234,7 @@ async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run
             with suppress(asyncio.CancelledError):
                 await watching
             sent = [await asyncio.to_thread(load.result) for load in loads]
+    check_pace(apart, sent)
     return Run(sent, apart, looks, quantiles)
 
 

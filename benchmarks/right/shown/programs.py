@@ -31,7 +31,7 @@ from benchmarks.open_loop import Sent
 from benchmarks.right.shown.in_process import LAG_S, busy_percent, rates
 from benchmarks.right.shown.load import MODEL, PEAK_RPS, PER_ROW_MS, T0_MS, steady
 from benchmarks.right.shown.scene import Scene, scene
-from benchmarks.right.shown.truth import Apart, Pair, client_counts, client_quantiles, means, watch
+from benchmarks.right.shown.truth import Apart, Pair, check_pace, client_counts, client_quantiles, means, watch
 from demo.kube import is_ready, samples
 from e2e.queries import values
 from generators.monitoring import promql, queries
@@ -67,7 +67,11 @@ class Shown:
 
 
 async def measure(pods: int, share: float) -> list[Pair]:
-    """Measure all places under one load."""
+    """Measure all places under one load.
+
+    Raises:
+        BenchError: the machine was too busy (`truth.check_pace`).
+    """
     apart, shown = Apart(), Shown()
     profile = steady(pods, share, SETTLE_S + (MEASURE_S if share > 1 else LONG_S))
     with tritons.running([Work(MODEL, T0_MS, PER_ROW_MS)] * pods) as found:
@@ -90,6 +94,7 @@ async def measure(pods: int, share: float) -> list[Pair]:
                 for end in ends:
                     if not isinstance(end, asyncio.CancelledError) and isinstance(end, BaseException):
                         raise end
+            check_pace(apart, sent)
             shown.same += await asyncio.to_thread(_counts, site, pods)
     begin = load.began_s + SETTLE_S
     return [

@@ -189,7 +189,7 @@ localhost
 
 {{/* Options of `halcyon operator` that the chart sets, which extraArgs must not contain, in full or abbreviated. */}}
 {{- define "halcyon.ownOptions" -}}
-agents-service balancer-image balancer-placement bench-image bench-priority-class currency dashboard dashboard-alerts dashboard-cluster dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
+agents-service balancer-image balancer-placement bench-image bench-priority-class cpu-limit currency dashboard dashboard-alerts dashboard-cluster dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
 dashboard-user-header downloads gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps model-pod-annotations
 model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-ip pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-query prometheus-token-file prometheus-url server-image service

@@ -17,7 +17,7 @@ from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT
-from halcyon.api.types import GROUP
+from halcyon.api.types import GROUP, quantity
 from halcyon.batch.bucket_access import BucketAccess, accesses
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, NETWORK_POLICY, Kind, Object
 from halcyon.render import names, network_policies
@@ -54,6 +54,8 @@ class BatchSite:
     release: str = ""
     """NAMESPACE/NAME of the Lease of this Halcyon release. The batches of models that another release manages are left
     to it."""
+    cpu_limit: str = ""
+    """CPU limit of runners, or the CPU that they request if that is more; empty if they have none."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _pod(
                 "securityContext": RESTRICTED,
                 "resources": {
                     "requests": {"cpu": spec.cpu, "memory": spec.memory},
-                    "limits": {"memory": spec.memory},
+                    "limits": {**_cpu_limit(spec, site), "memory": spec.memory},
                 },
                 "volumeMounts": mounts,
             }
@@ -195,6 +197,10 @@ def _pod(
     if spec.service_account_name is not None:
         pod["serviceAccountName"] = spec.service_account_name
     return pod
+
+
+def _cpu_limit(spec: BatchInferenceSpec, site: BatchSite) -> Object:
+    return {"cpu": max(site.cpu_limit, str(spec.cpu), key=quantity)} if site.cpu_limit else {}
 
 
 def _data_volumes(spec: BatchInferenceSpec) -> tuple[list[Object], list[Object]]:

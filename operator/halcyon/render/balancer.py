@@ -21,7 +21,7 @@ from halcyon.api.documents.observation_report import AUDIENCE
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
-from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, resources, spread
 from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
 from halcyon.render.server import drain_s
@@ -275,10 +275,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
-        "resources": {
-            "requests": {"cpu": "10m", "memory": "48Mi"},
-            "limits": {"memory": f"{AGENT_MEMORY_MIB}Mi"},
-        },
+        "resources": resources(site, cpu="10m", memory="48Mi", memory_limit=f"{AGENT_MEMORY_MIB}Mi"),
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "run", "mountPath": _RUN},
@@ -331,7 +328,7 @@ def _haproxy(subject: Subject, site: Site) -> Object:
                 }
             }
         },
-        "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": f"{HAPROXY_MEMORY_MIB}Mi"}},
+        "resources": resources(site, cpu="50m", memory="32Mi", memory_limit=f"{HAPROXY_MEMORY_MIB}Mi"),
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": "run", "mountPath": _RUN}],
     }

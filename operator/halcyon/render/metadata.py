@@ -39,6 +39,15 @@ def pull_secrets(spec: Spec, site: Site) -> Object:
     return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
 
 
+def resources(site: Site, *, cpu: str, memory: str, memory_limit: str) -> Object:
+    """Return the resources of one of Halcyon's own containers in a namespace of models.
+
+    It has no CPU limit, unless the site sets one, because the kernel stops a container at its limit while CPUs are idle.
+    """
+    limits = {"cpu": site.cpu_limit} if site.cpu_limit else {}
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {**limits, "memory": memory_limit}}
+
+
 def placed(placement: Placement) -> Object:
     """Return the fields of a pod for scheduling and priority. The result is empty if none are set."""
     said: Object = {}

@@ -146,6 +146,8 @@ def site_digest(site: Site) -> str:
         parts += [list(models.backends), exempt]
     if models.urls is not None or models.endpoints is not None:
         parts += ["sources", models.urls is not None, models.endpoints is not None, exempt]
+    if site.cpu_limit:
+        parts += ["cpu limit", site.cpu_limit]
     if not site.fixed_user_ids:
         parts.append("assigned user ids")
     if site.downloads != NO_DOWNLOADS:

@@ -12,7 +12,7 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
 from halcyon.render import download, gpu, names, server_settings, server_start
-from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, resources, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
 
@@ -137,7 +137,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         "name": names.FETCHER,
         "image": site.operator_image,
         "args": args,
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": resources(site, cpu="50m", memory="64Mi", memory_limit="256Mi"),
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "models", "mountPath": _REPOSITORY},
@@ -256,10 +256,10 @@ def _environment(spec: Spec) -> list[Object]:
 def _resources(spec: Spec) -> Object:
     asked = spec.runtime.resources
     given = {"requests": asked.requests, "limits": asked.limits}
-    resources: Object = {part: each.to_dict() for part, each in given.items() if each is not None and each.to_dict()}
+    made: Object = {part: each.to_dict() for part, each in given.items() if each is not None and each.to_dict()}
     if spec.runtime.gpu is not None and spec.runtime.gpus:
-        gpu.request(resources, spec.runtime.gpu)
-    return resources
+        gpu.request(made, spec.runtime.gpu)
+    return made
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:

@@ -52,6 +52,8 @@ class Site:
     model_pod_annotations: tuple[str, ...] = ()
     """Keys that `runtime.podAnnotations` may have. An entry with a slash is a prefix of keys; any other entry is a
     whole key."""
+    cpu_limit: str = ""
+    """CPU limit of each of Halcyon's own containers in the namespaces of models, such as `2`; empty if they have none."""
     fixed_user_ids: bool = True
     """Whether the users and groups of pods are fixed. If not, the platform assigns them, as OpenShift does."""
     downloads: SiteDownloads = NO_DOWNLOADS

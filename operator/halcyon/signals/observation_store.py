@@ -51,7 +51,7 @@ from halcyon.scaling.observations import (
     PodPoint,
 )
 from halcyon.signals.clock_offset import ClockOffset
-from halcyon.signals.mean_in_progress import MeanInProgress
+from halcyon.signals.mean_in_progress import MIN_WINDOW_S, MeanInProgress
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
     MAX_BALANCER_AGE_S,
@@ -341,16 +341,16 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
 def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float], late_s: float) -> float:
     """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if it is unknown.
 
-    The estimate is needed for releases of Triton without a gauge of waiting requests. It is limited to the number of
-    requests that the balancers have in progress.
+    The estimate is needed for releases of Triton without a gauge of waiting requests. It is a mean over some seconds,
+    so it is limited to the most requests that the balancers had in progress meanwhile.
     """
     ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
     if isnan(ended) or isnan(waited_us):
         return math.nan
     pod.in_queue = pod.in_queue or MeanInProgress()
     waiting = pod.in_queue.update(at, ended, waited_us, late_s=late_s)
-    balancers = [seen.last_sample.inflight for seen in model.agents.values() if seen.last_sample is not None]
-    return math.nan if waiting is None else min(waiting, sum(balancers)) if balancers else waiting
+    most = [seen.most_inflight(at - MIN_WINDOW_S) for seen in model.agents.values() if seen.last_sample is not None]
+    return math.nan if waiting is None else min(waiting, sum(most)) if most else waiting
 
 
 def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:

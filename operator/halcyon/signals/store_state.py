@@ -61,6 +61,10 @@ MIN_CONFIRM_INTERVAL_S = 0.7
 would cause more frequent decisions."""
 
 
+_INFLIGHT = 2
+"""Column of `AgentState.ring` with the requests in progress."""
+
+
 class PodFacts(NamedTuple):
     """State of a pod that an agent reports, without times and metrics.
 
@@ -119,6 +123,10 @@ class AgentState:
     confirmed_at: float = -math.inf
     """Time of the last report that confirmed the previous one. A report confirms the previous one if it arrives within
     `MAX_CONFIRM_DELAY_S` seconds."""
+
+    def most_inflight(self, since: float) -> float:
+        """Return the most requests that the balancer has had in progress since a time; 0 if there is no sample."""
+        return max((row[_INFLIGHT] for row in self.ring.rows(since)), default=0.0)
 
     def may_confirm(self, now: float) -> bool:
         """Return whether a report that arrives at the time `now` confirms the agent's previous report."""

@@ -247,6 +247,45 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
     assert await balanced.counters() == (38, 10, 0)
 
 
+async def expecting(port: int, length: int) -> list[int]:
+    """Send a request whose client waits for 100 Continue before its body, as curl does, and return each status."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    statuses = []
+    try:
+        writer.write(
+            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+            b"Content-Length: %d\r\n\r\n" % length
+        )
+        while not statuses or statuses[-1] == 100:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)
+            statuses.append(int(head.split(b" ")[1]))
+            if statuses == [100]:
+                writer.write(bytes(length))
+                await writer.drain()
+    finally:
+        writer.close()
+    return statuses
+
+
+async def test_client_that_waits_with_its_body_reads_the_rejection(balanced: Balanced) -> None:
+    [pod] = await balanced.start(hold=asyncio.Event())
+    assert pod.hold is not None
+    await balanced.begin()
+    port = balanced.haproxy.ports.http
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT) as session:
+        sent = [asyncio.ensure_future(session.post(balanced.url + "/v2/models/m/infer", data=b"{}")) for _ in range(24)]
+
+        async def full() -> bool:
+            return (await balanced.haproxy.runtime.read()).queued == 20
+
+        await until(full)
+        assert [(await expecting(port, length))[-1] for length in (100, 20_000, 200_000, 4_000_000)] == [429] * 4
+        pod.hold.set()
+        assert [answer.status for answer in await asyncio.gather(*sent)] == [200] * 24
+    # With a free server, the body is requested and answered.
+    assert await expecting(port, 200_000) == [100, 200]
+
+
 async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_not(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(PLAN, queue_timeout_ms=400, response_timeout_ms=400, max_connections=1))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from benchmarks.errors import BenchError
 from benchmarks.open_loop import Sent
+from benchmarks.quality.rows import commit
+from benchmarks.right import numbers
 from benchmarks.right.shown.programs import EXPECTED, variables
-from benchmarks.right.shown.truth import Apart, Pair, client_counts, client_quantiles, means
+from benchmarks.right.shown.truth import Apart, Pair, check_pace, client_counts, client_quantiles, means
 from generators.monitoring import queries
 
 
@@ -64,7 +69,7 @@ def test_value_is_right_within_five_percent(shown: float | None, true: float, is
 
 @pytest.mark.parametrize(
     ("shown", "true", "is_right"),
-    [(600.0, (990.0,), True), (480.0, (990.0,), True), (470.0, (990.0,), False), (1100.0, (990.0,), False), (1100.0, (990.0, 1010.0), True), (700.0, (), False)],
+    [(600.0, (990.0,), True), (480.0, (990.0,), True), (470.0, (990.0,), False), (1100.0, (990.0,), False), (1100.0, (990.0, 1010.0), True), (700.0, (), False), (457.0, (505.0,), True), (457.0, (515.0,), False)],
 )  # fmt: skip
 def test_quantile_is_right_within_the_bucket(shown: float, true: tuple[float, ...], is_right: bool) -> None:
     assert Pair("latency p50", shown, true, "quantile").is_right == is_right
@@ -80,3 +85,26 @@ def test_mean_is_unknown_if_the_number_is_unknown_half_of_the_time() -> None:
     assert means([("queue", 1.0, 2.0), ("queue", 3.0, 4.0)]) == [Pair("queue", 2.0, (3.0,))]
     [pair] = means([("queue", None, 2.0), ("queue", 3.0, 4.0)])
     assert pair.shown is None
+
+
+@pytest.mark.parametrize(("late_s", "at"), [(0.5, [0.0, 0.1]), (0.0, [0.0, 0.1, 1.6])])
+def test_busy_machine_gives_no_comparison(late_s: float, at: list[float]) -> None:
+    with pytest.raises(BenchError, match="quiet machine"):
+        check_pace(Apart(at=at), [Sent(100.0, (), (), {}, late_s)])
+
+
+def test_client_and_sampler_that_keep_pace_give_a_comparison() -> None:
+    check_pace(Apart(at=[0.0, 0.1, 0.3]), [Sent(100.0, (), (), {}, 0.1)])
+
+
+def test_measured_part_is_kept_with_its_commit_and_read_again(tmp_path: Path) -> None:
+    part = numbers.PARTS[0]
+    numbers.keep([{"number": "waiting", "shown": 1.0, "true": [1.0], "right": True}], part, tmp_path)
+
+    [(found, [entry])] = numbers.known(tmp_path).items()
+
+    assert (found, entry["number"], entry["commit"]) == (part, "waiting", commit())
+
+
+def test_each_part_has_a_file_of_its_own() -> None:
+    assert len({numbers.file_of(part, Path()) for part in numbers.PARTS}) == len(numbers.PARTS) == 18

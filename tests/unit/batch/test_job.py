@@ -53,6 +53,13 @@ def test_a_runner_complies_with_the_restricted_standard_and_has_no_token() -> No
     assert "runAsUser" not in pod(made(BatchSite("i", fixed_user_ids=False)))["securityContext"]
 
 
+@pytest.mark.parametrize(("limit", "cpu", "expected"), [("", "1", None), ("2", "1", "2"), ("500m", "2", "2")])
+def test_runner_has_the_cpu_limit_of_the_site_or_its_request(limit: str, cpu: str, expected: str | None) -> None:
+    resources = pod(made(BatchSite("i", cpu_limit=limit), cpu=cpu))["containers"][0]["resources"]
+    assert resources["limits"].get("cpu") == expected
+    assert resources["requests"]["cpu"] == cpu
+
+
 def test_a_recipe_has_what_the_spec_and_the_model_say() -> None:
     hooks = {"configMap": "night-hooks", "prepare": "hooks.py:prepare"}
     built = pod(made(hooks=hooks, gentle=True, maxFailures=3, rowsPerRequest=4, workers=2))

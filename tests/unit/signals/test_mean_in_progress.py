@@ -109,8 +109,21 @@ def test_no_more_requests_wait_in_a_pod_than_balancers_have_in_progress() -> Non
     hub = ObservationStore()
     for second in range(20):
         sample = triton(at=second, pending=None, succeeded=40 * second, queue_us=30_000_000 * second)
-        hub.receive(record(second, sample, balancer=haproxy(inflight=30 if second < 19 else 2)), float(second))
+        hub.receive(record(second, sample, balancer=haproxy(inflight=30 if second < 14 else 2)), float(second))
     found = hub.observe("ns", "m", 19.0)
 
     assert found is not None
-    assert found.pods[0].points[-1].pending == 2
+    # The estimate is a mean over five seconds. It follows a fall once the balancers have had two in progress for as long.
+    assert [point.pending for point in found.pods[0].points[-2:]] == [pytest.approx(30), 2]
+
+
+def test_mean_of_a_light_load_is_not_cut_by_moments_without_a_request() -> None:
+    hub = ObservationStore()
+    for second in range(20):
+        # 3.4 requests per second wait 0.13 s each. In every fourth sample, none is in progress.
+        sample = triton(at=second, pending=None, succeeded=34 * second // 10, queue_us=450_000 * second)
+        hub.receive(record(second, sample, balancer=haproxy(inflight=0 if second % 4 == 3 else 2)), float(second))
+    found = hub.observe("ns", "m", 19.0)
+
+    assert found is not None
+    assert [point.pending for point in found.pods[0].points[-8:]] == [pytest.approx(0.45)] * 8

@@ -237,9 +237,12 @@ class Autoscaler:
         """Run all phases of a decision for one model, as listed at the top of the module."""
         key, now = model.key, model.tried
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
-        if resource is None:
-            self.deleted(key)  # on a standby no reconcile reports the deletion
+        uid = "" if resource is None else str(resource["metadata"].get("uid", ""))
+        if resource is None or uid != (model.uid or uid):
+            # On a standby no reconcile reports the deletion. A new object of the same name begins without a state.
+            self.deleted(key)
             return
+        model.uid = uid
         if spec is None or spec.scaling is None:
             model.due = now + MAX_DECISION_INTERVAL_S
             return

@@ -36,6 +36,8 @@ class ModelState:
     key: Key
     due: float
     """Time at which the next decision is made, unless a report causes an earlier one."""
+    uid: str = ""
+    """uid of the model's object in the last decision; empty before the first one."""
     actuator: Actuator = Actuator.NONE
     """Component that writes the model's replicas. It is NONE until a reconcile has set it (`Autoscaler.planned`)."""
     has_report: bool = False

@@ -97,6 +97,8 @@ class Reconciler:
     """Message with which the API server rejected a write in the last reconcile, by model."""
     _failures: dict[Key, int] = field(default_factory=dict)
     """Number of successive reconciles in which a write failed that may succeed later, by model."""
+    _uids: dict[Key, str] = field(default_factory=dict)
+    """uid of the object in the last reconcile, by model."""
 
     async def reconcile(self, key: Key) -> Result:
         """Reconcile a ModelDeployment: write the objects that differ from the plan, and write the status.
@@ -120,6 +122,12 @@ class Reconciler:
         if resource is not None and await self.overlap.manager(resource):
             self._deleted(key)
             return Result(OVERLAP_REQUEUE_S)
+        if resource is not None:
+            uid = str(resource["metadata"]["uid"])
+            if self._uids.setdefault(key, uid) != uid:
+                # Deleted and created again before a reconcile: the state belongs to another object of this name.
+                self._deleted(key)
+            self._uids[key] = uid
         with self.tracer.part("observe"):
             observed = await self._scope_and_plan(key)
         if observed is None:
@@ -234,6 +242,7 @@ class Reconciler:
             observer.deleted(key)
         self._rejected.pop(key, None)
         self._failures.pop(key, None)
+        self._uids.pop(key, None)
         self.children.forget(key)
         self.restarts.forget(key)
         self.statuses.forget(key)

@@ -52,6 +52,7 @@ def build_batches(
         settings.site_policy,
         f"{settings.namespace}/{settings.tls_secret}",
         settings.release,
+        settings.cpu_limit,
     )
     classes: dict[Key, LowerClass] = {}
 

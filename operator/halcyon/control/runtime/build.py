@@ -278,6 +278,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
             service_annotations=settings.service_annotations,
             model_pod_labels=settings.model_pod_labels,
             model_pod_annotations=settings.model_pod_annotations,
+            cpu_limit=settings.cpu_limit,
             fixed_user_ids=settings.fixed_user_ids,
             downloads=settings.downloads,
             version=VERSION,

@@ -17,10 +17,11 @@ from halcyon.api.policy.downloads import SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.spec.placement import Placement
-from halcyon.api.types import ApiModel
+from halcyon.api.types import ApiModel, quantity
 
 _Read = TypeVar("_Read", bound=ApiModel)
 """Type of the object to which the JSON value of an option is parsed."""
+_CPU = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?|[0-9]{1,7}m")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 _KEY = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|{_PREFIX.pattern}")
 
@@ -41,6 +42,13 @@ def parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; for example 64")
     return int(text)
+
+
+def parse_cpu(text: str) -> str:
+    """Parse a CPU limit from an option's value; empty for none. Halcyon's containers request up to 50m."""
+    if text and (not _CPU.fullmatch(text) or quantity(text) < quantity("50m")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of CPU of at least 50m; for example 2 or 1500m")
+    return text
 
 
 def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

@@ -73,6 +73,8 @@ class OperatorSettings:
     """Image for the clients of measurements and for the runners of batch inference; empty if the site has none."""
     bench_priority_class: str = ""
     """PriorityClass for the runners of batch inference; empty if they have none."""
+    cpu_limit: str = ""
+    """CPU limit of each of Halcyon's own containers in the namespaces of models; empty if they have none."""
     traces: TracesSite | None = None
     """Receiver to which traces are sent; None if no traces are sent."""
 
@@ -121,6 +123,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="pull Secret for these images, in the namespace of each ModelDeployment; may be repeated",
+    )
+    add(
+        "--cpu-limit",
+        type=option_values.parse_cpu,
+        default="",
+        metavar="CPU",
+        help="CPU limit of each own container in namespaces of models, for example 2 (default: none)",
     )
     add("--tls-secret", default="halcyon-tls", help="Secret in which the operator stores its certificate")
     add("--port", type=int, default=10250, help="TLS port of the metrics API and the collector (default: 10250)")

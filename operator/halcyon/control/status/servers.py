@@ -9,14 +9,18 @@ from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.control.desired.plan import ReconcilePlan, counts
-from halcyon.control.objects import pods, volume_attachment
+from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import backend
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
+from halcyon.kube.pod_times import created_at
 from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
+
+_FAILED_FOR_S = 600.0
+"""Time from the creation of a pod that the kubelet rejected or evicted, for which it explains missing servers, in seconds."""
 
 
 def target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
@@ -68,7 +72,7 @@ def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # n        1 .. n-1       any       False    PartiallyReady, with the failure
 # n        0              dead      False    BackendDead
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
-# n        0              none      False    NoServersReady
+# n        0              none      False    NoServersReady, with the reason of a pod that has just ended
 # no spec was accepted    -         Unknown
 def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ServersReady of a model."""
@@ -90,7 +94,7 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     dead = backend.dead_backend(view)
     stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
     refusal = _replica_failure(view, plan)
-    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck)
+    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck) or _failed_pod(view)
     text = f"{ready} of {wanted} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
@@ -118,3 +122,24 @@ def home(plan: ReconcilePlan) -> Slot:
 def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
     condition = deployment_condition(view, names.server(view.key.name, home(plan)), "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
+
+
+def _failed_pod(view: Scope) -> str:
+    """Return why the newest pod that has failed was created in vain; empty if no pod has failed lately.
+
+    The kubelet rejects a pod that its node has no device for, and the ReplicaSet then creates another one, without an end.
+    Each of them is only pending for a moment, so no live pod shows the reason.
+    """
+    found = [
+        (at, pod["metadata"]["name"], stage)
+        for pod in view.pods
+        if not pods.is_live(pod)
+        and (stage := pod_stage.stage(pod)).state == "failed"
+        and (at := created_at(pod)) is not None
+        and view.now - at <= _FAILED_FOR_S
+    ]
+    if not found:
+        return ""
+    _, name, stage = max(found, key=lambda one: one[:2])
+    text = f"pod {name} has failed: {stage.reason}" + (f": {stage.message}" if stage.message else "")
+    return text if len(found) == 1 else f"{text}; {len(found)} pods have failed within {_FAILED_FOR_S / 60:.0f} minutes"

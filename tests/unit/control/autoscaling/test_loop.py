@@ -27,6 +27,7 @@ from tests.unit.control.autoscaling.autoscaler_simulation import (
 from tests.unit.kube.virtual_time import VirtualTime, run
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
+NEW = {"uid": "another", "resourceVersion": "9999"}
 
 
 def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
@@ -153,6 +154,25 @@ def test_a_deleted_model_leaves_no_state_despite_reports_of_its_last_balancer(le
                 world.hub.forget(*key)
             await world.load(0, 15)
             assert holds(world.scaler, key) == []
+
+    live(scenario, leads=leads)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_new_model_of_the_same_name_has_no_memory_of_the_old_one(leads: bool) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        key = world.model(replicas=2, actuator=HPA if leads else None)
+        async with Running(world.scaler):
+            await world.load(80, 15)
+            before = world.scaler.state(key)
+            resource = world.caches.resources.get(key)
+            assert before is not None
+            assert resource is not None
+            world.caches.resources._store(key, {**resource, "metadata": resource["metadata"] | NEW})
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
+            # A leader's reconcile adds the new model; a standby adds it itself.
+            assert world.scaler.state(key) is not before
+            assert (world.scaler.state(key) is None) == leads
 
     live(scenario, leads=leads)
 

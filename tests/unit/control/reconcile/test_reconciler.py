@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import override
 
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.reconcile.reconciler import Reconciler
 from halcyon.control.reconcile.status_writer import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.state.cluster_state import ClusterState
@@ -74,6 +75,37 @@ async def test_a_new_refusal_is_requeued_at_once_and_changed_words_are_not() -> 
     assert (await subject.reconcile(DIGITS)).again_s == 0.0
     for _ in range(3):
         assert (await subject.reconcile(DIGITS)).again_s == STATUS_INTERVAL_S
+
+
+async def test_new_object_of_the_same_name_begins_without_a_state() -> None:
+    class Observer:
+        """Records the calls of a reconcile."""
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def planned(self, key: Key, _: ReconcilePlan, /) -> None:
+            self.seen.append(f"planned {key.name}")
+
+        def deleted(self, key: Key, /) -> None:
+            self.seen.append(f"deleted {key.name}")
+
+    def refuse() -> None:
+        raise errors.Refused(403, "denied")
+
+    observer = Observer()
+    subject = reconciling(Applying(refuse))
+    subject.observers = (observer,)
+    await subject.reconcile(DIGITS)
+    await subject.reconcile(DIGITS)
+    again = resource()
+    again["metadata"] |= {"uid": "another", "resourceVersion": "2"}
+    # Deleted and created again within the time of one reconcile, so that no reconcile saw it missing.
+    subject.caches.resources._store(DIGITS, again)
+    await subject.reconcile(DIGITS)
+    await subject.reconcile(DIGITS)
+
+    assert observer.seen == ["planned digits", "planned digits", "deleted digits", "planned digits", "planned digits"]
 
 
 async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> None:

@@ -131,6 +131,29 @@ def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
     assert found["signal_missing", "gpuUtilization"] == 0, "there is nothing to measure"
 
 
+def test_target_that_leaves_the_spec_takes_its_series_with_it() -> None:
+    targets = {"queueDepth": 10, "gpuUtilization": 70, "latency": "500ms"}
+    scaling = {"minReplicas": 1, "maxReplicas": 6}
+    names_of = [
+        {key[0] for key in exported_values(of=spec(scaling=scaling | more)) if "target" in key[0]}
+        for more in ({"targets": targets}, {"policy": "Planner"})
+    ]
+
+    assert names_of[0] == {"queue_target_requests", "gpu_target_ratio", "latency_target_seconds"}
+    assert names_of[0] - names_of[1] >= {"latency_target_seconds"}
+    assert exported_values(of=spec(scaling=scaling | {"targets": {"gpuUtilization": 70}}))["gpu_target_ratio",] == 0.7
+
+
+def test_new_process_exports_the_state_of_a_paused_model_from_its_status() -> None:
+    paused = {"conditions": [{"type": "ScalingActive", "status": "False", "reason": "Paused"}], "pods": STATUS["pods"]}
+    # Nothing but the object is known: no decision was made, and no pod was seen to start.
+    found = exported_values(paused, of=spec(scaling={"minReplicas": 1, "maxReplicas": 6, "mode": "Paused"}))
+
+    assert found["condition", "ScalingActive", "False", "Paused"] == 1
+    assert found["replicas_ready",] == 4
+    assert found["replicas_max",] == 6
+
+
 def of_models(world: OperatorReplica, clock: Callable[[], float]) -> ModelMetrics:
     costs = GpuCosts(world.caches, world.sensing, world.specs, lambda _: None, world.leadership, world.clock)
     return ModelMetrics(

@@ -118,6 +118,17 @@ def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
         taken("--gpu-budget=-1")
 
 
+@pytest.mark.parametrize("limit", ["", "2", "1.5", "50m"])
+def test_cpu_limit_is_an_amount_of_cpu_or_none(limit: str) -> None:
+    assert taken(f"--cpu-limit={limit}").cpu_limit == limit
+
+
+@pytest.mark.parametrize("limit", ["49m", "0", "2Gi", "two", "-1"])
+def test_cpu_limit_below_the_requests_is_rejected_with_an_example(limit: str) -> None:
+    with pytest.raises(argparse.ArgumentError, match="for example 2 or 1500m"):
+        taken(f"--cpu-limit={limit}")
+
+
 def test_balancers_may_run_anywhere_without_a_taint_by_default() -> None:
     assert taken().balancers == Placement()
     made = taken(

@@ -241,6 +241,43 @@ def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> 
     )  # fmt: skip
 
 
+def failed_pod(name: str, at_s: float, reason: str = "UnexpectedAdmissionError", *, disrupted: bool = False) -> Object:
+    """A pod that the kubelet rejected at a time before AT."""
+    found = pod(name, ready=False, phase="Failed")
+    found["metadata"]["creationTimestamp"] = f"2026-01-02T03:{3 - at_s // 60:02.0f}:05Z"
+    found["status"] |= {"reason": reason, "message": "no healthy devices present"}
+    if disrupted:
+        found["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
+    return found
+
+
+def with_failed_pods(*failed: Object) -> Scope:
+    now = deployed({"replicas": 2}, ready=1, starting=1)
+    return replace(now, pods=(*now.pods, *failed), now=AT)
+
+
+def test_servers_that_are_missing_name_the_pod_that_the_kubelet_rejected() -> None:
+    now = with_failed_pods(failed_pod("b", 120), failed_pod("a", 60), failed_pod("c", 180))
+
+    found = condition(now, "ServersReady")
+
+    assert found is not None
+    assert found[:2] == ("False", "PartiallyReady")
+    assert found[2] == (
+        "1 of 2 servers are ready: pod a has failed: UnexpectedAdmissionError: no healthy devices present; "
+        "3 pods have failed within 10 minutes"
+    )
+
+
+@pytest.mark.parametrize("now", [AT + 3600, AT])
+def test_servers_do_not_name_old_failed_pods_or_those_that_a_drain_ended(now: float) -> None:
+    ended = failed_pod("a", 60, "Terminated", disrupted=now == AT)
+
+    assert condition(replace(with_failed_pods(ended), now=now), "ServersReady") == (
+        "False", "PartiallyReady", "1 of 2 servers are ready",
+    )  # fmt: skip
+
+
 # BalancerReady
 
 
