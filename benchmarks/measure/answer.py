@@ -10,27 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
-from benchmarks.dataplane import tritons
-from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton, Work
+from benchmarks.measure.capacity import on_triton
 from benchmarks.measure.table import measure
-from benchmarks.quality.rows import Row
+from benchmarks.quality.rows import Row, commit
 from e2e.cluster.progress import say
-from halcyon_cli.bench import capacity_runs
 from halcyon_measure.capacity import late_share
 from halcyon_measure.capacity.search import Goal, Search, Step
 from halcyon_measure.compare import difference
 from halcyon_measure.compare.difference import NO_DIFFERENCE
-from halcyon_measure.measurement import Measurement
-from halcyon_measure.protocols import target
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.statistics import percentile
-from halcyon_measure.sampling.sampler import SamplingSettings, Source
 from halcyon_measure.schedule import arrivals
 from halcyon_measure.schedule.scenario import Scenario
 from tests.bench_documents import bench_document
@@ -93,7 +88,7 @@ def capacity() -> Row:
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         made = list(pool.map(_searched, cases(LAWS), [end] * LAWS))
     found = [one for one in made if one is not None]
-    return capacity_row(found, above(found), _real_capacity())
+    return capacity_row(found, above(found), on_triton.results())
 
 
 def capacity_row(
@@ -118,7 +113,7 @@ def capacity_row(
             "longest in s": round(max(one["seconds"] for one in found)),
             "called kept at 5 % above": sum(one["kept"] is True for one in kept),
             "runs at 5 % above": len(kept),
-            **_of_triton(triton),
+            **on_triton.errors(triton),
         },
         target="within 4 %, <= 8 runs, <= 360 s; at 5 % above capacity <= 4 of 200 called kept; 6 laws on Triton",
         limits=(
@@ -128,18 +123,30 @@ def capacity_row(
             ("longest in s", 360, "<="),
             ("called kept at 5 % above", 4, "<="),
             ("runs at 5 % above", RUNS_ABOVE, ">="),
-            ("laws on Triton", len(REAL), ">="),
+            ("laws on Triton", len(on_triton.LAWS), ">="),
             (_SLOWED, 4, "<="),
         ),
         command="python -m benchmarks.measure.answer 4.1",
         stand_ins=_SIMULATED + " in the searches and in the runs at 5 % above",
-        why="on Triton, executions take longer than the law says, so the ideal capacity times measured over ideal saturation is the "
-        "nearer truth" + ("" if len(triton) >= len(REAL) else f"; {len(triton)} of {len(REAL)} laws were run there"),
+        why="on Triton (`python -m benchmarks.measure.capacity.on_triton search`), executions take longer than the law says, so the ideal "
+        "capacity times measured over ideal saturation is the nearer truth, and a fine sweep the best"
+        + "".join(f"; {what}" for what in _missing(triton)),
         n=len(found) + len(kept) + len(triton),
         law="lines with batch 4 to 32, unbatched, 2 to 32 at once",
         load="Poisson, at the rates of the search",
         raw={"laws": found, "above": kept, "triton": list(triton)},
     )
+
+
+def _missing(triton: Sequence[dict[str, Any]]) -> list[str]:
+    """Return what isn't measured on Triton, or was measured on another commit."""
+    every, swept = len(on_triton.LAWS), sum(len(one.get("sweep", ())) >= len(on_triton.STEPS) for one in triton)
+    others = sorted({str(one["commit"]) for one in triton} - {commit()})
+    return [
+        *([f"{len(triton)} of {every} laws were run there"] if len(triton) < every else []),
+        *([f"{swept} of {every} laws have a sweep"] if swept < every else []),
+        *([f"results on Triton are of {', '.join(others)}"] if others else []),
+    ]
 
 
 def _searched(case: Case, end: float) -> dict[str, Any] | None:
@@ -183,64 +190,6 @@ def above(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             judged = state.after(step, server.observed(step, state)).judged[-1]
             made.append({"law": one["law"], "seed": step.seed, "kept": judged.kept})
     return made
-
-
-REAL = (
-    (Work("m", t0_ms=20, a_ms=2, max_batch=32), 0.25),
-    (Work("m", t0_ms=80, a_ms=6, max_batch=8), 0.5),
-    (Work("m", t0_ms=10, a_ms=1, max_batch=8), 0.06),
-    (Work("m", t0_ms=5, a_ms=0.5, max_batch=16), 0.05),
-    (Work("m", t0_ms=20, a_ms=0.01, max_batch=1), 0.1),
-    (Work("m", t0_ms=40, a_ms=0.01, max_batch=1), 0.25),
-)
-"""Models of real Tritons, and their objectives in seconds."""
-
-
-def _real_capacity() -> list[dict[str, Any]]:
-    """Return the capacity of real Tritons with sleeping models, against long simulated runs of their laws."""
-    found: list[dict[str, Any]] = []
-    for work, objective_s in REAL[: int(sys.argv[sys.argv.index("--triton") + 1])] if "--triton" in sys.argv else ():
-        with tritons.running([work]) as (triton,):
-            prepared = replace(_measurement(triton), objective_s=objective_s).prepare()
-            began = time.monotonic()
-            document = capacity_runs.run(prepared, 99.0, lambda _: None)[1]
-        assert document.capacity is not None, "the search adds it"
-        server = SimulatedServer(work.t0_ms / 1000, work.a_ms / 1000, work.max_batch)
-        true = server.true_capacity(objective_s, 0.01)
-        rate = document.capacity.rate.value
-        found.append({
-            "law": server.__dict__, "objective_s": objective_s, "true_rps": true, "seconds": time.monotonic() - began,
-            "off": None if rate is None else rate / true - 1, "capacity": document.capacity.model_dump(mode="json"),
-        })  # fmt: skip
-        say(f"4.1 on Triton: {document.capacity.sentence} {rate} against {true:.1f}")
-    return found
-
-
-def _of_triton(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the errors on Triton: against the ideal law, and against that law slowed to the measured saturation."""
-    ideal, slowed = [], []
-    for one in found:
-        if one["off"] is None:
-            continue
-        pace = one["capacity"]["saturation"]["value"] / SimulatedServer(**one["law"]).saturation_rps
-        ideal.append(abs(one["off"]))
-        slowed.append(abs((1 + one["off"]) / pace - 1))
-    return {
-        "laws on Triton": len(found),
-        "largest error on Triton, ideal law, in %": round(100 * max(ideal), 1) if ideal else None,
-        _SLOWED: round(100 * max(slowed), 1) if slowed else None,
-    }
-
-
-def _measurement(triton: Triton) -> Measurement:
-    page = Source(pod=triton.address, url=f"http://{triton.address}:{METRICS_PORT}/metrics")
-    return Measurement(
-        target=target.parse(
-            f"http://{triton.address}:{HTTP_PORT}", api="kserve", transport=None, encoding=None, model=triton.model
-        ),
-        scenario=Scenario(),
-        sampling=SamplingSettings(servers=(page,), idle_s=0),
-    )
 
 
 def comparison() -> Row:
@@ -354,8 +303,8 @@ ROWS: dict[str, Callable[[], Row]] = {"4.1": capacity, "4.2": comparison, "4.4":
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure these rows, or all. `--triton N` adds N laws on a real Triton to row 4.1."""
-    return measure(ROWS, [one for one in arguments if one in ROWS] or ROWS)
+    """Measure these rows, or all."""
+    return measure(ROWS, arguments or ROWS)
 
 
 if __name__ == "__main__":

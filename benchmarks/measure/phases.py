@@ -167,7 +167,7 @@ def row_2(seconds: float = 4.0) -> Row:
         stand_ins=_STAND_IN,
         n=len(right),
         law="20 to 90 ms, unbatched; 40 + b ms, batch 4",
-        load=f"1 to 16 callers, {seconds:g} s each",
+        load=f"1 to 16 callers, {seconds:g} s each; Poisson, 9,000/s, {seconds:g} and 2 s",
         raw=raw,
     )
 

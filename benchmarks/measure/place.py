@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from benchmarks.measure.table import measure
 from benchmarks.quality.rows import Row
@@ -36,7 +38,7 @@ from tests.integration.operator_space import Space
 
 CLUSTER = "bench-place"
 KILLS = int(os.environ.get("KILLS", "20"))
-RUNS = int(os.environ.get("RUNS", "10"))
+KILLED = ("command", "job", "node")
 REQUESTS = int(os.environ.get("REQUESTS", "10000"))
 _GONE_S = 300.0
 _STAYS_GONE_S = 10.0
@@ -174,35 +176,41 @@ def _served(on: setup.Installed) -> dict[str, Any]:
 
 
 def row_3() -> Row:
-    """Commands that are killed at random moments: what is left, and for how long."""
+    """Measurements that end early at random moments: what is left, and for how long."""
     seed = random.Random(43)
     name = f"{CLUSTER}-{os.getpid()}"
     killed: list[Killed] = []
-    changed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
             cluster: Cluster = clusters.up(name, Options(control_plane_only=True))
             space = Space(cluster.api, "default")
+            _add_node(space, 0)
             with running(cluster, Path(folder), watch="default"):
                 served = [f"m{number}" for number in range(KILLS)]
                 for model in served:
                     space.serve(model, traffic={"mode": "Direct"})
                 before = {model: _untouched(space, model) for model in served}
-                for model in served:
-                    while (one := _killed(model, cluster, space, seed.uniform(0.0, _LONGEST_RUN_S))) is None:
-                        pass
-                    killed.append(one)
-                    say(f"measure: row 2.3: {one}")
-                gone = _watched(space, killed)
+                with Watched(space) as watched:
+                    for number, model in enumerate(served):
+                        what = KILLED[number % len(KILLED)]
+                        while (one := _killed(what, model, cluster, space, seed.uniform(0.0, _LONGEST_RUN_S))) is None:
+                            pass
+                        killed.append(one)
+                        watched.add(one)
+                        say(f"measure: row 2.3: {one}")
+                gone = watched.gone
                 changed = [model for model in served if _untouched(space, model) != before[model]]
         finally:
+            for one in killed:
+                one.process.kill()
             clusters.down(name)
     times = [seconds for seconds in gone.values() if seconds is not None]
     return Row(
         id="2.3",
-        what="commands killed at random moments between the first object of their measurement and its end: seconds until nothing is left, the original untouched",
+        what="command, Job or node killed at random moments between the first object of the measurement and its end: seconds until nothing is left, the original untouched",
         value={
             "kills": len(gone),
+            **{f"{what}s": sum(one.what == what for one in killed) for what in KILLED},
             "left": sum(seconds is None for seconds in gone.values()),
             "longest_s": round(max(times), 1) if times else None,
             "originals_changed": len(changed),
@@ -212,20 +220,22 @@ def row_3() -> Row:
         target="nothing left after 5 min, 20 of 20",
         limits=[
             ("kills", 20, ">="), ("left", 0, "=="), ("longest_s", _GONE_S, "<="), ("originals_changed", 0, "=="),
-            ("with_a_copy", 1, ">="), ("with_a_client", 1, ">="),
+            ("with_a_copy", 1, ">="), ("with_a_client", 1, ">="), *((f"{what}s", 6, ">=") for what in KILLED),
         ],
         command="python -m benchmarks.measure.place 2.3",
-        stand_ins="KWOK's pods; commands are killed, Jobs and nodes are not",
+        stand_ins="KWOK's pods and nodes; a node is killed by the deletion of its object, as a cloud's controller does it",
         why="" if KILLS >= 20 else f"{KILLS} kills instead of 20",
         n=len(gone),
-        raw={"gone_s": gone, "changed": changed, "killed": [one.__dict__ for one in killed]},
+        raw={"gone_s": gone, "changed": changed, "killed": [_plain(one) for one in killed]},
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Killed:
-    """A command that was killed during its measurement."""
+    """A measurement of which something was killed."""
 
+    what: str
+    """One of `KILLED`."""
     model: str
     at_s: float
     """Moment of the kill, by the monotonic clock."""
@@ -233,38 +243,77 @@ class Killed:
     """Seconds from the first object of the measurement to the kill."""
     present: tuple[str, ...]
     """Kinds of the objects that existed then; `Pod client` is the client's pod."""
+    process: subprocess.Popen[bytes] = field(repr=False)
+    """The command, which has to end too."""
 
 
-def _killed(model: str, cluster: Cluster, space: Space, after_s: float) -> Killed | None:
-    """Start a measurement of a model, and kill its command this long after its first object.
+def _plain(one: Killed) -> dict[str, Any]:
+    return {key: value for key, value in one.__dict__.items() if key != "process"} | {"status": one.process.poll()}
 
-    None if the command ended before; it has then removed everything itself.
+
+def _killed(what: str, model: str, cluster: Cluster, space: Space, after_s: float) -> Killed | None:
+    """Start a measurement of a model, and kill its command, Job or node this long after its first object.
+
+    None if the command ended before, or no pod had a node; the command has then removed everything.
     """
     process = subprocess.Popen(
         [*command("bench", model, "--start-timeout", "5m", "--bench-image", "localhost/halcyon-bench:dev", kubeconfig=cluster.kubeconfig), "-n", "default"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+    while process.poll() is None and space.get(JOB, job_name(model)) is None:
+        time.sleep(0.02)
     try:
-        while process.poll() is None and space.get(JOB, job_name(model)) is None:
-            time.sleep(0.02)
         process.wait(after_s)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
+        present = tuple(sorted(set(_present(space, [model])[model])))
+        if _kill(what, model, process, space):
+            return Killed(what, model, time.monotonic(), after_s, present, process)
+        process.send_signal(signal.SIGINT)
         process.wait()
-        return Killed(model, time.monotonic(), after_s, tuple(sorted(set(_present(space, model)))))
-    while _present(space, model):
+    while _present(space, [model])[model]:
         time.sleep(0.2)
     return None
 
 
-def _present(space: Space, model: str) -> list[str]:
-    """Return the kinds of the objects of a model's measurement."""
-    return [
-        f"{kind.kind} client" if kind == kinds.POD and BENCH_LABEL in (obj["metadata"].get("labels") or {}) else kind.kind
-        for kind in (JOB, kinds.MODEL_DEPLOYMENT, kinds.POD, kinds.NETWORK_POLICY, *kinds.CHILDREN)
-        for obj in space.every(kind)
-        if obj["metadata"]["name"].startswith(f"{model}-bench")
-    ]  # fmt: skip
+def _kill(what: str, model: str, process: subprocess.Popen[bytes], space: Space) -> bool:
+    """Kill the command, the Job, or the node of the client's pod or of the copy's; return False if there is no node."""
+    if what == "command":
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    elif what == "job":
+        space.api.call("DELETE", f"{JOB.path(space.namespace, job_name(model))}?propagationPolicy=Background")
+    else:
+        pods = [pod for pod in space.every(kinds.POD) if pod["metadata"]["name"].startswith(f"{model}-bench")]
+        pods.sort(key=lambda pod: BENCH_LABEL not in (pod["metadata"].get("labels") or {}))
+        node = next((str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")), "")
+        if not node:
+            return False
+        _add_node(space, time.monotonic_ns())
+        space.api.call("DELETE", f"/api/v1/nodes/{node}")
+    return True
+
+
+def _add_node(space: Space, number: int) -> None:
+    """Add another node of KWOK's, equal to one that exists."""
+    listed = space.api.call("GET", "/api/v1/nodes").body or {}
+    (like, *_) = listed["items"]
+    name = f"node-{number}"
+    labels = {**like["metadata"]["labels"], "kubernetes.io/hostname": name}
+    status = {key: like["status"][key] for key in ("capacity", "allocatable")}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+    space.api.create("/api/v1/nodes", body)
+
+
+def _present(space: Space, models: Iterable[str]) -> dict[str, list[str]]:
+    """Return the kinds of the objects of each model's measurement."""
+    found: dict[str, list[str]] = {model: [] for model in models}
+    for kind in (JOB, kinds.MODEL_DEPLOYMENT, kinds.POD, kinds.NETWORK_POLICY, *kinds.CHILDREN):
+        for obj in space.every(kind):
+            model, bench, _ = str(obj["metadata"]["name"]).partition("-bench")
+            if bench and model in found:
+                client = kind == kinds.POD and BENCH_LABEL in (obj["metadata"].get("labels") or {})
+                found[model].append(f"{kind.kind} client" if client else kind.kind)
+    return found
 
 
 def _untouched(space: Space, model: str) -> dict[str, Any]:
@@ -274,19 +323,53 @@ def _untouched(space: Space, model: str) -> dict[str, Any]:
     return {"spec": found["spec"], **{key: meta.get(key) for key in ("generation", "labels", "annotations", "uid")}}
 
 
-def _watched(space: Space, killed: Sequence[Killed]) -> dict[str, float | None]:
-    """Return the seconds from each kill until nothing was left of its measurement; None if something is after the limit."""
-    gone: dict[str, float | None] = {one.model: None for one in killed}
-    while any(gone[one.model] is None and time.monotonic() - one.at_s < _GONE_S for one in killed):
-        for one in killed:
-            if _present(space, one.model):
-                gone[one.model] = None
-            elif gone[one.model] is None:
-                gone[one.model] = time.monotonic() - one.at_s
-        time.sleep(1.0)
-    # Whatever comes back after its removal isn't gone.
-    time.sleep(_STAYS_GONE_S)
-    return {model: None if _present(space, model) else seconds for model, seconds in gone.items()}
+class Watched(threading.Thread):
+    """The measurements that were killed, watched until nothing is left of them.
+
+    As a context manager, it waits at the end until everything is gone or the limit is over.
+    """
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(daemon=True)
+        self._space, self._ends = space, threading.Event()
+        self._killed: dict[str, Killed] = {}
+        self.gone: dict[str, float | None] = {}
+        """Seconds from each kill until nothing was left, by model; None if something is."""
+
+    def add(self, one: Killed) -> None:
+        """Watch one more."""
+        self.gone[one.model] = None
+        self._killed[one.model] = one
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            while any(self.gone[one.model] is None and self._age_s(one) < _GONE_S for one in [*self._killed.values()]):
+                time.sleep(1.0)
+            # Whatever comes back after its removal isn't gone.
+            time.sleep(_STAYS_GONE_S)
+        self._ends.set()
+        self.join()
+
+    def run(self) -> None:
+        """Look once a second."""
+        while not self._ends.wait(1.0):
+            killed = dict(self._killed)
+            for model, found in _present(self._space, killed).items():
+                one = killed[model]
+                if found or one.process.poll() is None:
+                    self.gone[model] = None
+                elif self.gone[model] is None:
+                    self.gone[model] = self._age_s(one)
+
+    @staticmethod
+    def _age_s(one: Killed) -> float:
+        return time.monotonic() - one.at_s
 
 
 ROWS: Mapping[str, Callable[[], Row]] = {"2.1": row_1, "2.2": row_2, "2.3": row_3}

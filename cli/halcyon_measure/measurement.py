@@ -76,7 +76,23 @@ class Measurement:
         if self.target.shared_memory != "none":
             shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
-        if server_statistics.read_config(target).keeps_state:
+        self._check_model(target)
+        return replace(self, target=target)
+
+    def _check_model(self, target: Target) -> None:
+        """Check that the model of a target accepts the requests.
+
+        Raises:
+            MeasureError: it doesn't, or a file doesn't fit.
+        """
+        config = server_statistics.read_config(target)
+        if config.is_decoupled:
+            raise ScenarioError(
+                f"{target.model} may send several answers to one request (decoupled in its config.pbtxt), and a bench has one "
+                f"answer for each request: the server would reject them. What can be measured: other models on the same "
+                f"server, and {target.model} with perf_analyzer --streaming"
+            )
+        if config.keeps_state:
             raise ScenarioError(
                 f"{target.model} keeps state between requests (sequence_batching in its config.pbtxt), and the requests of a bench "
                 "form no sequences: the server would reject them. What can be measured: models without state on the same "
@@ -84,8 +100,12 @@ class Measurement:
             )
         if not self.hooks.prepare:
             # Read the files now, so that an error is found before any process is started.
-            self.payload.payloads(target)
-        return replace(self, target=target)
+            rows = max((one.rows for one in self.payload.payloads(target)), default=1)
+            if config.most_rows is not None and rows > config.most_rows:
+                raise TensorError(
+                    f"a request has {rows} rows, but {target.model} takes at most {config.most_rows} (max_batch_size in its "
+                    f"config.pbtxt); for example --rows {config.most_rows}"
+                )
 
     def run(self, progress: Progress | None = None) -> Run:
         """Run the load of a prepared measurement.

@@ -64,8 +64,9 @@ def run(
     results: list[BenchDocument] = []
     last: Run | None = None
     costs: dict[int, tuple[PayloadCost, ...]] = {}
-    for number, point in enumerate(points):
-        measurement = _measurement(prepared, point, length)
+    # All of them first: an error of the last point must not cost the results of the others.
+    measurements = [_measurement(prepared, point, length) for point in points]
+    for number, (point, measurement) in enumerate(zip(points, measurements, strict=True)):
         rows = measurement.payload.rows.least
         if rows not in costs and prepared.target.api == "kserve":
             costs[rows] = tuple(_costs(measurement))

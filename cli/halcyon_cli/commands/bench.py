@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
 from halcyon_cli.bench import again, from_here, result_folder, several_results
@@ -160,6 +161,11 @@ def main(
     if pod.sides:
         return sides.run(server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, pod=pod)
     if not names:
+        if click.get_current_context().get_parameter_source("timeout") is ParameterSource.COMMANDLINE:
+            raise InputError(
+                "--timeout is for requests to the cluster, which --url doesn't need; for requests of the load, give "
+                f"--request-timeout {target.timeout_s:g}s"
+            )
         return _measure_url(
             server=server,
             load=load,

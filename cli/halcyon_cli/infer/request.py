@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from halcyon_cli.errors import Failure
 from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
-from halcyon_measure.inputs.tensors import Array, InputFile, model_inputs, tensors
+from halcyon_measure.inputs.tensors import Array, InputFile, binary_body, model_inputs, tensors
 
 _LENGTH = "inference-header-content-length"
 """Name of the header with the length of the JSON part, which precedes Triton's binary data."""
@@ -72,14 +72,9 @@ def infer(
         model_inputs(metadata),
         pixel_scale=pixel_scale,
     )
-    inputs = []
-    for model_input in model_inputs(metadata):
-        tensor = triton.InferInput(model_input.name, list(arrays[model_input.name].shape), model_input.datatype)
-        tensor.set_data_from_numpy(arrays[model_input.name])
-        inputs.append(tensor)
-    body, length = triton.InferenceServerClient.generate_request_body(inputs)
-    headers = {"Content-Type": "application/octet-stream"} | ({_LENGTH: str(length)} if length is not None else {})
-    response = _checked(connection.request("POST", f"{path}/infer", bytes(body), headers), connection, model)
+    body, length = binary_body(arrays, model_inputs(metadata))
+    headers = {"Content-Type": "application/octet-stream", _LENGTH: str(length)}
+    response = _checked(connection.request("POST", f"{path}/infer", body, headers), connection, model)
     header_length = int(response.headers[_LENGTH]) if _LENGTH in response.headers else None
     try:
         result = triton.InferenceServerClient.parse_response_body(response.body, header_length=header_length)

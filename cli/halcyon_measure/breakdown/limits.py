@@ -28,7 +28,7 @@ FIGURES: Mapping[str, str] = {
     "balancer_ms": "a request waited {} in the balancer",
     "queue_share": "the server's queue took {} of the latency",
     "queue_ms": "a request waited {} in the server's queue",
-    "waiting_share": "waiting in queues took {} of the latency",
+    "waiting_share": "waiting in queues took {} of the time after sending",
     "delay_ms": "the model may wait {} for a batch",
     "fill": "batches had {} of the largest batch's rows",
     "busy": "the instances executed {} of the time",
@@ -120,7 +120,8 @@ RULES: tuple[Rule, ...] = (
         ("client_cores", "late_ms"),
         "more processes (--processes) on a machine with more free cores",
         causes=("transmission", "nothing"),
-        unless=(Bound("hooks_limit", ">=", 1),),
+        # What the client did with failures alone says nothing of the load.
+        unless=(Bound("hooks_limit", ">=", 1), Bound("answered", "<", 0.01)),
     ),
     Rule(
         "GPU memory",

@@ -8,11 +8,12 @@ from statistics import median
 from halcyon_measure.breakdown.limits import FIGURES, RULES, Rule
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure, unmeasured
-from halcyon_measure.results.sections.phases import Phases
+from halcyon_measure.results.sections.phases import PhaseName, Phases
 from halcyon_measure.results.sections.verdict import Evidence, LimitName, Verdict
 
 _ENOUGH = 20
 """Minimum number of requests of a replica for a meaningful mean."""
+_BEFORE_SENDING: tuple[PhaseName, ...] = ("prepare", "serialise", "late")
 _NO_MEMORY = ("out of memory", "cudaerrormemoryallocation", "failed to allocate", "cuda_error_out_of_memory")
 
 
@@ -88,20 +89,22 @@ def _of_phases(phases: Phases) -> dict[str, Figure]:
         return {}
     found: dict[str, Figure] = {}
 
-    def put(name: str, parts: Sequence[str]) -> None:
+    def put(name: str, parts: Sequence[str], of_ms: float = whole.value) -> None:
         known = [by_name[part] for part in parts if part in by_name and by_name[part].value is not None]
         if not known:
             return
         total = sum(figure.value or 0.0 for figure in known)
         source = f"phases {', '.join(parts)}"
         found[f"{name}_ms"] = Figure(value=total, unit="ms", n=whole.n, source=source)
-        found[f"{name}_share"] = Figure(value=total / (whole.value or 1.0), unit="ratio", n=whole.n, source=source)
+        found[f"{name}_share"] = Figure(value=total / of_ms, unit="ratio", n=whole.n, source=source)
 
     put("prepare", ("prepare", "serialise"))
     put("balancer", ("balancer_held", "balancer_queued"))
     put("queue", ("queue",))
     if by_name["queue"].value is not None:
-        put("waiting", ("balancer_held", "balancer_queued", "queue"))
+        # A client that sends late must not hide that the server is full.
+        before = sum(by_name[part].value or 0.0 for part in _BEFORE_SENDING if part in by_name)
+        put("waiting", ("balancer_held", "balancer_queued", "queue"), max(whole.value - before, 0.0) or whole.value)
     put("model", ("input", "model", "output"))
     put("transmission", ("send", "receive"))
     # If the server's phases weren't measured, the rest contains them.
@@ -157,8 +160,10 @@ def _evidence(name: str, figures: Mapping[str, Figure]) -> Evidence:
 
 
 def _unknown(figures: Mapping[str, Figure]) -> Verdict:
-    busy = figures.get("busy")
+    busy, answered = figures.get("busy"), figures.get("answered")
     reason = (busy.reason if busy is not None else "") or "no rule holds"
+    if answered is not None and answered.value == 0:
+        reason = "no request was answered, and the failures above say why"
     limit: LimitName = "unknown"
     return Verdict(
         limit=limit,

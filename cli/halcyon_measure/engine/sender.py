@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from halcyon_measure.engine.due_times import DueTimes
 from halcyon_measure.engine.hooks import Hooks
 from halcyon_measure.engine.recorder import Recorder
 from halcyon_measure.errors import HookError
@@ -23,7 +24,6 @@ Result = TypeVar("Result")
 AFTER_FAILURE_S = 0.05
 """Pause in seconds of a caller after a failure. Without it, a server that rejects at once would get thousands of
 requests per second."""
-_NOT_SENT = "not sent: too many requests in flight"
 
 Check = Callable[[Reply], str]
 """Function that returns a description of how an answer differs from the expected one; empty if it doesn't."""
@@ -56,25 +56,28 @@ class Sender:
         self.error: HookError | None = None
         """Error of a user function, which ends the load; None if there was none."""
 
-    async def run_open(self, due_times: Iterator[float], *, begin: float, max_in_flight: int) -> None:
+    async def run_open(
+        self, due_times: Iterator[float], *, begin: float, max_in_flight: int, give_up_s: float = math.inf
+    ) -> None:
         """Send each request at `begin` plus its due time.
 
-        Return once the last one is sent, without waiting for answers.
+        A request that can't be sent within `give_up_s` after its due time counts as not sent. Return once the last one
+        is sent, without waiting for answers.
         """
-        for offset in due_times:
-            due = begin + offset
-            delay = due - self._clock()
-            if delay > 0:
-                await self._wait(delay)
-            else:
-                # Let answers be read, even if requests are due faster than they can be sent.
-                await asyncio.sleep(0)
-            if self._stop.is_set():
-                return
-            if len(self._in_flight) >= max_in_flight:
-                self._not_sent(due)
-                continue
-            self._start(due)
+        full = f"not sent: {max_in_flight} requests were in flight"
+        late = f"not sent: the client was more than {give_up_s:g} s late"
+        async with DueTimes(self._stop, self._clock) as timer:
+            for offset in due_times:
+                due = begin + offset
+                await timer.wait(due)
+                if self._stop.is_set():
+                    return
+                if self._clock() - due > give_up_s:
+                    self._not_sent(due, late)
+                elif len(self._in_flight) >= max_in_flight:
+                    self._not_sent(due, full)
+                else:
+                    self._start(due)
 
     async def run_offline(self, due_times: Iterator[float], *, begin: float, in_flight: int, end: float) -> None:
         """Send all requests, with at most `in_flight` in flight. Those left at `end` count as not sent."""
@@ -86,7 +89,7 @@ class Sender:
             if self._stop.is_set():
                 return
             if self._clock() >= end:
-                self._not_sent(begin + offset)
+                self._not_sent(begin + offset, "not sent: the run ended before")
             else:
                 self._start(begin + offset)
 
@@ -136,8 +139,8 @@ class Sender:
         with contextlib.suppress(HookError):
             await self._one(number, due)
 
-    def _not_sent(self, due: float) -> None:
-        reply = Reply(Outcome.NOT_SENT, _NOT_SENT, math.nan, b"", "")
+    def _not_sent(self, due: float, message: str) -> None:
+        reply = Reply(Outcome.NOT_SENT, message, math.nan, b"", "")
         now = self._clock()
         self._recorder.add(
             reply,

@@ -161,7 +161,7 @@ class Worker:
             most = max(job.part(scenario.callers), 1)
             await sender.run_offline(self._due(), begin=start, in_flight=most, end=self._end)
         else:
-            await sender.run_open(self._due(), begin=start, max_in_flight=in_flight)
+            await sender.run_open(self._due(), begin=start, max_in_flight=in_flight, give_up_s=job.target.timeout_s)
             # The time after the last request of a schedule belongs to the run.
             await self._until(self._end)
 

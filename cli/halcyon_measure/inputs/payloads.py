@@ -162,10 +162,12 @@ def _shape(
     given = shapes.get(one.name)
     if given is not None:
         if len(given) != len(dims) or any(want >= 0 and want != has for want, has in zip(dims, given, strict=True)):
-            must = ",".join("N" if dim < 0 else str(dim) for dim in dims)
+            must = ",".join("N" if dim < 0 else str(dim) for dim in dims) or "no size"
+            example = ",".join("64" if dim < 0 else str(dim) for dim in dims)
             raise TensorError(
-                f"shape of {one.name} is {','.join(map(str, given))}, but {one.describe()} needs {must} "
-                f"{'without the rows' if open_rows else ''}".rstrip()
+                f"shape of {one.name} is {','.join(map(str, given))}, but {one.describe()} needs {must}"
+                f"{' after its rows (--rows)' if open_rows else ''}; "
+                + (f"for example --shape {one.name}={example}" if dims else f"leave --shape {one.name} out")
             )
         dims = given
     elif any(dim < 0 for dim in dims):

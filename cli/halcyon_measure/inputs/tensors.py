@@ -57,6 +57,23 @@ def raw_content(array: Array, kind: str) -> bytes:
     return bytes(array.tobytes())
 
 
+def binary_body(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> tuple[bytes, int]:
+    """Return the body of a KServe v2 request with binary inputs and outputs, and the length of its JSON."""
+    contents = {one.name: raw_content(arrays[one.name], one.datatype) for one in inputs if one.name in arrays}
+    described = [
+        {
+            "name": one.name,
+            "shape": list(arrays[one.name].shape),
+            "datatype": one.datatype,
+            "parameters": {"binary_data_size": len(contents[one.name])},
+        }
+        for one in inputs
+        if one.name in arrays
+    ]
+    document = json.dumps({"inputs": described, "parameters": {"binary_data_output": True}}).encode()
+    return b"".join((document, *contents.values())), len(document)
+
+
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
     """Return the model's inputs from Triton's model metadata."""
     return tuple(

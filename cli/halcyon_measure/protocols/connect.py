@@ -63,7 +63,8 @@ def described(target: Target) -> Target:
             target, inputs=_by_tfserving(fetch(target, f"/v1/models/{quote(target.model, safe='')}/metadata"), target)
         )
     version = f"/versions/{quote(target.version)}" if target.version else ""
-    document = fetch(target, f"/v2/models/{quote(target.model, safe='')}{version}")
+    path = f"/v2/models/{quote(target.model, safe='')}{version}"
+    document = fetch(target, path, hint="; for a server without metadata: --api post --input FILE")
     return _by_kserve(document, target)
 
 
@@ -120,8 +121,8 @@ def _by_grpc(target: Target) -> Target:
     return replace(target, inputs=inputs, outputs=outputs)
 
 
-def fetch(target: Target, path: str) -> Any:
-    """Return the JSON document at a path of the server.
+def fetch(target: Target, path: str, *, hint: str = "") -> Any:
+    """Return the JSON document at a path of the server. `hint` is added to the error about a status.
 
     Raises:
         TargetError: the server can't be reached, or doesn't answer with JSON.
@@ -129,7 +130,7 @@ def fetch(target: Target, path: str) -> Any:
     status, body = exchange(target, "GET", path)
     if status >= 400:
         said = " ".join(body[:160].decode(errors="replace").split()) or "no message"
-        raise TargetError(f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}")
+        raise TargetError(f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}{hint if status == 404 else ''}")
     try:
         return json.loads(body)
     except ValueError:

@@ -20,12 +20,16 @@ from aiohttp.abc import AbstractStreamWriter
 from tritonclient import http as triton
 from typing_extensions import override
 
+from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.payloads import Payload
+from halcyon_measure.inputs.tensors import binary_body
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, one_line
 from halcyon_measure.protocols.target import Target
 
 MAX_RETRY_AFTER_S = 600.0
 """Longest wait that a server may demand. A batch would otherwise wait for as long as any proxy says."""
+_NOT_IN_JSON = frozenset({"FP16", "BF16"})
+"""Data types that Triton doesn't accept in JSON."""
 _LENGTH = "Inference-Header-Content-Length"
 
 
@@ -122,25 +126,31 @@ def url(target: Target) -> str:
 
 
 def encode(target: Target, payload: Payload) -> Prepared:
-    """Return the bytes of a request."""
+    """Return the bytes of a request.
+
+    Raises:
+        TensorError: an input's data type, or its bytes, have no form in JSON.
+    """
     if target.api == "post":
         return Prepared(next(iter(payload.tensors.values())).tobytes(), payload.rows)
     if target.api == "tfserving":
         return Prepared(json.dumps({"inputs": _named(payload)}).encode(), payload.rows)
+    if target.encoding == "binary":
+        body, length = binary_body(payload.tensors, target.inputs)
+        return Prepared(body, payload.rows, length)
     kinds = {one.name: one.datatype for one in target.inputs}
     inputs = []
     for name, array in payload.tensors.items():
-        tensor = triton.InferInput(name, list(array.shape), kinds[name])
-        tensor.set_data_from_numpy(array, binary_data=target.encoding == "binary")
-        inputs.append(tensor)
-    outputs: list[Any] | None = None if target.encoding == "binary" else []
-    body, length = triton.InferenceServerClient.generate_request_body(inputs, outputs=outputs)
-    if target.encoding == "json":
-        document = json.loads(bytes(body))
-        # Without it, Triton's client asks for binary outputs.
-        document.pop("parameters", None)
-        return Prepared(json.dumps(document).encode(), payload.rows)
-    return Prepared(bytes(body), payload.rows, length)
+        if kinds[name] in _NOT_IN_JSON:
+            raise TensorError(f"input {name} is of {kinds[name]}, which has no form in JSON; use --encoding binary")
+        try:
+            data = [one.decode() if isinstance(one, bytes) else one for one in array.ravel().tolist()]
+        except UnicodeDecodeError:
+            raise TensorError(
+                f"input {name} has bytes that are no UTF-8, as JSON needs; use --encoding binary"
+            ) from None
+        inputs.append({"name": name, "shape": list(array.shape), "datatype": kinds[name], "data": data})
+    return Prepared(json.dumps({"inputs": inputs}).encode(), payload.rows)
 
 
 def retry_after_s(text: str) -> float:

@@ -243,9 +243,9 @@ def _batches(found: Batches) -> list[Content]:
         )
     line = None
     if found.constant.value is not None and found.per_row.value is not None:
-        line = (
-            f"{number(found.constant.value)} + {number(found.per_row.value)} b ms, within {quantity(found.line_error)}"
-        )
+        sign = "-" if found.per_row.value < 0 else "+"
+        law = f"{number(found.constant.value)} {sign} {number(abs(found.per_row.value))} b ms"
+        line = f"{law}, within {quantity(found.line_error)}"
     contents.append(
         facts(
             [

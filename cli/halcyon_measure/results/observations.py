@@ -62,6 +62,10 @@ class ServerConfig:
     """Models in the steps of an ensemble; empty for any other model."""
     keeps_state: bool = False
     """True if requests must form sequences, because the model keeps state."""
+    is_decoupled: bool = False
+    """True if the model may send several answers to one request."""
+    most_rows: int | None = None
+    """Maximum number of rows of a request; None for a model without batching."""
 
 
 @dataclass(frozen=True)

@@ -55,13 +55,14 @@ def build(
     # In `offline` all requests are due at once, so most of them are sent late by design.
     limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and not is_at_once)
     requests = _requests(counted)
+    failures = _failures(counted, run.messages)
     n = counted.ended
     return BenchDocument(
         made_by=made_by,
         made_at=made_at,
         target=_target(target, rows),
         scenario=_scenario(scenario, preset),
-        run=_facts(run, requests, limit, scenario),
+        run=_facts(run, requests, limit, failures),
         requests=requests,
         offered=Figure(value=counted.due / length, unit="requests/s", n=counted.due, source="due times"),
         throughput=Figure(
@@ -82,7 +83,7 @@ def build(
             "due to prepared",
             reason="" if prepares else "requests were prepared before the run",
         ),
-        failures=_failures(counted, run.messages),
+        failures=failures,
         timeline=_timeline(counted),
         pods=tuple(PodShare(pod=pod, answered=counted.pods[index]) for index, pod in enumerate(run.pods)),
         client=_client(run, limit, late, counted.due),
@@ -150,7 +151,7 @@ def _requests(counted: Tally) -> Requests:
     )
 
 
-def _facts(run: Run, requests: Requests, limit: ClientLimit, scenario: Scenario) -> RunFacts:
+def _facts(run: Run, requests: Requests, limit: ClientLimit, failures: Sequence[FailureKind]) -> RunFacts:
     reasons: list[str] = []
     if run.partial:
         reasons.append("the run was interrupted")
@@ -160,12 +161,10 @@ def _facts(run: Run, requests: Requests, limit: ClientLimit, scenario: Scenario)
         reasons.append("no request was answered")
     if limit.limit != "none":
         reasons.append(f"the client limits ({limit.limit}): {limit.evidence}")
-    if requests.not_sent:
-        reasons.append(
-            f"{requests.not_sent} requests were not sent, because {scenario.max_in_flight} were in flight"
-            if scenario.kind != "offline"
-            else f"{requests.not_sent} requests were not sent before the end"
-        )
+    unsent = [
+        f"{one.count} requests were {one.message}" for one in failures if one.outcome == Outcome.NOT_SENT.name.lower()
+    ]
+    reasons += unsent or ([f"{requests.not_sent} requests were not sent"] if requests.not_sent else [])
     return RunFacts(
         warm_up_s=round(run.warm_up_s, 3),
         settled=run.settled,

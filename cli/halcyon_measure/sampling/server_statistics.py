@@ -55,6 +55,7 @@ def parse_config(document: Any) -> ServerConfig:
         return ServerConfig()
     groups: Any = document.get("instance_group")
     batching: Any = document.get("dynamic_batching")
+    policy: Any = document.get("model_transaction_policy")
     delay: Any = batching.get("max_queue_delay_microseconds", 0) if isinstance(batching, Mapping) else 0
     return ServerConfig(
         largest_batch=max(int(document.get("max_batch_size", 0)), 1),
@@ -62,6 +63,8 @@ def parse_config(document: Any) -> ServerConfig:
         max_queue_delay_s=int(delay) / 1e6,
         steps=_steps(document.get("ensemble_scheduling")),
         keeps_state="sequence_batching" in document,
+        is_decoupled=bool(policy.get("decoupled")) if isinstance(policy, Mapping) else False,
+        most_rows=int(document.get("max_batch_size", 0)) or None,
     )
 
 

@@ -198,7 +198,7 @@ def test_triton_is_measured_over_encrypted_grpc_with_a_client_certificate(tmp_pa
     [
         (200, "<html>welcome</html>", "isn't a server of the KServe v2 protocol: /v2/models/m responds with '<html>welcome</html>'"),
         (200, '{"name": "m"}', "its description of m is {'name': 'm'}; for another one: --api tfserving"),
-        (404, '{"error": "no"}', "doesn't describe m: /v2/models/m responds with 404"),
+        (404, '{"error": "no"}', "doesn't describe m: /v2/models/m responds with 404: {\"error\": \"no\"}; for a server without metadata: --api post --input FILE"),
         (401, "", "responds with 401: no message"),
     ],
 )  # fmt: skip

@@ -75,6 +75,11 @@ def started_containers(events: Sequence[Json]) -> set[str]:
     return found
 
 
+def uid_of(event: Json) -> str:
+    """Return the UID of the object that an Event is about; empty if it names none."""
+    return fields.text(fields.mapping(event.get("regarding")).get("uid")) or ""
+
+
 def _earliest(*times: float | None) -> float | None:
     return min((at for at in times if at is not None), default=None)
 

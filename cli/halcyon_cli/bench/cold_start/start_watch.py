@@ -1,6 +1,6 @@
 """Watch of several starts of a model's server pods. For each start after the first, the pod is deleted.
 
-The pods and their Events are read ten times a second. Out of scope: the parts of a start (`halcyon_measure.breakdown.cold_start`).
+Out of scope: the parts of a start (`halcyon_measure.breakdown.cold_start`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.bench.cold_start import start_events
+from halcyon_cli.bench.cold_start.start_readings import POLL_S, StartReadings
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.object_writer import ObjectWriter
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from halcyon_measure.breakdown.cold_start import Boundaries
 
 Json = Mapping[str, Any]
-
-_POLL_S = 0.1
 
 
 def watch(
@@ -37,7 +36,7 @@ def watch(
 ) -> list[Boundaries]:
     """Watch this many starts of a ModelDeployment with one replica, and return the times of their steps.
 
-    `keep` is called after each reading, for example to extend a lease.
+    `keep` is called ten times a second or more often, for example to extend a lease.
 
     Raises:
         ClusterError: the user may not read or delete its pods, or the API server is unreachable.
@@ -45,20 +44,21 @@ def watch(
     found: list[Boundaries] = []
     selector = ",".join(f"{key}={value}" for key, value in names.selector(measured, names.SERVER).items())
     known: set[str] = set()
-    for number in range(starts):
-        if number:
-            for pod in cluster.items(kinds.POD, selector=selector) or []:
-                known.add(_uid(pod))
-                cluster.delete(kinds.POD, str(pod["metadata"]["name"]), _uid(pod))
-        start = _watched(cluster, selector, known, timeout_s, keep)
-        if not start.seen:
-            break
-        log = [] if start.failure else _log(cluster, str(start.seen[0][1]["metadata"]["name"]))
-        found.append(
-            start_events.boundaries(start.seen, log, model=model, started=start.started, failure=start.failure)
-        )
-        if start.failure:
-            break
+    with StartReadings(cluster, selector) as readings:
+        for number in range(starts):
+            if number:
+                for pod in cluster.items(kinds.POD, selector=selector) or []:
+                    known.add(_uid(pod))
+                    cluster.delete(kinds.POD, str(pod["metadata"]["name"]), _uid(pod))
+            start = _watched(readings, known, timeout_s, keep)
+            if not start.seen:
+                break
+            log = [] if start.failure else _log(cluster, str(start.seen[0][1]["metadata"]["name"]))
+            found.append(
+                start_events.boundaries(start.seen, log, model=model, started=start.started, failure=start.failure)
+            )
+            if start.failure:
+                break
     return found
 
 
@@ -74,41 +74,34 @@ class _Start:
     """Reason why the pod isn't ready; empty if it is ready, or if no pod appeared."""
 
 
-def _watched(
-    cluster: ObjectWriter, selector: str, known: set[str], timeout_s: float, keep: Callable[[], None]
-) -> _Start:
+def _watched(readings: StartReadings, known: set[str], timeout_s: float, keep: Callable[[], None]) -> _Start:
     """Return the readings of the first new pod until it is ready."""
     start = _Start()
-    has_events = True
+    # An Event of a pod can arrive before the pod.
+    events: dict[str, dict[str, float]] = {}
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
-        now = time.time()
-        pods = [pod for pod in cluster.items(kinds.POD, selector=selector) or [] if _uid(pod) not in known]
-        mine = [pod for pod in pods if not start.seen or _uid(pod) == _uid(start.seen[0][1])]
-        if mine:
-            start.seen.append((now, mine[0]))
-            if start_events.is_ready(mine[0]):
-                return start
-            has_events = has_events and _read_events(cluster, mine[0], start.started)
+        reading = readings.next(POLL_S)
         keep()
-        time.sleep(_POLL_S)
-    if start.seen:
-        last = stage(start.seen[-1][1])
+        if reading is None:
+            continue
+        if reading.kind == kinds.EVENT:
+            started = events.setdefault(start_events.uid_of(reading.obj), {})
+            for container in start_events.started_containers([reading.obj]):
+                started.setdefault(container, reading.at)
+        elif _uid(reading.obj) not in known and (not start.seen or _uid(reading.obj) == _uid(start.seen[0][1])):
+            start.seen.append((reading.at, reading.obj))
+            if start_events.is_ready(reading.obj):
+                break
+    if not start.seen:
+        return start
+    pod = start.seen[-1][1]
+    start.started = events.get(_uid(pod), {})
+    if not start_events.is_ready(pod):
+        last = stage(pod)
         said = " ".join(filter(None, (last.state, last.reason, last.message)))
         start.failure = f"it wasn't ready after {timeout_s:.0f} s: {said}"
     return start
-
-
-def _read_events(cluster: ObjectWriter, pod: Json, started: dict[str, float]) -> bool:
-    """Add the containers whose Event `Started` is new to `started`; return False if the Events can't be read."""
-    now = time.time()
-    try:
-        events = cluster.items(kinds.EVENT, fields=f"regarding.uid={_uid(pod)}") or []
-    except ClusterError:
-        return False
-    for container in start_events.started_containers(events):
-        started.setdefault(container, now)
-    return True
 
 
 def _log(cluster: ObjectWriter, pod: str) -> list[str]:

@@ -157,5 +157,7 @@ def _shape(argument: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not name or not shape or min(shape) < 1:
-        raise InputError(f"--shape {argument}: it must be INPUT=SIZES, for example --shape image=3,224,224")
+        raise InputError(
+            f"--shape {argument}: it must be INPUT=SIZES with sizes of 1 or more, for example --shape image=3,224,224"
+        )
     return name, shape

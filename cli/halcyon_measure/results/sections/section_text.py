@@ -72,7 +72,8 @@ def _batches(section: Batches) -> Iterator[str]:
         text += f" of {section.largest.value:.0f}"
     text += f", {section.executions.value:.0f} executions"
     if section.constant.value is not None and section.per_row.value is not None:
-        text += f"; S(b) = {section.constant.value:.1f} + {section.per_row.value:.2f} b ms"
+        sign = "-" if section.per_row.value < 0 else "+"
+        text += f"; S(b) = {section.constant.value:.1f} {sign} {abs(section.per_row.value):.2f} b ms"
     if section.busy.value is not None:
         text += f"; instances busy {100 * section.busy.value:.0f} %"
     yield from _wrapped("batches   ", text)

@@ -46,7 +46,7 @@ def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
         (["--url", "localhost", "--model", "m", "--encoding", "raw"], "with api kserve over http it is binary or json"),
         (["--url", "grpc://localhost", "--model", "m", "--api", "tfserving"], "api tfserving has no form over grpc; use http"),
         (["--url", "localhost", "--model", "m", "--rows", "9..1"], "rows is 9..1; it must be 1 to 4096 or a range"),
-        (["--url", "localhost", "--model", "m", "--shape", "x"], "must be INPUT=SIZES, for example --shape image=3,224,224"),
+        (["--url", "localhost", "--model", "m", "--shape", "x"], "must be INPUT=SIZES with sizes of 1 or more, for example --shape image=3,224,224"),
         (["--url", "localhost", "--model", "m", "--header", "x"], "must be NAME:VALUE"),
         (["--url", "localhost", "--model", "m", "--header", "x y:1"], "the name must have no spaces"),
         (["--url", "localhost", "--model", "m", "--header", "x:1\ny:2"], "the value only printable ASCII characters"),
@@ -62,6 +62,8 @@ def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
         (["--url", "localhost", "--model", "m", "--input", "none.npy"], "none.npy: no such file or folder"),
         (["--url", "localhost/predict", "--api", "post"], "api post needs the body of its requests"),
         (["--url", "localhost", "--model", "m", "--processes", "65"], "processes is 65; it must be 1 to 64, for example 2"),
+        (["--url", "localhost", "--model", "m", "--shape", "x=3,0"], "must be INPUT=SIZES with sizes of 1 or more"),
+        (["--url", "localhost", "--model", "m", "--timeout", "2s"], "for requests of the load, give --request-timeout 2s"),
         (["--url", "localhost", "--model", "m", "--scenario", "offline"], "scenario offline needs a number of requests"),
     ],
 )  # fmt: skip

@@ -7,6 +7,8 @@ import pytest
 from halcyon_measure.breakdown import verdict
 from halcyon_measure.breakdown.limits import FIGURES, RULES
 from halcyon_measure.results.figure import Figure
+from halcyon_measure.results.sections.phases import Phase
+from tests.bench_documents import bench_document
 
 IDLE = {
     "client_limits": 0, "hooks_limit": 0, "client_cores": 0.2, "late_ms": 0.4, "rejected": 0, "answered": 1, "failed": 0,
@@ -42,7 +44,7 @@ def figures(**values: float) -> dict[str, Figure]:
 @pytest.mark.parametrize("name", STAGED)
 def test_staged_bottlenecks_are_named(name: str) -> None:
     values, expected = STAGED[name]
-    made = verdict.judge(figures(**{**IDLE, **values}))  # type: ignore[arg-type]  # numbers
+    made = verdict.judge(figures(**{**IDLE, **values}))
     assert (made.limit, made.unsure) == (expected, False)
     assert len(made.evidence) == 2
     assert made.change
@@ -71,6 +73,26 @@ def test_client_and_full_server_together_are_unsure() -> None:
     made = verdict.judge(figures(**{**IDLE, **FULL, "client_limits": 1}))
     assert (made.limit, made.unsure, made.others) == ("client", True, ("instances busy",))
     assert "unsure" in made.sentence
+
+
+def test_client_that_sends_late_does_not_hide_a_full_server() -> None:
+    made = bench_document(sections=True)
+    assert made.phases is not None
+    wait, whole = made.phases.parts[3].mean, made.phases.end_to_end
+    late = Phase(name="late", side="client", mean=wait.model_copy(update={"value": 3000.0}), p99=wait)
+    longer = whole.model_copy(update={"value": (whole.value or 0) + 3000})
+    phases = made.phases.model_copy(update={"parts": (late, *made.phases.parts), "end_to_end": longer})
+    in_time, delayed = (
+        verdict.figures_of(one)["waiting_share"].value for one in (made, made.model_copy(update={"phases": phases}))
+    )
+    assert delayed == pytest.approx(in_time)
+    assert delayed == pytest.approx(8.4 / 28, rel=0.02)
+
+
+def test_limit_of_a_run_without_answers_is_unknown() -> None:
+    made = verdict.judge(figures(**{**IDLE, "client_limits": 1, "answered": 0, "failed": 1}))
+    assert (made.limit, made.unsure) == ("unknown", True)
+    assert made.sentence == "What limits is unknown: no request was answered, and the failures above say why."
 
 
 def test_rest_without_a_readable_balancer_is_unsure() -> None:

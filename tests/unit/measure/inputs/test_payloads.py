@@ -46,7 +46,9 @@ def test_an_open_dimension_takes_the_given_size() -> None:
     ("model_input", "shapes", "said"),
     [
         (ModelInput("x", "FP32", (-1, -1)), {}, "input x FP32[-1, -1] has a dimension of any size; give one, for example --shape x=64"),
-        (PIXELS, {"pixels": (63,)}, "shape of pixels is 63, but pixels FP32[-1, 64] needs 64 without the rows"),
+        (PIXELS, {"pixels": (63,)}, "shape of pixels is 63, but pixels FP32[-1, 64] needs 64 after its rows (--rows); for example --shape pixels=64"),
+        (ModelInput("x", "FP32", (-1, -1)), {"x": (3, 5)}, "shape of x is 3,5, but x FP32[-1, -1] needs N after its rows (--rows); for example --shape x=64"),
+        (ModelInput("x", "FP32", (-1,)), {"x": (3,)}, "needs no size after its rows (--rows); leave --shape x out"),
         (PIXELS, {"pixel": (64,)}, "shape of pixel: the model has no such input; it has pixels"),
         (ModelInput("x", "FP8", (-1, 1)), {}, "input x FP8[-1, 1] has an unknown data type"),
     ],

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from halcyon_measure.errors import TensorError
+from halcyon_measure.inputs.payloads import Payload, Rows, random_payloads
+from halcyon_measure.inputs.tensors import ModelInput, raw_content
 from halcyon_measure.protocols import target
-from halcyon_measure.protocols.http_client import problem, retry_after_s
+from halcyon_measure.protocols.http_client import encode, problem, retry_after_s
 from halcyon_measure.protocols.target import Target
 
 ANSWER = b'{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1.0]}]}'
@@ -58,3 +64,41 @@ def test_a_redirect_of_a_plain_post_is_no_answer() -> None:
 )
 def test_a_wait_that_a_server_demands_has_an_end(text: str, seconds: float) -> None:
     assert retry_after_s(text) == seconds
+
+
+@pytest.mark.parametrize("kind", ["BOOL", "UINT8", "INT64", "FP16", "FP32", "BF16", "BYTES"])
+def test_binary_request_has_every_data_type(kind: str) -> None:
+    inputs = (ModelInput("x", kind, (-1, 3)), ModelInput("y", "INT32", (-1, 1)))
+    (payload, *_) = random_payloads(inputs, rows=Rows(2, 2), shapes={}, seed=1)
+    made = encode(replace(parsed(), inputs=inputs), payload)
+    assert made.header_length is not None
+    document = json.loads(made.body[: made.header_length])
+    sizes = [one["parameters"]["binary_data_size"] for one in document["inputs"]]
+    content = raw_content(payload.tensors["x"], kind)
+    assert sizes == [len(content), 8]
+    assert made.body[made.header_length :] == content + payload.tensors["y"].tobytes()
+    assert [(one["name"], one["datatype"], one["shape"]) for one in document["inputs"]] == [
+        ("x", kind, [2, 3]), ("y", "INT32", [2, 1]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("BF16", np.ones((1, 1), np.float32), "input x is of BF16, which has no form in JSON; use --encoding binary"),
+        ("FP16", np.ones((1, 1), np.float16), "input x is of FP16"),
+        ("BYTES", np.array([[b"\xff"]], np.object_), "input x has bytes that are no UTF-8"),
+    ],
+)
+def test_value_without_a_form_in_json_is_an_error(kind: str, value: Any, said: str) -> None:
+    to = replace(parsed(), inputs=(ModelInput("x", kind, (-1, 1)),), encoding="json")
+    with pytest.raises(TensorError, match=said):
+        encode(to, Payload({"x": value}, 1))
+
+
+def test_json_request_has_plain_values() -> None:
+    to = replace(parsed(), inputs=(ModelInput("x", "BYTES", (-1, 2)),), encoding="json")
+    made = encode(to, Payload({"x": np.array([[b"a", b"b"]], np.object_)}, 1))
+    assert json.loads(made.body) == {
+        "inputs": [{"name": "x", "shape": [1, 2], "datatype": "BYTES", "data": ["a", "b"]}]
+    }

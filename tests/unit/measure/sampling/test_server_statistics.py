@@ -50,12 +50,12 @@ def test_configuration_has_instances_over_groups_and_gpus() -> None:
             "dynamic_batching": {"max_queue_delay_microseconds": "5000"},
         }
     )
-    assert found == ServerConfig(largest_batch=16, instances=5, max_queue_delay_s=0.005)
+    assert found == ServerConfig(largest_batch=16, instances=5, max_queue_delay_s=0.005, most_rows=16)
 
 
 def test_a_model_without_batching_has_batches_of_one_row() -> None:
     found = server_statistics.parse_config({"max_batch_size": 0, "instance_group": [{"count": 1}]})
-    assert (found.largest_batch, found.instances) == (1, 1)
+    assert (found.largest_batch, found.instances, found.most_rows) == (1, 1, None)
     assert server_statistics.parse_config(None) == ServerConfig()
 
 
@@ -65,4 +65,6 @@ def test_steps_of_an_ensemble_and_sequences_are_known() -> None:
     assert (found.steps, found.keeps_state) == (("tokenize", "bert"), False)
     # Protobuf's JSON has a field without values as an empty object.
     found = server_statistics.parse_config({"sequence_batching": {}})
-    assert (found.steps, found.keeps_state) == ((), True)
+    assert (found.steps, found.keeps_state, found.is_decoupled) == ((), True, False)
+    found = server_statistics.parse_config({"model_transaction_policy": {"decoupled": True}})
+    assert (found.keeps_state, found.is_decoupled) == (False, True)

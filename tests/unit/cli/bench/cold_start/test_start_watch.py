@@ -1,9 +1,11 @@
-"""A watched start takes the times of containers from Events, or without the right to read them from the pod's status."""
+"""A watched start takes times from watches, or lists if it may not watch, and from Events if it may read them."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from halcyon.kube.kinds import Kind
 from halcyon_cli.bench.cold_start import start_watch
 from halcyon_cli.errors import ClusterError
 
-STARTED = {"reason": "Started", "regarding": {"fieldPath": "spec.containers{triton}"}}
+STARTED: dict[str, Any] = {"reason": "Started", "regarding": {"uid": "1", "fieldPath": "spec.containers{triton}"}}
+FORBIDDEN = ClusterError("forbidden")
 
 
 def pod(*, runs: bool, ready: bool) -> dict[str, Any]:
@@ -28,33 +31,49 @@ def pod(*, runs: bool, ready: bool) -> dict[str, Any]:
     }
 
 
+WAITS, READY = pod(runs=False, ready=False), pod(runs=True, ready=True)
+
+
+@dataclass
 class Cluster:
-    """A cluster whose pod shows its container in the third reading, and is ready then."""
+    """A cluster whose pod starts after its Event, and is ready then."""
 
-    def __init__(self, events: list[Any] | ClusterError) -> None:
-        self._events = events
-        self._pods = [pod(runs=False, ready=False), pod(runs=False, ready=False), pod(runs=True, ready=True)]
-        self.asked: list[str] = []
+    events: Sequence[dict[str, Any]] | ClusterError
+    may_watch: bool = True
+    lists: list[Kind] = field(default_factory=list)
+    _event: threading.Event = field(default_factory=threading.Event)
 
-    def items(self, kind: Kind, *, selector: str = "", fields: str = "") -> list[Any]:
+    def listing(self, kind: Kind, *, selector: str = "", fields: str = "") -> tuple[list[Any], str]:
         assert selector or fields
+        self.lists.append(kind)
         if kind == kinds.EVENT:
-            self.asked.append(fields)
-            if isinstance(self._events, ClusterError):
-                raise self._events
-            return self._events
-        return [self._pods.pop(0)]
+            if isinstance(self.events, ClusterError):
+                self._event.set()
+                raise self.events
+            if not self.may_watch:
+                self._event.set()
+                return list(self.events), "1"
+            return [], "1"
+        if self.may_watch or self.lists.count(kinds.POD) < 3:
+            return [WAITS], "1"
+        return [READY], "1"
+
+    def watch(self, kind: Kind, **_: str) -> Iterator[tuple[str, Any]]:
+        if not self.may_watch:
+            raise FORBIDDEN
+        if kind == kinds.EVENT:
+            assert not isinstance(self.events, ClusterError)
+            yield from (("ADDED", event) for event in self.events)
+            self._event.set()
+        else:
+            self._event.wait(5)
+            time.sleep(0.02)
+            yield "BOOKMARK", {"metadata": {}}
+            yield "MODIFIED", READY
+        threading.Event().wait(1)
 
     def follow_log(self, *_: Any) -> Iterator[str]:
         return iter(())
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a second pass between two readings."""
-    now = iter(range(1_000_000))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    monkeypatch.setattr(time, "time", lambda: float(next(now)))
 
 
 def watched(cluster: Cluster) -> Any:
@@ -63,21 +82,43 @@ def watched(cluster: Cluster) -> Any:
         "digits",
         model="digits",
         starts=1,
-        timeout_s=60,
+        timeout_s=5,
         keep=lambda: None,
     )
     return start
 
 
-def test_container_of_an_event_has_started_before_its_status_shows_it() -> None:
-    cluster = Cluster([STARTED])
-    start = watched(cluster)
+@pytest.mark.parametrize("may_watch", [True, False])
+def test_container_of_an_event_has_started_before_its_status_shows_it(*, may_watch: bool) -> None:
+    start = watched(Cluster([STARTED], may_watch))
+    assert start.failure == ""
     assert start.server_container == start.first_container < start.ready
-    assert set(cluster.asked) == {"regarding.uid=1"}
+
+
+def test_event_of_another_pod_shows_no_container_of_this_one() -> None:
+    start = watched(Cluster([{**STARTED, "regarding": {**STARTED["regarding"], "uid": "2"}}]))
+    assert start.server_container == start.ready
+
+
+def test_steps_of_a_watched_pod_need_one_list() -> None:
+    cluster = Cluster([STARTED])
+    began = time.time()
+    start = watched(cluster)
+    assert cluster.lists.count(kinds.POD) == 1
+    assert 0.02 <= start.ready - began < 1
 
 
 def test_events_that_may_not_be_read_are_read_once() -> None:
-    cluster = Cluster(ClusterError("forbidden"))
+    cluster = Cluster(FORBIDDEN)
     start = watched(cluster)
     assert start.server_container == start.ready
-    assert len(cluster.asked) == 1
+    assert cluster.lists.count(kinds.EVENT) == 1
+
+
+def test_pods_that_may_not_be_listed_are_an_error() -> None:
+    class Closed(Cluster):
+        def listing(self, kind: Kind, *, selector: str = "", fields: str = "") -> tuple[list[Any], str]:
+            raise ClusterError(f"{kind.plural} {selector} {fields}: forbidden")
+
+    with pytest.raises(ClusterError, match="forbidden"):
+        watched(Closed([]))

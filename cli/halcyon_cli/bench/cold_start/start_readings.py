@@ -1,0 +1,93 @@
+"""Readings of a model's pods and of the Events of pods, each with the time at which it arrived.
+
+Two threads watch them. A watch that ends, or that the user may not use, is replaced by a list ten times a second.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster
+
+POLL_S = 0.1
+"""Seconds between two lists of objects that can't be watched."""
+_EVENTS_OF_PODS = "regarding.kind=Pod"
+
+
+class Reading(NamedTuple):
+    """An object as it was at a time, in seconds since the epoch."""
+
+    at: float
+    kind: Kind
+    obj: Mapping[str, Any]
+
+
+@dataclass
+class StartReadings:
+    """Readings of the pods that a selector matches, and of the Events of all pods of the namespace.
+
+    As a context manager, it starts the threads. They end with their watches, because a thread that waits for the API
+    server can't be interrupted.
+    """
+
+    cluster: Cluster
+    selector: str
+    _readings: queue.SimpleQueue[Reading | ClusterError] = field(default_factory=queue.SimpleQueue)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        for kind in (kinds.POD, kinds.EVENT):
+            threading.Thread(target=self._keep, args=(kind,), name=f"watch-{kind.plural}", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+
+    def next(self, limit_s: float) -> Reading | None:
+        """Return the next reading; None if there is none within `limit_s` seconds.
+
+        Raises:
+            ClusterError: the user may not list the pods, or the API server is unreachable.
+        """
+        try:
+            found = self._readings.get(timeout=limit_s)
+        except queue.Empty:
+            return None
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    def _keep(self, kind: Kind) -> None:
+        selector, fields = (self.selector, "") if kind == kinds.POD else ("", _EVENTS_OF_PODS)
+        while not self._ended.is_set():
+            now = time.time()
+            try:
+                objects, version = self.cluster.listing(kind, selector=selector, fields=fields) or ([], "")
+            except ClusterError as error:
+                if kind == kinds.POD:
+                    self._readings.put(error)
+                # Without the right to read Events, the pod's status shows the steps, later.
+                return
+            for obj in objects:
+                self._readings.put(Reading(now, kind, obj))
+            try:
+                for event, obj in self.cluster.watch(kind, since=version, selector=selector, fields=fields):
+                    if event in {"ADDED", "MODIFIED"}:
+                        self._readings.put(Reading(time.time(), kind, obj))
+                    if self._ended.is_set():
+                        break
+            except ClusterError:
+                # The next list shows whether the server can be reached.
+                pass
+            time.sleep(POLL_S)
