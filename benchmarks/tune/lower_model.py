@@ -242,22 +242,24 @@ class Simulation:
         self._at(self._now + EXCHANGE_S, self._exchange)
 
 
-def priority_bound(law: Law, *, load: float, most: float, for_s: float, seed: int = 1) -> float:
+def priority_bound(law: Law, *, load: float, most: float, for_s: float, fills: bool = False, seed: int = 1) -> float:
     """Return the largest rate of the lower class with which the users' P99 is at most `most` times that of the users alone.
 
-    One pod takes its users first whenever an execution begins, and fills the rest with so many rows of the lower class, more of them if
-    there is no user. The numbers are tried.
+    One pod takes its users first whenever an execution begins, and then a fixed number of rows of the lower class, or more of them if
+    there is no user. With `fills`, the number isn't fixed: it fills the batch up to a size. The numbers are tried.
     """
-    alone_s, _ = _with_priority(law, load, 0, 0, for_s=for_s, seed=seed)
+    alone_s, _ = _with_priority(law, load, 0, 0, for_s=for_s, fills=fills, seed=seed)
     tried = [
-        _with_priority(law, load, beside, without, for_s=for_s, seed=seed)
+        _with_priority(law, load, beside, without, for_s=for_s, fills=fills, seed=seed)
         for beside in range(0, law.rows + 1, max(law.rows // 8, 1))
         for without in {0, beside, law.rows // 2, law.rows}
     ]
     return max(rate for p99_s, rate in tried if p99_s <= most * alone_s)
 
 
-def _with_priority(law: Law, load: float, beside: int, without: int, *, for_s: float, seed: int) -> tuple[float, float]:
+def _with_priority(
+    law: Law, load: float, beside: int, without: int, *, for_s: float, fills: bool, seed: int
+) -> tuple[float, float]:
     arrivals = random.Random(seed)
     rate = load * law.peak_rps
     now, following, computed = 0.0, arrivals.expovariate(rate), 0
@@ -268,7 +270,8 @@ def _with_priority(law: Law, load: float, beside: int, without: int, *, for_s: f
             waiting.append(following)
             following += arrivals.expovariate(rate)
         taken, waiting = waiting[: law.rows], waiting[law.rows :]
-        more = min(law.rows - len(taken), beside if taken else without)
+        added = max(beside - len(taken), 0) if fills else beside
+        more = min(law.rows - len(taken), added if taken else without)
         if not taken and not more:
             now = following
             continue
