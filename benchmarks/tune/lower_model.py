@@ -10,11 +10,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from halcyon.balancer.runtime.lower_room import LONG_S, PodWork, fleet_room, own_room
+from halcyon.balancer.runtime.lower_room import LONG_S, NextBatch, PodWork, fleet_room, next_batch, own_room
 from halcyon.balancer.runtime.overload_limits import BatchTime
-from halcyon.balancer.runtime.shares import BalancerLoad, PodLoad
+from halcyon.balancer.runtime.shares import GOLDEN, BalancerLoad, PodLoad
 
 HOP_S = 0.001
+_ANSWERS_S = 0.003
+"""Time within which the answers of a batch arrive, in seconds."""
 POLL_S = 0.004
 EXCHANGE_S = 0.25
 """Time between two readings of the loads of all balancers, as in the agents."""
@@ -66,6 +68,23 @@ class _Pod:
     running: int = 0
 
 
+@dataclass
+class _Ahead:
+    """State of `lower.lua` in one balancer while rows are sent just before a batch begins."""
+
+    began_s: float = -1.0
+    """Time of the first answer of the batch before."""
+    executing: int = 0
+    users: int = 0
+    """Users' rows sent since then."""
+    sent: int = 0
+    """Rows of the lower class sent since then."""
+    phase: float = 0.0
+
+    def begin(self, now: float) -> None:
+        self.began_s, self.users, self.sent, self.phase = now, 0, 0, (self.phase + GOLDEN) % 1
+
+
 class Simulation:
     """Users with Poisson arrivals, and a job that always has a request waiting in each balancer."""
 
@@ -88,6 +107,9 @@ class Simulation:
         self._pods = [_Pod() for _ in range(pods)]
         self._users = [[0] * pods for _ in range(balancers)]
         self._lower = [[0] * pods for _ in range(balancers)]
+        self._sends = [_Ahead() for _ in range(balancers)]
+        """What each balancer knows of the batch that the pod computes, if it sends rows just before the next one."""
+        self._next: NextBatch | None = None
         self._rooms = [(0, 0)] * balancers
         """Limits of all rows and of the lower class's rows that each balancer has in pods."""
         self._events: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
@@ -115,6 +137,8 @@ class Simulation:
 
     def _send(self, balancer: int, arrived_s: float | None) -> None:
         counts = self._users if arrived_s is not None else self._lower
+        if arrived_s is not None:
+            self._sends[balancer].users += 1
         both = [a + b for a, b in zip(self._users[balancer], self._lower[balancer], strict=True)]
         pod = min(range(len(both)), key=lambda index: (both[index], self._random.random()))
         counts[balancer][pod] += 1
@@ -146,17 +170,43 @@ class Simulation:
             self._users[balancer][pod] -= 1
             if arrived_s > self._warm_s:
                 self._latency.append(self._now - arrived_s)
+        ahead = self._sends[balancer]
+        if self._now - ahead.began_s > _ANSWERS_S:
+            ahead.begin(self._now)
+        ahead.executing = sum(self._users[balancer]) + sum(self._lower[balancer])
         if self._job:
             self._at(self._now + self._random.random() * POLL_S, self._poll, balancer)
 
     def _poll(self, balancer: int) -> None:
         room, most = self._rooms[balancer]
+        if self._next is not None:
+            self._poll_at_end(balancer, self._next)
+            return
         while True:
             lower = sum(self._lower[balancer])
             inside = sum(self._users[balancer]) + lower
             if (inside + 1 > room or lower + 1 > most) and (inside or not room or not most):
                 return
             self._send(balancer, None)
+
+    def _poll_at_end(self, balancer: int, timed: NextBatch) -> None:
+        ahead = self._sends[balancer]
+        while True:
+            due_s = ahead.began_s + timed.due_s(ahead.executing)
+            is_idle = not sum(self._users[balancer]) + sum(self._lower[balancer])
+            if is_idle:
+                ahead.begin(self._now)
+            elif self._now < due_s:
+                self._at(due_s + self._random.random() * POLL_S, self._poll_due, balancer, ahead.began_s)
+                return
+            elif ahead.sent + 1 > timed.rows - timed.less * ahead.users + ahead.phase:
+                return
+            ahead.sent += 1
+            self._send(balancer, None)
+
+    def _poll_due(self, balancer: int, began_s: float) -> None:
+        if self._next is not None and self._sends[balancer].began_s == began_s:
+            self._poll_at_end(balancer, self._next)
 
     def _exchange(self) -> None:
         if self._job:
@@ -173,6 +223,9 @@ class Simulation:
             ]
             work = self._law.work
             room = fleet_room(work, pods, rate, gentle=self._job == "Gentle", balancers=len(loads))
+            if self._job == "Gentle":
+                share = 1 / len(loads)
+                self._next = next_batch(work, pods, rate, part=share, unseen=1 - share, balancers=len(loads))
             inside = 1.5 * pods * work.users_rows(rate / pods)
             for number, own in enumerate(loads):
                 others = [load for load in loads if load is not own]
@@ -189,22 +242,24 @@ class Simulation:
         self._at(self._now + EXCHANGE_S, self._exchange)
 
 
-def priority_bound(law: Law, *, load: float, most: float, for_s: float, seed: int = 1) -> float:
+def priority_bound(law: Law, *, load: float, most: float, for_s: float, fills: bool = False, seed: int = 1) -> float:
     """Return the largest rate of the lower class with which the users' P99 is at most `most` times that of the users alone.
 
-    One pod takes its users first whenever an execution begins, and fills the rest with so many rows of the lower class, more of them if
-    there is no user. The numbers are tried.
+    One pod takes its users first whenever an execution begins, and then a fixed number of rows of the lower class, or more of them if
+    there is no user. With `fills`, the number isn't fixed: it fills the batch up to a size. The numbers are tried.
     """
-    alone_s, _ = _with_priority(law, load, 0, 0, for_s=for_s, seed=seed)
+    alone_s, _ = _with_priority(law, load, 0, 0, for_s=for_s, fills=fills, seed=seed)
     tried = [
-        _with_priority(law, load, beside, without, for_s=for_s, seed=seed)
+        _with_priority(law, load, beside, without, for_s=for_s, fills=fills, seed=seed)
         for beside in range(0, law.rows + 1, max(law.rows // 8, 1))
         for without in {0, beside, law.rows // 2, law.rows}
     ]
     return max(rate for p99_s, rate in tried if p99_s <= most * alone_s)
 
 
-def _with_priority(law: Law, load: float, beside: int, without: int, *, for_s: float, seed: int) -> tuple[float, float]:
+def _with_priority(
+    law: Law, load: float, beside: int, without: int, *, for_s: float, fills: bool, seed: int
+) -> tuple[float, float]:
     arrivals = random.Random(seed)
     rate = load * law.peak_rps
     now, following, computed = 0.0, arrivals.expovariate(rate), 0
@@ -215,7 +270,8 @@ def _with_priority(law: Law, load: float, beside: int, without: int, *, for_s: f
             waiting.append(following)
             following += arrivals.expovariate(rate)
         taken, waiting = waiting[: law.rows], waiting[law.rows :]
-        more = min(law.rows - len(taken), beside if taken else without)
+        added = max(beside - len(taken), 0) if fills else beside
+        more = min(law.rows - len(taken), added if taken else without)
         if not taken and not more:
             now = following
             continue

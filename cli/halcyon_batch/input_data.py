@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -221,6 +222,10 @@ def _listed(path: Path) -> tuple[Sequence[str], int, str]:
     found.sort()
     for name in found:
         known = (path / name).stat()
+        if not stat.S_ISREG(known.st_mode):  # reading a pipe would wait for a writer
+            raise BatchError(
+                "InputUnreadable", f"spec.input: {path / name} is no file; remove it, or hide it as .{name}"
+            )
         size += known.st_size
         digest.update(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0".encode())
     return found, size, f"sha256:{digest.hexdigest()}"

@@ -41,6 +41,11 @@ def open_input(path: str, format_: str) -> InputData:
     where = Path(path)
     try:
         found = format_ or _format_of(where)
+        where.stat()
+        if found != "Folder" and not where.is_file():
+            # Reading a pipe would wait for a writer.
+            what = "a folder" if where.is_dir() else "no file"
+            raise BatchError("InputUnreadable", f"spec.input: {where} is {what}, and its format is {found}")
         made = _KINDS[found](where)
     except OSError as error:
         at = error.filename or path

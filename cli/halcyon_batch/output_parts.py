@@ -15,13 +15,14 @@ doesn't contain it, whichever runner recorded the failure.
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import math
 import re
 import uuid
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ import numpy as np
 
 from halcyon_batch.errors import BatchError
 from halcyon_batch.storage import Storage
+from halcyon_measure.inputs import array_file
 
 MANIFEST: Final = "batch.json"
 FAILURES: Final = "failures.jsonl"
@@ -195,10 +197,26 @@ class OutputParts:
         files = self._failure_files.get(part)
         if not files:
             return {}
-        lines = [line for name in files for line in (self.storage.read(name) or b"").splitlines()]
-        reasons = {int(json.loads(line)["row"]): line for line in lines}
-        stored = _rows_in(self.storage.read(self._part_name(part)) or b"", self.manifest.format)
+        reasons: dict[int, bytes] = {}
+        for name in files:
+            with self._reading(name):
+                lines = (self.storage.read(name) or b"").splitlines()
+                reasons |= {int(json.loads(line)["row"]): line for line in lines}
+        with self._reading(self._part_name(part)):
+            stored = _rows_in(self.storage.read(self._part_name(part)) or b"", self.manifest.format)
         return {row: reasons.get(row) for row in range(*self.manifest.rows(part)) if row not in stored}
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Raise a BatchError that names the file if its content isn't that of a batch."""
+        try:
+            yield
+        except (*array_file.DAMAGES, KeyError, TypeError) as error:
+            raise BatchError(
+                "OutputUnreadable",
+                f"spec.output: {name} in {self.where} is damaged: {error}; put the former file back, or remove the files of this part, whose "
+                "rows are then computed again, and resume",
+            ) from None
 
     def _tidy(self, names: set[str]) -> None:
         for name in names:
@@ -214,11 +232,19 @@ def _parse(stored: bytes, where: str) -> tuple[Manifest, bool]:
     try:
         document = json.loads(stored)
         is_complete = document.pop("complete", None) is not None
-        return Manifest(**document), is_complete
+        found = Manifest(**document)
+        wrong = [
+            f"{name} is {count!r}"
+            for name, count in (("total", found.total), ("rows_per_part", found.rows_per_part))
+            if type(count) is not int or count < 1
+        ]
     except (ValueError, TypeError, AttributeError) as error:
+        wrong = [str(error)]
+    if wrong:
         raise BatchError(
-            "OutputExists", f"spec.output: {MANIFEST} in {where} isn't one of a batch: {error}; name a new folder"
-        ) from None
+            "OutputExists", f"spec.output: {MANIFEST} in {where} isn't one of a batch: {wrong[0]}; name a new folder"
+        )
+    return found, is_complete
 
 
 def _check_same(found: Manifest, manifest: Manifest, where: str) -> None:

@@ -60,7 +60,10 @@ class FolderStorage:
 
     def names(self) -> set[str]:
         """Return the names of all files that are completely written."""
-        return {one.name for one in self._path.iterdir() if not one.name.startswith(_PREFIX)}
+        try:
+            return {one.name for one in self._path.iterdir() if not one.name.startswith(_PREFIX)}
+        except OSError as error:
+            raise _refused(str(self._path), error) from None
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if the file doesn't exist."""
@@ -68,6 +71,12 @@ class FolderStorage:
             return (self._path / name).read_bytes()
         except FileNotFoundError:
             return None
+        except (IsADirectoryError, PermissionError) as error:
+            raise BatchError(
+                "OutputUnreadable",
+                f"spec.output: {self._path / name} can't be read: {error.strerror}; it must be a file that user 65532 may read. Correct "
+                "it and resume, or name a new folder in a new BatchInference",
+            ) from None
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file unless it exists, and return whether it was written."""

@@ -266,6 +266,9 @@ class BatchReason(StrEnum):
     OUTPUT_UNWRITABLE = "OutputUnwritable"
     """The results can't be written to the volume or the bucket, for example because rights are missing. The message has
     what is needed."""
+    OUTPUT_UNREADABLE = "OutputUnreadable"
+    """A file of earlier results can't be read, or is damaged. The message names the file. Correct or remove it, then
+    resume the batch."""
     OUTPUT_FULL = "OutputFull"
     """The volume for the results, or the quota of the bucket, has no space left. Results that were written stay.
     Enlarge the volume or the quota, then resume the batch."""

@@ -102,6 +102,27 @@ def test_an_unreadable_data_set_is_refused(
     assert (caught.value.reason, said in str(caught.value)) == (reason, True), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "format_", "said"),
+    [
+        ("pipe.npz", "", "pipe.npz is no file, and its format is Npz"),
+        ("pipe.npz", "Jsonl", "pipe.npz is no file, and its format is Jsonl"),
+        ("folder", "", "folder/pipe is no file; remove it, or hide it as .pipe"),
+        ("folder", "Npz", "folder is a folder, and its format is Npz"),
+        ("none", "Folder", "none can't be read: No such file or directory"),
+        ("rows.npz", "Folder", "rows.npz is a file, and input.format is Folder"),
+    ],
+)
+def test_a_data_set_that_is_no_file_is_refused(tmp_path: Path, name: str, format_: str, said: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for pipe in ("pipe.npz", "folder/pipe"):
+        os.mkfifo(tmp_path / pipe)
+    np.savez(tmp_path / "rows.npz", x=np.zeros(3))
+    with pytest.raises(BatchError) as caught:
+        open_input(str(tmp_path / name), format_)
+    assert (caught.value.reason, said in str(caught.value)) == ("InputUnreadable", True), str(caught.value)
+
+
 def test_arrays_of_different_lengths_are_refused_with_both(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.zeros(3), y=np.zeros(4))
     with pytest.raises(BatchError, match=r"differ in their rows: x 3, y 4"):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -214,6 +216,53 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("[]")
     with pytest.raises(BatchError, match=r"batch.json in out isn't one of a batch"):
         OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("part-00001.npz", b"PK cut off"),
+        ("part-00001.npz", None),
+        ("failures-00001-1f2e.jsonl", b"no JSON\n"),
+        ("failures-00001-1f2e.jsonl", b"[]\n"),
+        ("batch.json", None),
+    ],
+    ids=["damaged part", "part is a folder", "damaged failures", "failures of another form", "manifest is a folder"],
+)
+def test_results_that_are_damaged_end_a_batch_with_the_file(tmp_path: Path, name: str, content: bytes | None) -> None:
+    parts = OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    (tmp_path / "failures-00001-1f2e.jsonl").write_text('{"row": 4, "failure": "bad"}\n')
+    parts.write(1, [RowResult(row, "", {"y": np.zeros(1)}) for row in range(*MANIFEST_OF_23.rows(1))])
+    (tmp_path / name).unlink()
+    if content is None:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BatchError, match=name) as caught:
+        OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+    assert caught.value.reason == "OutputUnreadable"
+
+
+@pytest.mark.parametrize("changed", [{"rows_per_part": 0}, {"rows_per_part": "8"}, {"total": None}])
+def test_a_manifest_without_counts_of_rows_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps(vars(MANIFEST_OF_23) | changed))
+    with pytest.raises(BatchError, match=r"batch.json in out isn't one of a batch"):
+        OutputParts.begin(FolderStorage(str(tmp_path)), MANIFEST_OF_23, "out")
+
+
+def test_a_folder_for_results_that_cannot_be_read_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "out"
+        folder.mkdir(mode=0o000)
+        Path(made).chmod(0o755)
+        user = os.geteuid()
+        if user == 0:  # who may read all folders
+            os.seteuid(65534)
+        try:
+            with pytest.raises(BatchError, match=rf"spec.output: {folder} can't be written: Permission denied"):
+                OutputParts.begin(FolderStorage(str(folder)), MANIFEST_OF_23, "out")
+        finally:
+            os.seteuid(user)
 
 
 def test_an_output_path_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
 --   late  the time is over, or this process stops: its successor knows the room
 --
 -- A request may go if it leaves the rows in servers at most proc.room, and those of its class at most proc.lower_rows, which the agent
--- sets. In the room, requests of the other class count, and never wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
+-- sets. If proc.batch_us is set, it goes just before the server begins its next batch (`let_go_at_end`). In the room, requests of the other class count, and never wait for this class. If a client disconnects, HAProxy ends the wait without a callback, so each request renews an expiry time.
 
 local parameters = { ... }
 local timeout_ms = tonumber(table.remove(parameters, 1))
@@ -15,14 +15,21 @@ local backends = parameters
 -- A poll takes a few microseconds. Any poll lets all requests go that there is room for.
 local MIN_POLL_INTERVAL_MS, MAX_POLLS_PER_MS = 2, 8
 local GRACE_MS = 1000
--- Row of the stick table `counters` whose conn_cur is the number of this class's requests in servers.
-local SENT = 3
+-- Rows of the stick table `counters`: users, this class, and one whose conn_cur is the number of this class's requests in servers.
+local USERS, LOWER, SENT = 1, 2, 3
+-- Counters of the table: requests that came, and those that were answered.
+local CAME, ANSWERED = 0, 6
+-- The answers of a batch arrive within this time.
+local ANSWERS_MS = 5
+local GOLDEN = 0.6180339887
 local MAX_ROWS = 9999
 
 local lines, jobs = {}, {}
 local expires_ms, rows_of, granted_ms = {}, {}, {}
 local waiting, came, mean_rows = 0, 0, nil
 local stopping, checked_ms = false, 0
+-- Batch that the server computes now: when it began, its rows, answers until then, and what was sent for the next batch.
+local began_ms, executing, answered, users_at, sent_rows, phase = 0, 0, 0, 0, 0, 0
 
 local function now_ms()
     local now = core.now()
@@ -118,7 +125,44 @@ local function used_rows(txn, now)
     return users + lower, lower
 end
 
+local function begin_batch(now, came)
+    began_ms, users_at, sent_rows, phase = now, came, 0, (phase + GOLDEN) % 1
+end
+
+-- For a server that computes one batch at a time. When answers arrive, the next batch has begun. Its end is due by its rows. Just before,
+-- what users have sent for the batch after it is known, and requests of this class fill it up.
+local function let_go_at_end(txn, now, batch_us)
+    local used = used_rows(txn, now)
+    local came = txn.c:table_gpc(USERS, CAME, "counters")
+    local ended = txn.c:table_gpc(USERS, ANSWERED, "counters") + txn.c:table_gpc(LOWER, ANSWERED, "counters")
+    if ended ~= answered then
+        if now - began_ms > ANSWERS_MS then
+            begin_batch(now, came)
+        end
+        answered, executing = ended, used or 0
+    end
+    local id = next_id(now)
+    if not used or not id or (txn:get_var("proc.room") or 0) <= 0 then
+        return
+    end
+    local due_ms = began_ms + (batch_us + (txn:get_var("proc.row_us") or 0) * math.max(executing, 1)) / 1000
+    local less = (came - users_at) * (txn:get_var("proc.next_less") or 0)
+    local most = ((txn:get_var("proc.next_rows") or 0) - less) / 100 + phase
+    while id and (now >= due_ms and sent_rows + rows_of[id] <= most or used < 0.5) do
+        if used < 0.5 then
+            begin_batch(now, came)
+        end
+        used, sent_rows = used + rows_of[id], sent_rows + rows_of[id]
+        grant(id, now)
+        id = next_id(now)
+    end
+end
+
 local function let_go(txn, now)
+    local batch_us = txn:get_var("proc.batch_us") or 0
+    if batch_us > 0 then
+        return let_go_at_end(txn, now, batch_us)
+    end
     local room, most = txn:get_var("proc.room") or 0, txn:get_var("proc.lower_rows") or 0
     local id = next_id(now)
     if not id or room <= 0 or most <= 0 then

@@ -25,6 +25,18 @@ have fewer rows of batch inference in progress than this number."""
 USER_ROWS: Final = "proc.user_rows"
 """HAProxy variable with the mean number of input rows (batch items) in a user's request. It is at least 1."""
 
+BATCH_US: Final = "proc.batch_us"
+"""HAProxy variable with the time of a batch without its rows, in microseconds, less the time for which rows are sent
+ahead. If it is 0, batch inference is sent at any time. Otherwise, it is sent just before the next batch begins."""
+ROW_US: Final = "proc.row_us"
+"""HAProxy variable with the time that each row adds to a batch, in microseconds."""
+NEXT_ROWS: Final = "proc.next_rows"
+"""HAProxy variable with the rows of batch inference for the next batch if no user has sent any, in hundredths."""
+NEXT_LESS: Final = "proc.next_less"
+"""HAProxy variable with the rows by which each request of a user reduces `NEXT_ROWS`, in hundredths."""
+LOWER_VARIABLES: Final = (ROOM, LOWER_ROWS, USER_ROWS, BATCH_US, ROW_US, NEXT_ROWS, NEXT_LESS)
+"""HAProxy variables for batch inference. The initial value of each is 0."""
+
 _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 
 

@@ -47,7 +47,7 @@ from halcyon.balancer.config import (
 )
 from halcyon.balancer.config.error_responses import PROTOCOLS, Protocol
 from halcyon.balancer.config.memory_budget import MAX_MOVED
-from halcyon.balancer.config.model import LOWER_ROWS, ROOM, SENT_ROW, USER_ROWS
+from halcyon.balancer.config.model import LOWER_VARIABLES, SENT_ROW
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
@@ -102,9 +102,8 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str, lower_lua: str) -> No
     overload_rules.prologue(out)
     out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
     if plan.has_lower_class:
-        out.add(f"set-var {ROOM} int(0)")
-        out.add(f"set-var {LOWER_ROWS} int(0)")
-        out.add(f"set-var {USER_ROWS} int(0)")
+        for name in LOWER_VARIABLES:
+            out.add(f"set-var {name} int(0)")
         backends = [f"{protocol}_{slot.name}" for slot in plan.slots for protocol in PROTOCOLS]
         places = {f"backend_{letter}": name for letter, name in zip("abcdefgh", backends, strict=False)}
         line = "lua-load $file $ms" + "".join(f" ${place}" for place in places)

@@ -11,6 +11,9 @@ If the plan's lower class is `Gentle`, a pod gets only a few rows in addition to
 then take longer by about the share `GENTLE`. There are two limits: one of the class's own rows, and one of all rows.
 With the second limit, no batch inference is sent while a burst of users' requests fills the batches.
 
+If a gentle class has only one pod, its rows are sent just before the pod begins a batch. Most users' rows of that batch
+are then known, so the batch is filled up to a number of rows (`NextBatch`).
+
 Each balancer counts only its own requests. Therefore the room is divided between the balancers. One part is divided by
 the rates of users' requests, which use this part. The rest is divided by the requests of batch inference. Executions of
 a second and longer outlast the exchange of loads. For them, the requests in progress are used instead.
@@ -21,6 +24,7 @@ a second and longer outlast the exchange of loads. For them, the requests in pro
 # the same, in less than `GAP_S`    | and as many more as it computes during a round trip to the pod
 # computes batches                  | a full batch, and most of what the users leave free in the next one
 # computes batches, gentle class    | most of a full batch, users' rows included, and few rows of the class
+# the same, a single pod            | two full batches; the time at which rows are sent limits them
 # users wait in any balancer        | none
 
 from __future__ import annotations
@@ -29,7 +33,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from halcyon.balancer.config.model import LOWER_ROWS, ROOM, USER_ROWS
+from halcyon.balancer.config.model import (
+    BATCH_US,
+    LOWER_ROWS,
+    LOWER_VARIABLES,
+    NEXT_LESS,
+    NEXT_ROWS,
+    ROOM,
+    ROW_US,
+    USER_ROWS,
+)
 from halcyon.balancer.runtime import shares
 from halcyon.balancer.runtime.overload_limits import batch_time
 
@@ -64,6 +77,14 @@ row that arrives during an execution waits for the next one. A batch therefore c
 pod."""
 _GENTLE_LEFT: Final = 0.6
 """Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
+AHEAD_S: Final = 0.006
+"""Time before the expected end of a batch at which rows are sent for the next one, in seconds. It covers the way to the
+pod and the interval at which `lower.lua` looks."""
+TIMED_S: Final = 0.05
+"""Minimum time of the smallest batch at which rows are sent just before a batch begins, in seconds. In shorter batches,
+`AHEAD_S` is a large part of the batch, so too many users' rows would still be unknown."""
+_RARE: Final = 2.33
+"""Quantile of 99 % of a normal distribution, in standard deviations."""
 _MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
 """Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
 proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
@@ -108,8 +129,7 @@ class PodWork:
             return None
         instances = self.at_once / max(time.rows, 1)
         rate = users_rows / instances / time.largest_s
-        # A batch has the rows that arrived during the one before, so its time t is fixed + row x rate x t.
-        own_s = max(time.fixed_s / max(1 - rate * time.row_s, 0.01), time.fixed_s + time.row_s)
+        own_s = _users_batch_s(time, rate)
         added = GENTLE * own_s / time.row_s if time.row_s > 0 else time.rows
         left = max(self.at_once - users_rows, 0.0)
         return Room(_GENTLE_FULL * self.at_once, min(instances * _GENTLE_INSIDE * added, _GENTLE_LEFT * left))
@@ -128,6 +148,67 @@ class PodWork:
         taken = _MIN_TAKEN + (_MAX_TAKEN - _MIN_TAKEN) * fixed
         left = max(self.at_once - users_rows, 0.0)
         return self.at_once + min(max(taken * left, ahead), self.at_once)
+
+
+@dataclass(frozen=True)
+class NextBatch:
+    """Rows of a gentle class that one balancer sends to the only pod just before the pod begins its next batch."""
+
+    fixed_s: float
+    row_s: float
+    rows: float
+    """Number of rows to send if this balancer has sent no user's row for the next batch yet."""
+    less: float
+    """Number by which each of these users' rows reduces `rows`."""
+
+    def due_s(self, executing: int) -> float:
+        """Return the time after the begin of a batch at which rows are sent for the next one, in seconds.
+
+        `executing` is the number of rows of this balancer in the current batch.
+        """
+        return self.fixed_s + self.row_s * max(executing, 1) - AHEAD_S
+
+    def values(self, user_rows: float) -> dict[str, int]:
+        """Return the values of the HAProxy variables. `user_rows` is the mean number of rows in a user's request."""
+        batch_us, row_us = max(round(1e6 * (self.fixed_s - AHEAD_S)), 1), round(1e6 * self.row_s)
+        rows, less = round(100 * self.rows), round(100 * self.less * user_rows)
+        return {BATCH_US: batch_us, ROW_US: row_us, NEXT_ROWS: rows, NEXT_LESS: less}
+
+
+def next_batch(
+    work: PodWork, pods: int, users_rows_s: float, *, part: float, unseen: float, balancers: int
+) -> NextBatch | None:
+    """Return what this balancer adds to each batch for a gentle class; None if rows are not sent at the end of a batch.
+
+    This is the case if users are idle, if the model has several pods or instances, or if its batches are short. Each
+    batch is filled up to the rows at which it takes longer by the share `GENTLE` than a batch of users alone.
+
+    Args:
+        work: parallelism and execution time of the pod.
+        pods: number of pods.
+        users_rows_s: rows per second that the users of all balancers send.
+        part: share of the batch inference that this balancer sends.
+        unseen: share of the users' rows that other balancers send. This balancer knows only their mean number.
+        balancers: number of balancers.
+    """
+    time = work.time
+    if pods != 1 or time is None or not work.batches or work.at_once > time.rows:
+        return None
+    batch_s = _users_batch_s(time, users_rows_s)
+    users = users_rows_s * batch_s
+    if time.row_s <= 0 or time.fixed_s + time.row_s < TIMED_S or users < _IDLE_ROWS:
+        return None
+    # The more balancers add rows, the less each of them knows, and the more the sum varies.
+    added = GENTLE * batch_s / time.row_s * min(2 / balancers, 1.0)
+    # Rows above a full batch would take the places of users, so a burst at other balancers must fit, too.
+    level = min(users + added, time.rows - _RARE * math.sqrt(unseen * users))
+    return NextBatch(time.fixed_s, time.row_s, max(part * (level - unseen * users), 0.0), part)
+
+
+def _users_batch_s(time: BatchTime, rows_s: float) -> float:
+    """Return the time of the mean batch of users alone on one instance, in seconds. `rows_s` is their rate."""
+    # A batch has the rows that arrived during the one before, so its time t is fixed + row x rate x t.
+    return max(time.fixed_s / max(1 - rows_s * time.row_s, 0.01), time.fixed_s + time.row_s)
 
 
 def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, balancers: int = 1) -> Room:
@@ -266,7 +347,7 @@ class LowerRoom:
         pods: int,
         turn: int,
     ) -> dict[str, int]:
-        """Return the values of the HAProxy variables `ROOM`, `LOWER_ROWS` and `USER_ROWS`.
+        """Return the values of the HAProxy variables for batch inference (`LOWER_VARIABLES`).
 
         Args:
             plan: the plan that HAProxy runs.
@@ -286,8 +367,10 @@ class LowerRoom:
         fleet = fleet_room(
             work, pods, rate * self.user_rows, gentle=plan.lower_class == "Gentle", balancers=plan.balancers
         )
+        values = dict.fromkeys(LOWER_VARIABLES, 0)
         if not fleet.rows:
-            return {ROOM: 0, LOWER_ROWS: 0, USER_ROWS: 1}
+            return values | {USER_ROWS: 1}
+        values[USER_ROWS] = max(round(self.user_rows), 1)
         users = pods * work.users_rows(rate * self.user_rows / pods)
         is_long = time is not None and time.largest_s >= LONG_S
         mine, most = own_room(
@@ -299,4 +382,13 @@ class LowerRoom:
             is_long=is_long,
             counts_others=work.batches,
         )
-        return {ROOM: mine, LOWER_ROWS: most, USER_ROWS: max(round(self.user_rows), 1)}
+        values |= {ROOM: mine, LOWER_ROWS: most}
+        if plan.lower_class == "Gentle":
+            lower = own.lower * (1 + unknown) + sum(load.lower for load in others)
+            part = own.lower / lower if lower else 1 / plan.balancers
+            unseen = 1 - own.users_rps / rate if rate > 0 else 0.0
+            timed = next_batch(work, pods, rate * self.user_rows, part=part, unseen=unseen, balancers=plan.balancers)
+            if timed is not None:
+                values |= timed.values(self.user_rows) | {LOWER_ROWS: MAX_ROWS}
+                values[ROOM] = round(2 * work.at_once) if mine else 0
+        return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER, ROWS_HEADER
-from halcyon.balancer.config.model import LOWER_ROWS, ROOM
+from halcyon.balancer.config.model import BATCH_US, LOWER_ROWS, NEXT_LESS, NEXT_ROWS, ROOM, ROW_US
 from halcyon.balancer.runtime.lower_room import MAX_ROWS
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from tests.integration.balanced import PLAN, Balanced, http_response, is_, one, until
@@ -101,6 +102,45 @@ async def test_rows_of_the_class_have_a_limit_of_their_own(balanced: Balanced) -
     assert pod.http_count == 12
     await give_room(balanced, 9)
     assert (await job)[0] == 200
+
+
+async def test_a_gentle_class_is_sent_at_the_end_of_a_batch(balanced: Balanced) -> None:
+    [pod] = await balanced.start(1)
+    await balanced.begin(replace(LOWER, max_connections=16, queue_timeout_ms=60_000))
+    pod.hold = asyncio.Event()
+    jobs = [asyncio.create_task(post(balanced, "nightly")) for _ in range(3)]
+    users = [asyncio.create_task(post(balanced)) for _ in range(2)]
+    await until(lambda: is_(lambda: pod.running == 2))
+    # Batches of 0.5 s + 0.1 s a row, and one row in each batch; each user takes the place of a row.
+    await balanced.haproxy.runtime.set(
+        {ROOM: 16, LOWER_ROWS: MAX_ROWS, BATCH_US: 500_000, ROW_US: 100_000, NEXT_ROWS: 100, NEXT_LESS: 100}
+    )
+    await asyncio.sleep(0.1)
+    held, pod.hold = pod.hold, asyncio.Event()
+    users.append(asyncio.create_task(post(balanced)))
+    await until(lambda: is_(lambda: pod.running == 3))
+    held.set()
+    await asyncio.gather(*users[:2])
+    begun = time.monotonic()
+    # The batch of one row takes 0.6 s.
+    await asyncio.sleep(0.4)
+    assert pod.running == 1
+    await until(lambda: is_(lambda: pod.running == 2))
+    assert time.monotonic() - begun > 0.5
+    # One row of the class has been sent for the next batch, and no other one follows.
+    await asyncio.sleep(0.5)
+    assert pod.running == 2
+    held, pod.hold = pod.hold, asyncio.Event()
+    held.set()
+    await users[2]
+    # With nothing in servers, a row needs no end of a batch.
+    await until(lambda: is_(lambda: pod.running == 1))
+    users.append(asyncio.create_task(post(balanced)))
+    await asyncio.sleep(0.9)
+    # The user has taken the place of the last row.
+    assert pod.running == 2
+    pod.hold.set()
+    assert {status for status, _ in await asyncio.gather(*users, *jobs)} == {200}
 
 
 async def test_a_request_of_a_user_takes_the_place_of_one(balanced: Balanced) -> None:

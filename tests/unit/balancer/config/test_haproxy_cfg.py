@@ -234,7 +234,9 @@ def test_without_a_lower_class_no_line_mentions_it() -> None:
 def test_a_lower_class_changes_only_its_own_lines_and_the_users_maximum() -> None:
     without, text = (render(replace(PLAN, lower_class=one), listen=Listen()).splitlines() for one in ("None", "Fill"))
     added = [line for line in text if line not in without]
-    own = [line for line in added if re.search(r"lower|proc\.(room|user_rows)", line)]
+    own = [
+        line for line in added if re.search(r"lower|proc\.(room|user_rows|batch_us|row_us|next_rows|next_less)", line)
+    ]
     # The users' maximum of requests in progress is smaller by that of the lower class, so the sum stays the same.
     others = [re.sub("gt [0-9]+", "gt N", line) for line in added if line not in own and "description" not in line]
     assert others

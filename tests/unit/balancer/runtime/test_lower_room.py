@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
-from halcyon.balancer.config.model import LOWER_ROWS, ROOM, USER_ROWS
+from halcyon.balancer.config.model import (
+    BATCH_US,
+    LOWER_ROWS,
+    LOWER_VARIABLES,
+    NEXT_LESS,
+    NEXT_ROWS,
+    ROOM,
+    ROW_US,
+    USER_ROWS,
+)
 from halcyon.balancer.runtime.class_load import ClassLoad, all_counters, class_load, lower_stats
-from halcyon.balancer.runtime.lower_room import MAX_ROWS, LowerRoom, PodWork, Room, fleet_room, own_room
+from halcyon.balancer.runtime.lower_room import MAX_ROWS, LowerRoom, PodWork, Room, fleet_room, next_batch, own_room
 from halcyon.balancer.runtime.overload_limits import BatchTime, PodStatistics
 from halcyon.balancer.runtime.shares import BalancerLoad, PodLoad
 
@@ -175,12 +184,62 @@ def test_the_variables_follow_from_the_loads() -> None:
     assert first[ROOM] + second[ROOM] == 11
     # A balancer that is not known is taken to be like this one.
     alone = made.values(PLAN, own, (), at_once=1, batches=True, pods=1, turn=0)
-    assert alone in ({ROOM: 5, LOWER_ROWS: MAX_ROWS, USER_ROWS: 1}, {ROOM: 6, LOWER_ROWS: MAX_ROWS, USER_ROWS: 1})
-    assert made.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == {
-        ROOM: 0,
-        LOWER_ROWS: 0,
+    untimed = dict.fromkeys(LOWER_VARIABLES, 0) | {USER_ROWS: 1}
+    assert alone in (untimed | {ROOM: 5, LOWER_ROWS: MAX_ROWS}, untimed | {ROOM: 6, LOWER_ROWS: MAX_ROWS})
+    assert made.values(PLAN, own, (other,), at_once=1, batches=True, pods=0, turn=0) == untimed
+
+
+def test_rows_of_a_gentle_class_are_timed_for_a_single_pod() -> None:
+    made = LowerRoom()
+    made.sample(PLAN, {"p": PodStatistics(100, 100, ((1, 10, 860_000), (8, 10, 1_280_000)))}, idle=True)
+    gentle = replace(PLAN, lower_class="Gentle")
+    own, other = load("a", users_rps=FULL_RPS / 4), load("b", users_rps=FULL_RPS / 4)
+    found = made.values(gentle, own, (other,), at_once=1, batches=True, pods=1, turn=0)
+    # A batch takes 80 ms and 6 ms a row, and rows are sent 6 ms before its end. Users alone have 3.08 rows in a batch, and 1.64 rows take
+    # a tenth longer. Half of the users' rows aren't known, and each balancer sends half of the rest.
+    assert found == {
+        ROOM: 16,
+        LOWER_ROWS: MAX_ROWS,
         USER_ROWS: 1,
+        BATCH_US: 74_000,
+        ROW_US: 6000,
+        NEXT_ROWS: pytest.approx(100 * (3.08 + 1.64 - 1.54) / 2, abs=1),
+        NEXT_LESS: 50,
     }
+    waiting = replace(other, waiting={"a": 1})
+    assert made.values(gentle, own, (waiting,), at_once=1, batches=True, pods=1, turn=0)[ROOM] == 0
+    for others, pods in (((other,), 2), ((replace(other, users_rps=0.0),), 0)):
+        assert made.values(gentle, own, others, at_once=1, batches=True, pods=pods, turn=0)[BATCH_US] == 0
+
+
+@pytest.mark.parametrize(
+    ("work", "rate"),
+    [
+        (BATCHED, 0.0),
+        (SERIAL, 10.0),
+        (replace(BATCHED, time=None), 10.0),
+        (replace(BATCHED, at_once=16), 10.0),
+        (replace(BATCHED, time=BatchTime(8, 0.02, 0.002)), 10.0),
+    ],
+    ids=["no users", "serial", "no time", "two instances", "short batches"],
+)
+def test_rows_are_sent_at_any_time_if_no_next_batch_is_known(work: PodWork, rate: float) -> None:
+    assert next_batch(work, 1, rate, part=0.5, unseen=0.5, balancers=2) is None
+
+
+def test_a_gentle_class_leaves_room_for_bursts_of_other_balancers_users() -> None:
+    def rows(load: float, unseen: float, balancers: int) -> float:
+        found = next_batch(BATCHED, 1, load * FULL_RPS, part=1.0, unseen=unseen, balancers=balancers)
+        assert found is not None
+        return found.rows
+
+    # One balancer knows all users.
+    assert rows(0.5, 0.0, 1) == pytest.approx(3.08 + 1.64, abs=0.02)
+    assert rows(0.7, 0.0, 1) > rows(0.5, 0.0, 1)
+    # With two of them and a full pod, a burst of the other one would exceed a batch.
+    assert rows(0.9, 0.5, 2) < rows(0.7, 0.5, 2) < rows(0.5, 0.5, 2)
+    assert rows(0.5, 2 / 3, 3) < rows(0.5, 0.5, 2)
+    assert rows(1.0, 0.9, 10) == 0
 
 
 TABLE = """# table: counters, type: integer, size:16, used:3
