@@ -15,17 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec
+from halcyon.api.thread_parameters import THREAD_PARAMETERS
 from halcyon.api.types import duration_s
 from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration
 
 BATCHING, INSTANCES, THREADS = "batching", "runtime.instancesPerGPU", "model.parameters"
-THREAD_PARAMETERS: Mapping[str, str] = {
-    "onnxruntime": "intra_op_thread_count",
-    "pytorch": "INTRA_OP_THREAD_COUNT",
-    "openvino": "INFERENCE_NUM_THREADS",
-}
-"""Name of the parameter in `model.parameters` that sets the number of threads of an instance, by backend."""
 _COUNTS = (1, 2, 4, 8, 16)
 _MAX_INSTANCES = 8
 _MAX_BATCH, _MAX_MAX_BATCH = 32, 256

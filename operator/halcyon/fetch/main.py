@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from halcyon.api.documents.model_overlay import Overlay, OverlayError
-from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.documents.repository_marker import COMPLETE, INSTANCES
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository, source_repository
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
-from halcyon.model_config import ensemble, merged_config
+from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads
 from halcyon.model_config.errors import ModelError
+from halcyon.model_config.merge import backend_of
 
 if TYPE_CHECKING:
     from halcyon.fetch.download import Remote
@@ -90,7 +91,7 @@ def fetch(request: Request) -> FetchResult:
     models = source_repository.read(request.source, request.path, overlay.model_name)
     folder = models.served
     _versions_exist(folder, overlay)
-    content, note = merged_config.of(folder.config, overlay)
+    content, note = merged_config.of(folder.config, overlay, backend_of_file=mounted_source.backend_of_file(folder))
     configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
     if missing := ensemble.missing_step(configs):
@@ -100,6 +101,8 @@ def fetch(request: Request) -> FetchResult:
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
     repository.remove_others(request.repository, folders)
     repository.mark(request.repository, COMPLETE, is_set=complete)
+    instances = _instances(folders, configs)
+    repository.mark(request.repository, INSTANCES, is_set=instances > 1, text=f"{instances}\n")
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
@@ -116,6 +119,19 @@ def fetch(request: Request) -> FetchResult:
         summary += "; loaded without auto-complete, because nothing is missing"
     texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
     return FetchResult(summary, any(map(in_config, texts)))
+
+
+def _instances(folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None]) -> int:
+    """Return the number of instances of all models in a pod without GPUs."""
+    count = 0
+    for name, folder in folders.items():
+        try:
+            config = config_pbtxt.parse(configs[name] or b"", with_unknown=True)
+        except ModelError:  # newer than this version, and used unchanged
+            count += 1
+            continue
+        count += threads.instances(config, backend_of(config) or mounted_source.backend_of_file(folder))
+    return count
 
 
 def _check_backends(

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from halcyon.api.thread_parameters import MODEL_FILES
 from halcyon.fetch.errors import SourceError
 from halcyon.model_config import ensemble
 from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
@@ -93,6 +94,13 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     names_left = tuple(name for name in names if name not in left_out)
     _examine(folder, (str(version) for version in versions if version not in empty), root)
     return ModelFolder(folder, names_left, tuple(v for v in versions if v not in empty), config, tuple(empty))
+
+
+def backend_of_file(folder: ModelFolder) -> str:
+    """Return the backend that Triton selects by the name of the model's file; empty if no known file is there."""
+    places = [folder.path / str(version) for version in folder.versions]
+    found = (backend for name, backend in MODEL_FILES.items() if any((place / name).exists() for place in places))
+    return next(found, "")
 
 
 def content(path: Path, limit_bytes: int) -> bytes:

@@ -79,11 +79,11 @@ def remove_others(repository: Path, names: Collection[str]) -> None:
             _remove(entry)
 
 
-def mark(repository: Path, name: str, *, is_set: bool) -> None:
-    """Create the empty file `repository/name` if `is_set` is true. Otherwise remove this file."""
+def mark(repository: Path, name: str, *, is_set: bool, text: str = "") -> None:
+    """Create the file `repository/name` with this text if `is_set` is true. Otherwise remove this file."""
     repository.mkdir(parents=True, exist_ok=True)
     if is_set:
-        (repository / name).touch()
+        (repository / name).write_text(text)
     else:
         (repository / name).unlink(missing_ok=True)
 

@@ -8,7 +8,7 @@ rejects a configuration while it scans the repository, only its log shows why.
 from __future__ import annotations
 
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayQueuePolicy, VersionPolicy
-from halcyon.model_config import ensemble, model_config_proto, warmup
+from halcyon.model_config import ensemble, model_config_proto, threads, warmup
 from halcyon.model_config.errors import ConflictError
 from halcyon.model_config.model_config_proto import ModelConfig
 
@@ -23,10 +23,11 @@ _PLATFORMS = {
 `backend`."""
 
 
-def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
+def merge(own: ModelConfig, overlay: Overlay, *, backend_of_file: str = "") -> ModelConfig:
     """Return a new configuration: `own` with the overlay applied. `own` is empty if the model has no config.pbtxt.
 
-    Merging the same overlay again changes nothing.
+    Merging the same overlay again changes nothing. `backend_of_file` is the backend that Triton selects by the model's files if the
+    configuration names none; empty if it is unknown.
 
     Raises:
         ConflictError: configuration and overlay contradict each other, or the result would not work.
@@ -42,6 +43,8 @@ def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
     _version_policy(config, overlay.version_policy)
     for key, value in overlay.parameters.items():
         config.parameters[key].string_value = value
+    if overlay.millicores is not None:
+        threads.share(config, backend_of(config) or backend_of_file, overlay.millicores / 1000)
     _sizes_fit(config)
     if overlay.response_cache:
         _response_cache(config)

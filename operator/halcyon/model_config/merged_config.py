@@ -7,11 +7,12 @@ from halcyon.model_config import config_pbtxt, merge, model_config_proto
 from halcyon.model_config.errors import UnknownFieldError
 
 
-def of(own: bytes | None, overlay: Overlay) -> tuple[bytes, str]:
+def of(own: bytes | None, overlay: Overlay, *, backend_of_file: str = "") -> tuple[bytes, str]:
     """Return the config.pbtxt for Triton, and a note about the changes to the model's own file.
 
     `own` is the content of the model's own config.pbtxt; None if the model has none. `overlay` has the settings to
-    merge.
+    merge. `backend_of_file` is the backend that Triton selects by the model's files if config.pbtxt names none; empty
+    if it is unknown.
 
     Raises:
         ModelError: the file is invalid, contradicts the overlay, or would not work with it.
@@ -28,7 +29,7 @@ def of(own: bytes | None, overlay: Overlay) -> tuple[bytes, str]:
                 f"leave spec.batching, versions, warmup, parameters, backend and instancesPerGPU out and name the model "
                 f"{overlay.model_name} in the file; then it is used unchanged"
             ) from error
-    merged = merge.merge(config, overlay)
+    merged = merge.merge(config, overlay, backend_of_file=backend_of_file)
     changed = merge.changes(config, merged)
     if own is None:
         return config_pbtxt.render(merged), f"config.pbtxt written ({', '.join(changed)}), Triton completes the rest"

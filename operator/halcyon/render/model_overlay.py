@@ -5,7 +5,7 @@ from __future__ import annotations
 from halcyon.api.documents import model_overlay
 from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import QueuePolicy
-from halcyon.api.types import duration_us
+from halcyon.api.types import duration_us, quantity
 
 
 def model_name(name: str, spec: Spec) -> str:
@@ -28,7 +28,13 @@ def build(name: str, spec: Spec) -> model_overlay.Overlay:
         parameters=dict(spec.model.parameters or {}),
         warmup=_warmup(spec),
         response_cache=True if spec.runtime.server and spec.runtime.server.response_cache else None,
+        millicores=_millicores(spec),
     )
+
+
+def _millicores(spec: Spec) -> int | None:
+    limits = spec.runtime.resources.limits
+    return None if spec.runtime.gpus or limits is None or limits.cpu is None else int(1000 * quantity(limits.cpu))
 
 
 def _dynamic_batching(spec: Spec) -> model_overlay.DynamicBatching | None:

@@ -10,6 +10,7 @@ import math
 from halcyon.api.documents.balancer_plan import READINESS_TIMEOUT_S
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
+from halcyon.api.spec.runtime import ResourceList
 from halcyon.api.types import duration_s, quantity
 from halcyon.render import download, gpu, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, resources, spread
@@ -25,6 +26,8 @@ by at most `traffic.drainTimeout`.
 EXIT_MARGIN_S = 10
 """Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
+_FETCH_MEMORY = "256Mi"
+"""Memory limit of the fetcher, unless the pod is Guaranteed."""
 _CLOSED = "shared-memory,trace,logging"
 _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/models",
@@ -67,7 +70,7 @@ def pod_template(
         # The sum of all steps, so the kubelet never kills the pod during one of them.
         "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
         "securityContext": pod_security(1000, site),
-        "initContainers": [_fetch(subject, spec.model.source, site)],
+        "initContainers": [_fetch(subject, spec, site)],
         "containers": [_triton(subject, spec, site, model)],
         "volumes": [
             {"name": "models", "emptyDir": {}},
@@ -119,7 +122,8 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
     return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
-def _fetch(subject: Subject, source: Source, site: Site) -> Object:
+def _fetch(subject: Subject, spec: Spec, site: Site) -> Object:
+    source = spec.model.source
     args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
     mounted = source.persistent_volume_claim or source.image
     if mounted is not None and mounted.path is not None:
@@ -137,7 +141,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         "name": names.FETCHER,
         "image": site.operator_image,
         "args": args,
-        "resources": resources(site, cpu="50m", memory="64Mi", memory_limit="256Mi"),
+        "resources": _fetch_resources(spec, site),
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "models", "mountPath": _REPOSITORY},
@@ -149,6 +153,26 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
             ),
         ],
     }
+
+
+def _fetch_resources(spec: Spec, site: Site) -> Object:
+    """Return the resources of the fetcher, which don't keep a pod from the QoS class Guaranteed.
+
+    A pod is Guaranteed if in each container, init containers included, the requests of CPU and memory equal the limits. Only such pods get
+    cores of their own (static CPU manager) and cores near their GPU (topology manager). The fetcher ends before Triton starts, so it may
+    have the same amounts at no cost.
+    """
+    given = spec.runtime.resources
+    limits, requests = given.limits or ResourceList(), given.requests or ResourceList()
+    if _are_equal(requests.cpu, limits.cpu) and _are_equal(requests.memory, limits.memory):
+        amounts = {"cpu": limits.cpu, "memory": max(str(limits.memory), _FETCH_MEMORY, key=quantity)}
+        return {"requests": amounts, "limits": dict(amounts)}
+    return resources(site, cpu="50m", memory="64Mi", memory_limit=_FETCH_MEMORY)
+
+
+def _are_equal(request: str | None, limit: str | None) -> bool:
+    """Return whether request and limit are the same amount. Without a request, the API server takes the limit."""
+    return limit is not None and (request is None or quantity(request) == quantity(limit))
 
 
 def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:

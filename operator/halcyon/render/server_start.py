@@ -1,7 +1,7 @@
 """Start of the Triton container, and its arguments for gRPC connections of clients without a balancer.
 
 The command is a POSIX shell script that adapts the start of Triton to its image and its pod. It handles unknown
-options, IPv6 addresses, complete configurations, dead Python stubs, leftover shared memory, ordered restarts, and
+options, IPv6 addresses, CPU limits, complete configurations, dead Python stubs, leftover shared memory, ordered restarts, and
 NVIDIA's entrypoint.
 
 The shell stays the container's first process, and Triton is its child. A container ends with its first process, which
@@ -14,6 +14,7 @@ at once.
 # | an option that this release of Triton doesn't list in `--help` | leaves it out if serving doesn't need it, and logs that |
 # | a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
 # | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
+# | the container has a CPU limit | sets OMP_NUM_THREADS to the limit's share of an instance, unless it is set: OpenMP, OpenBLAS, MKL and PyTorch see the node's cores only |
 # | a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
 # | Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
 # | the operator orders a restart | sends SIGTERM to Triton and, if it is still there after `STOP_S`, SIGKILL: the container ends |
@@ -22,7 +23,7 @@ at once.
 
 from __future__ import annotations
 
-from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
+from halcyon.api.documents.repository_marker import COMPLETE, INSTANCES, STUB_EXIT
 
 ORDERS = "/halcyon/orders"
 """Mount path of the volume with the operator's orders. If the operator orders a restart, the file `restart` contains
@@ -93,6 +94,21 @@ watch() {{
 """
 
 
+def _threads(repository: str) -> str:
+    """Return shell commands that limit the threads of libraries to the container's CPU limit (cgroup v2 or v1)."""
+    return f"""\
+quota= period=
+if read -r quota period < /sys/fs/cgroup/cpu.max; then :; else
+  read -r quota < /sys/fs/cgroup/cpu/cpu.cfs_quota_us && read -r period < /sys/fs/cgroup/cpu/cpu.cfs_period_us
+fi 2> /dev/null
+case $quota in ''|*[!0-9]*) ;; *)
+  {{ read -r instances < {repository}/{INSTANCES}; }} 2> /dev/null || instances=1
+  threads=$((quota / (period * instances)))
+  export OMP_NUM_THREADS="${{OMP_NUM_THREADS-$((threads > 0 ? threads : 1))}}" ;;
+esac
+"""
+
+
 # A trap is set before Triton starts: the kernel drops a signal to a first process that has no handler for it.
 # `wait` also returns after each trap, so the shell waits again while Triton is there.
 _RUN = """\
@@ -133,7 +149,7 @@ case ${POD_IP} in *:*) set -- "$@" --http-address=ipv6::: ;; esac
 if test -e {repository}/{COMPLETE}; then
   case $known in *--disable-auto-complete-config*) set -- "$@" --disable-auto-complete-config ;; esac
 fi
-rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
+{_threads(repository)}rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
 set -- tritonserver "$@"
 test ! -x {_NVIDIA_ENTRYPOINT} || set -- {_NVIDIA_ENTRYPOINT} "$@"
 {_watch(repository)}{_RUN}"""

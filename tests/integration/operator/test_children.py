@@ -213,3 +213,10 @@ def test_the_service_follows_the_spec_and_goes_back(space: Space) -> None:
     assert key not in back["metadata"]["annotations"]
     assert "loadBalancerSourceRanges" not in back["spec"]
     assert not any("nodePort" in port for port in back["spec"]["ports"])
+
+
+def test_pods_whose_requests_equal_their_limits_are_guaranteed(space: Space) -> None:
+    space.serve(runtime={"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}})
+    pods = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
+
+    assert [pod["status"]["qosClass"] for pod in pods] == ["Guaranteed"]

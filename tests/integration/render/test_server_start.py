@@ -24,6 +24,7 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]
 """
 _MODEL = """
 import getpass
+import os
 import pathlib
 import tempfile
 
@@ -38,6 +39,7 @@ class TritonPythonModel:
             file.write(b"x")
         # Triton 2.51 runs Python in isolated mode, in which PYTHONUNBUFFERED has no effect.
         print("model of", getpass.getuser(), "caches in", cache, flush=True)
+        print("threads:", os.environ.get("OMP_NUM_THREADS"), flush=True)
 
     def execute(self, requests):
         tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
@@ -233,3 +235,30 @@ def test_a_triton_that_ignores_its_stop_is_killed_by_an_ordered_restart(tmp_path
     found = run(tmp_path, then=then, **{"halcyon/orders/restart": "", "hidden/tritonserver": ignores})
 
     assert found["status"] == "137", found["log"]
+
+
+@pytest.mark.parametrize(
+    ("files", "threads"),
+    [
+        ({"sys/fs/cgroup/cpu.max": "350000 100000\n"}, "3"),
+        ({"sys/fs/cgroup/cpu.max": "50000 100000\n"}, "1"),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, "None"),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "400000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, "4"),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}, "None"),
+        (
+            {
+                "sys/fs/cgroup/cpu.max": "400000 100000\n",
+                "opt/nvidia/nvidia_entrypoint.sh": '#!/bin/sh\nexport OMP_NUM_THREADS=7\nexec "$@"\n',
+            },
+            "7",
+        ),
+    ],
+    ids=["v2", "below one core", "v2 without a limit", "v1", "v1 without a limit", "set by the image"],
+)
+def test_the_libraries_of_a_model_have_as_many_threads_as_its_cpu_limit(
+    tmp_path: Path, files: dict[str, str], threads: str
+) -> None:
+    found = run(tmp_path, **files)
+
+    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
+    assert f"threads: {threads}\n" in found["log"]

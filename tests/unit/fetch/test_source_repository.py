@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay
-from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.documents.repository_marker import COMPLETE, INSTANCES
 from halcyon.api.sequence_batching import REPORT
 from halcyon.fetch.source_repository import MAX_MODELS
 from tests.unit.fetch.test_main import Pod, names_in
@@ -61,7 +61,7 @@ def test_a_repository_s_other_models_are_loaded_with_the_served_one(
     put(pod, PIPELINE | {"README.md": "", ".git/config.pbtxt": "x", ".cache/1/x": "", "docs/a.md": ""}, below)
 
     assert pod.fetch(Overlay("pipeline"), *arguments) == 0
-    assert names_in(pod.repository) == [COMPLETE, "main", "pipeline", "pre"]
+    assert names_in(pod.repository) == [COMPLETE, INSTANCES, "main", "pipeline", "pre"]
     assert (pod.repository / "main" / "2").readlink() == pod.source / below / "main/2"
     assert pod.written("pre") == PYTHON
     assert "; models loaded with it: main, pre; loaded without auto-complete" in capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_a_config_map_lays_out_several_models(pod: Pod) -> None:
     pod.project(PIPELINE)
 
     assert pod.fetch(Overlay("pipeline")) == 0
-    assert names_in(pod.repository) == [COMPLETE, "main", "pipeline", "pre"]
+    assert names_in(pod.repository) == [COMPLETE, INSTANCES, "main", "pipeline", "pre"]
     assert (pod.repository / "main" / "1" / "model.py").read_text() == CODE
 
 
@@ -257,3 +257,31 @@ def test_an_executable_stub_of_a_companion_is_copied(pod: Pod) -> None:
     stub = pod.repository / "pre" / "triton_python_backend_stub"
     assert not stub.is_symlink()
     assert os.access(stub, os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("files", "instances"),
+    [
+        ({"m/1/model.onnx": ""}, 2),
+        ({"m/config.pbtxt": 'instance_group { count: 3 }\nbackend: "python"', "m/1/model.py": CODE}, 3),
+        ({"m/config.pbtxt": PYTHON + "field_of_a_later_release: 1", "m/1/model.py": CODE}, 1),
+        ({**PIPELINE, "pre/config.pbtxt": PYTHON + "instance_group { count: 4 }"}, 5),
+    ],
+    ids=["Triton's default", "of the model", "unknown field", "of all steps"],
+)
+def test_the_repository_names_the_instances_that_share_the_pod(pod: Pod, files: dict[str, str], instances: int) -> None:
+    put(pod, files)
+    assert pod.fetch(Overlay("pipeline" if "pipeline/config.pbtxt" in files else "m")) == 0
+    file = pod.repository / INSTANCES
+    assert (int(file.read_text()) if file.exists() else 1) == instances
+
+
+@pytest.mark.parametrize(
+    ("file", "parameter"),
+    [("model.onnx", "intra_op_thread_count"), ("model.pt", "INTRA_OP_THREAD_COUNT"), ("model.py", "")],
+)
+def test_a_model_without_configuration_gets_threads_by_its_file(pod: Pod, file: str, parameter: str) -> None:
+    pod.put(f"1/{file}", CODE)
+    assert pod.fetch(Overlay("m", millicores=3000)) == 0
+    assert parameter in pod.written()
+    assert ("parameters" in pod.written()) == bool(parameter)

@@ -60,4 +60,5 @@ OVERLAYS = st.builds(
         inputs=st.lists(INPUTS, max_size=3).map(tuple),
     ),
     response_cache=st.none() | st.booleans(),
+    millicores=st.none() | st.integers(1, 256_000),
 )

@@ -27,6 +27,11 @@ PAIR = (
     '{ name: "scale" data_type: TYPE_FP32 dims: [ 2, 1 ] } ]'
 )
 OWN = f'name: "m" backend: "python" max_batch_size: 8 {IO}'
+ONNX = OWN.replace("python", "onnxruntime")
+
+
+def threads(parameter: str, count: int) -> str:
+    return f' parameters {{ key: "{parameter}" value: {{ string_value: "{count}" }} }}'
 
 
 def read(text: str) -> ModelConfig:
@@ -80,6 +85,48 @@ CASES = [
         OWN,
         Overlay("m", response_cache=True),
         OWN + " response_cache { enable: true }",
+    ),
+    (
+        "the CPU limit has no effect on a backend without a parameter for threads",
+        OWN,
+        Overlay("m", millicores=4000),
+        OWN,
+    ),
+    (
+        "two instances by default share the CPU limit",
+        ONNX,
+        Overlay("m", millicores=5000),
+        ONNX + threads("intra_op_thread_count", 2),
+    ),
+    (
+        "all instances share the CPU limit",
+        ONNX + " instance_group [{count: 3 kind: KIND_CPU}, {count: 1}]",
+        Overlay("m", millicores=64_000),
+        ONNX + " instance_group [{count: 3 kind: KIND_CPU}, {count: 1}]" + threads("intra_op_thread_count", 16),
+    ),
+    (
+        "instances of the spec share the CPU limit",
+        'name: "m" platform: "pytorch_libtorch"',
+        Overlay("m", millicores=6000, instances=2),
+        'name: "m" platform: "pytorch_libtorch" instance_group { count: 2 }' + threads("INTRA_OP_THREAD_COUNT", 3),
+    ),
+    (
+        "an instance has at least one thread",
+        OWN.replace("python", "openvino"),
+        Overlay("m", millicores=500),
+        OWN.replace("python", "openvino") + threads("INFERENCE_NUM_THREADS", 1),
+    ),
+    (
+        "the model's own number of threads stays",
+        ONNX + threads("intra_op_thread_count", 7),
+        Overlay("m", millicores=2000),
+        ONNX + threads("intra_op_thread_count", 7),
+    ),
+    (
+        "the spec's number of threads wins",
+        ONNX,
+        Overlay("m", millicores=2000, parameters={"intra_op_thread_count": "0"}),
+        ONNX + threads("intra_op_thread_count", 0),
     ),
     (
         "one group is added, its kind left to Triton",
@@ -317,7 +364,7 @@ def test_fields_absent_from_the_overlay_stay_equal_byte_for_byte(own: ModelConfi
         "dynamic_batching": overlay.dynamic_batching,
     }
     said |= {"instance_group": overlay.instances, "version_policy": overlay.version_policy, "backend": overlay.backend}
-    said |= {"parameters": overlay.parameters, "model_warmup": overlay.warmup}
+    said |= {"parameters": overlay.parameters or overlay.millicores, "model_warmup": overlay.warmup}
     said |= {"response_cache": overlay.response_cache}
     before, after = model_config_proto.empty(), model_config_proto.empty()
     before.CopyFrom(own)

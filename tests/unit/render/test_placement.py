@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from halcyon.api.spec.parse import parse
 from halcyon.render import revision
 from halcyon.render.metadata import Object
@@ -54,3 +56,25 @@ def test_no_pod_has_a_user_or_group_if_the_platform_assigns_them() -> None:
         assert violations(template) == []
     assert revision.site_digest(assigned) != revision.site_digest(SITE)
     assert revision.key(SUBJECT, spec, None) == revision.render(SUBJECT, spec, assigned, None, number=1).key
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpu", "memory"),
+    [
+        ({"limits": {"cpu": "4", "memory": "8Gi"}}, "4", "8Gi"),
+        ({"requests": {"cpu": "2000m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1024Mi"}}, "2", "1024Mi"),
+        ({"limits": {"cpu": "1", "memory": "128Mi"}}, "1", "256Mi"),
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "8Gi"}}, None, "256Mi"),
+        ({"requests": {"cpu": "1"}, "limits": {"memory": "8Gi"}}, None, "256Mi"),
+        ({}, None, "256Mi"),
+    ],
+    ids=["limits", "equal requests", "small", "smaller request", "no CPU limit", "none"],
+)
+def test_the_fetcher_keeps_no_pod_from_the_qos_class_guaranteed(
+    resources: dict[str, Any], cpu: str | None, memory: str
+) -> None:
+    (fetcher,) = server_of("runtime", {"resources": resources, "sharedMemory": "64Mi"})["initContainers"]
+    given = fetcher["resources"]
+
+    assert (given["limits"].get("cpu"), given["limits"]["memory"]) == (cpu, memory)
+    assert (given["requests"] == given["limits"]) == (cpu is not None)

@@ -64,5 +64,22 @@ def test_the_last_priority_level_is_the_default() -> None:
 
 def test_an_overlay_without_new_fields_is_as_before() -> None:
     overlay = json.loads(model_overlay.build("digits", parse("digits", document("batching", {}))).to_json())
-    assert "response_cache" not in overlay
+    assert not {"response_cache", "millicores"} & set(overlay)
     assert set(overlay["dynamic_batching"]) == {"max_queue_delay_us", "preferred_batch_sizes", "preserve_ordering"}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "millicores"),
+    [
+        ({"resources": {"limits": {"cpu": "1500m"}}}, 1500),
+        ({"resources": {"requests": {"cpu": "2"}}}, None),
+        ({"resources": {"limits": {"cpu": "4"}}, "gpu": {"count": 1}}, None),
+    ],
+    ids=["limit", "request only", "GPU"],
+)
+def test_the_overlay_has_the_cpu_limit_of_a_model_without_gpus(
+    runtime: dict[str, object], millicores: int | None
+) -> None:
+    asked = document("batching", {})
+    asked["runtime"] = runtime
+    assert json.loads(model_overlay.build("digits", parse("digits", asked)).to_json()).get("millicores") == millicores

@@ -111,11 +111,14 @@ class Overlay:
     parameters: Mapping[str, str] = field(default_factory=dict)
     warmup: OverlayWarmup | None = None
     response_cache: bool | None = None
+    millicores: int | None = None
+    """CPU limit of a model without GPUs, in thousandths of a core. It determines the threads of an instance if the
+    configuration doesn't."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the overlay sets only the model's name."""
-        return replace(self, parameters=dict(self.parameters)) == Overlay(self.model_name)
+        """Whether the overlay replaces nothing but the model's name."""
+        return replace(self, parameters=dict(self.parameters), millicores=None) == Overlay(self.model_name)
 
     def to_json(self) -> str:
         """Return the overlay as one line of JSON.
@@ -150,12 +153,13 @@ class Overlay:
             parameters=fields.take("parameters", _parameters, {}),
             warmup=fields.take("warmup", _warmup, None),
             response_cache=fields.take("response_cache", _boolean, None),
+            millicores=fields.take("millicores", _whole(1, _INT32), None),
         )
         fields.end()
         return overlay
 
 
-_ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache")
+_ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache", "millicores")
 """Fields that are omitted from the document if they are not set. Therefore overlays without these fields are the same
 as before the fields existed, and no pod restarts after an upgrade."""
 

@@ -68,7 +68,8 @@ class Resources(ApiModel):
     """Resources that the scheduler reserves on the node. Default: the same as `limits`, or else none."""
     limits: ResourceList | None = None
     """Maximum resources that the container may use. The container is throttled at its CPU limit, and killed above its
-    memory limit. The pod is evicted above its limit of ephemeral storage. Default: none."""
+    memory limit. The pod is evicted above its limit of ephemeral storage. Each model instance gets as many threads as its
+    share of the CPU limit. Default: none."""
 
     rules: ClassVar = tuple(_within_limit(attribute) for attribute in ("cpu", "memory", "ephemeral_storage"))
 
