@@ -1,7 +1,9 @@
-"""Deeds of a tenant at the operator's ports: what each costs, on the served ports and streams (row 1.1.1 of docs/quality/hold.md).
+"""Deeds of a tenant at the operator's ports: what each costs, on the served ports and streams (part of row 1.1.1 of docs/quality/hold.md).
 
-python -m benchmarks.hold.tenant          measures all, and records the row
-python -m benchmarks.hold.tenant NAME...  measures some, and prints them
+python -m benchmarks.hold.tenant_costs          measures all
+python -m benchmarks.hold.tenant_costs NAME...  measures some
+
+The results are in docs/quality/data/adversary; `benchmarks.hold.tenant` records the row.
 
 The ports run in a process of their own (`tests/integration/served_ports.py`), and the collector in the loop of this one. Its clients have
 a thread of their own, so that only the collector's CPU time is counted.
@@ -16,13 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from benchmarks.quality.rows import Row, record
+from benchmarks.hold.deed_results import code_of, load, measured, save
 from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.dashboard.authorization import Authorizer
 from halcyon.kube.auth.callers import User
@@ -33,6 +34,8 @@ from tests.adversary.tenant.test_streams import NOW, PODS, report, served
 from tests.integration.served_ports import allow_open_files, unverified
 from tests.integration.served_ports import served as served_ports
 
+NAME = "tenant_costs"
+ENTRY = "halcyon.control.runtime.app"
 SOURCES = [f"127.0.7.{last}" for last in range(1, 21)]
 CONNECTIONS = 200
 IDLE = 400
@@ -204,40 +207,18 @@ LIMITS = (
     ("ms of the loop, page of a server", 20, "<="),
     ("pages above the limit refused", 1, "=="),
     ("access reviews/s of a page", 10, "<="),
-    ("failed requests of 20 models beside", 0, "=="),
 )
 
 
-def row(values: Figures) -> Row:
-    """Return the row of the table."""
-    return Row(
-        "1.1.1",
-        "Deeds of a tenant at the operator's ports and streams: what each costs the operator",
-        values,
-        "a connection <= 40 KiB, idle ones closed within 30 s; a record of any size <= 5 ms of the loop; pages <= 20 ms",
-        LIMITS,
-        command="python -m benchmarks.hold.tenant",
-        stand_ins="reviews of the API server are functions; no models under load beside, so no latency of others is measured",
-        why="the 20 models under load beside the deeds are not measured yet",
-        n=1,
-        law="none",
-        load="none",
-        raw=dict(values),
-    )
-
-
 def main(argv: list[str]) -> int:
-    """Measure the named deeds, or all of them and record the row."""
-    parser = argparse.ArgumentParser(prog="benchmarks.hold.tenant", description="Deeds of a tenant.")
+    """Measure the named deeds, or all, and keep what they cost."""
+    parser = argparse.ArgumentParser(prog="benchmarks.hold.tenant_costs", description="Deeds of a tenant.")
     parser.add_argument("deeds", nargs="*", choices=[*DEEDS, []], help="deeds to measure (default: all)")
-    named = parser.parse_args(argv).deeds
-    values: dict[str, Any] = {}
-    for name in named or DEEDS:
+    code = code_of(ENTRY)
+    for name in parser.parse_args(argv).deeds or DEEDS:
         found = asyncio.run(_measured(DEEDS[name]))
         print(name, json.dumps(found), flush=True)
-        values |= found
-    if not named:
-        record("hold", [row(values)])
+        save(NAME, load(NAME) | {name: measured(0.0, code, found)})
     return 0
 
 
