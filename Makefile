@@ -102,7 +102,9 @@ test-clients: bootstrap binaries ## NVIDIA's perf_analyzer and PyTriton's ModelC
 .PHONY: test-adversary
 test-adversary: bootstrap ## a tenant and a client that do harm: their deeds as tests, and what each costs, into build/quality and docs/quality/hold.md
 	@$(PY) -m pytest tests/adversary -q
+	@$(PY) -m benchmarks.hold.tenant_costs
 	@$(PY) -m benchmarks.hold.tenant
+	@$(PY) -m benchmarks.hold.clients
 
 .PHONY: test-keda
 test-keda: bootstrap binaries ## the real KEDA beside Halcyon, on the API server; builds it the first time (10 minutes)

@@ -68,15 +68,15 @@ def alone(*, beside: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def plane(*, hpa_sync_s: int, pods: int, options: tuple[str, ...] = ()) -> Iterator[Plane]:
+def plane(*, hpa_sync_s: int, pods: int, options: tuple[str, ...] = (), name: str = NAME) -> Iterator[Plane]:
     """Start a control plane for `pods` pods, and an operator that leads and serves the external metrics.
 
-    `options` are more options of the operator.
+    `options` are more options of the operator. `name` is that of the cluster.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     for old in LOGS.glob("bench-operator-*.log"):
         old.unlink()
-    cluster = clusters.up(NAME, Options(control_plane_only=True, hpa_sync=f"{hpa_sync_s}s"))
+    cluster = clusters.up(name, Options(control_plane_only=True, hpa_sync=f"{hpa_sync_s}s"))
     for number in range(1, -(-pods // _PODS_PER_NODE) + 1):
         _node(cluster, f"bench-{number}")
     operator = Operator(install(cluster), "bench-operator", cluster.kubeconfig, LOGS, more=options)

@@ -26,8 +26,9 @@ from halcyon.dashboard.server import Dashboard
 from halcyon.kube.auth.callers import AgentIdentity, User
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.certificates import Certificates, renewed
+from halcyon.metricsapi.connections import DEFAULT_LIMITS, PortLimits
 from halcyon.metricsapi.listener import ListeningPorts
-from halcyon.metricsapi.server import MetricsApi, build_app, start_site
+from halcyon.metricsapi.server import MetricsApi, build_app
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.observations import Missing
 from halcyon.signals.collector import Collector
@@ -73,15 +74,17 @@ def _target(fd: Path) -> str:
 
 
 @contextmanager
-def served(https: int = 0, certificates: Certificates | None = None) -> Iterator[Served]:
+def served(
+    https: int = 0, certificates: Certificates | None = None, limits: PortLimits = DEFAULT_LIMITS
+) -> Iterator[Served]:
     """Serve the ports while the context is open.
 
-    `https` is the port of the metrics API and the collector; 0: any.
+    `https` is the port of the metrics API and the collector; 0: any. It has these limits.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     made = (certificates or renewed(None, ("localhost",), datetime.now(UTC))).serving
-    arguments = (theirs, https, made.cert_pem, made.key_pem)
+    arguments = (theirs, https, made.cert_pem, made.key_pem, limits)
     process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     theirs.close()
@@ -93,8 +96,8 @@ def served(https: int = 0, certificates: Certificates | None = None) -> Iterator
         process.join()
 
 
-def _serve(pipe: Connection, https: int, cert_pem: str, key_pem: str) -> None:
-    asyncio.run(_ports(pipe, https, ServingTLS(cert_pem=cert_pem, key_pem=key_pem)))
+def _serve(pipe: Connection, https: int, cert_pem: str, key_pem: str, limits: PortLimits) -> None:
+    asyncio.run(_ports(pipe, https, ServingTLS(cert_pem=cert_pem, key_pem=key_pem), limits))
 
 
 class AnyModel:
@@ -126,7 +129,7 @@ class _NoModels:
         del name
 
 
-async def _ports(pipe: Connection, port: int, tls: ServingTLS) -> None:
+async def _ports(pipe: Connection, port: int, tls: ServingTLS, limits: PortLimits) -> None:
     async def review(token: str) -> User | None:
         return User(token) if token == "alice" else None
 
@@ -146,11 +149,12 @@ async def _ports(pipe: Connection, port: int, tls: ServingTLS) -> None:
     gate = Gate(front_proxy=None, review_token=review, review_access=access)
     api = MetricsApi(source, gate, monotonic=time.monotonic)
     collector = Collector(ObservationStore(), agent, AnyModel(), monotonic=time.monotonic)
-    https = await start_site(build_app(api, more=collector.routes()), tls, port=port, ports=ports)
+    app = build_app(api, more=collector.routes())
+    https = await ports.open(app, name="https", host=None, port=port, tls=tls.context, limits=limits)
     pages = Dashboard(source, Authorizer(None, clock=time.monotonic, namespaces=list), ChartHistory(), steps=lambda: 0)
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
-    app: web.Application = probes.build(registry, live={}, ready={}, of_models=large)
-    http = await ports.open(app, name="http", host=None, port=0)
+    plain: web.Application = probes.build(registry, live={}, ready={}, of_models=large)
+    http = await ports.open(plain, name="http", host=None, port=0)
     pipe.send([one.addresses[0][1] for one in (https, dashboard, http)])
     await asyncio.Event().wait()
 

@@ -19,7 +19,7 @@ A connection that is rejected here may wait. Out of scope: waiting (`waiting_con
 # | state of the connection                | limits                                                                      |
 # | -------------------------------------- | --------------------------------------------------------------------------- |
 # | unidentified: no request on it had an  | `unidentified` in total; if seven eighths of these are in use, also         |
-# | authenticated caller yet               | `per_source` for each source address                                        |
+# | authenticated caller yet               | `per_source` for each source address; `requests_per_s` for each source      |
 # | identified, with a request or a stream | none here: streams of agents are limited per model, of pages per replica    |
 # | identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
 # |                                        | connection is closed after its response                                     |
@@ -61,6 +61,15 @@ class PortLimits:
     idle_per_caller: int = 64
     waiting: int = 1024
     """Maximum number of accepted sockets that wait because their source is at its limit (`waiting_connections`)."""
+    requests_per_s: float = 50.0
+    """Average rate of requests of unidentified callers per source, in requests per second.
+
+    The first request of a connection counts when the connection is accepted, so a TLS handshake without a request
+    counts, too. Above the rate, connections are closed after their response, and new ones wait.
+    """
+    requests_burst: float = 512.0
+    """Maximum number of these requests at once. It is more than `unidentified`, so agents that connect again at once are
+    not delayed."""
 
     @property
     def pressure(self) -> int:
@@ -91,6 +100,8 @@ class Connection:
     """Name of the last authenticated caller on this connection; empty if no caller has been authenticated yet."""
     is_silent: bool = True
     """Whether nothing was received on the connection yet."""
+    is_prepaid: bool = True
+    """Whether its first request was counted when the connection was accepted, and has had no response yet."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False

@@ -28,6 +28,7 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
+from halcyon.kube.auth.rate_limit import Limiter
 from halcyon.metricsapi.auth import caller_of
 from halcyon.metricsapi.client_connection import REQUEST_TIMEOUT_S, ClientTransport, PlainProtocol, TlsProtocol
 from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, Limit, PortLimits, source_of
@@ -105,6 +106,8 @@ class Listener:
     ) -> None:
         """Create the listener. It does not listen before `start` is called."""
         self.connections = Connections(limits)
+        self._budget = Limiter(time.monotonic, rate_per_s=limits.requests_per_s, burst=limits.requests_burst)
+        """Requests that are left to unidentified callers, by source."""
         self._closed, self._name, self._tls = closed, name, tls
         app.middlewares.insert(0, self._middleware)
         app.on_response_prepare.append(self._prepare)
@@ -210,9 +213,12 @@ class Listener:
 
     def _begun(self, accepted: socket.socket, source: str) -> Limit | None:
         """Begin a connection and return None, or return the limit that it would exceed."""
+        if self._budget.wait_s(source):
+            return "source"
         admitted = self.connections.admit(source, time.monotonic())
         if not isinstance(admitted, tuple):
             return admitted
+        self._budget.take(source)
         connection, replaced = admitted
         if replaced is not None:
             self._by_connection[replaced].close()
@@ -238,6 +244,8 @@ class Listener:
 
     def ended(self, peer: ClientTransport) -> None:
         """Record that a connection is closed."""
+        if peer.connection.is_silent:
+            self._refund(peer.connection)
         self.connections.end(peer.connection)
         self._peers.pop(peer.protocol, None)
         self._by_connection.pop(peer.connection, None)
@@ -269,14 +277,35 @@ class Listener:
                 self.connections.identify(peer.connection, caller)
                 self._begin_waiting()
             kept = self.connections.end_request(peer.connection, time.monotonic())
+            kept = self._within_budget(peer.connection, response) and kept
             if response is not None and not kept:
                 response.force_close()
             peer.end_within(RESPONSE_TIMEOUT_S)
+
+    def _within_budget(self, connection: Connection, response: web.StreamResponse | None) -> bool:
+        """Count the request of an unidentified caller; return False if its source has sent too many.
+
+        Errors of the operator don't count: it answers agents with them while it starts.
+        """
+        if connection.caller or connection.has_streamed or response is None or response.status >= 500:
+            self._refund(connection)
+            return True
+        if not connection.is_prepaid:
+            self._budget.take(connection.source)
+        connection.is_prepaid = False
+        return not self._budget.wait_s(connection.source)
+
+    def _refund(self, connection: Connection) -> None:
+        """Give back what was counted when the connection was accepted."""
+        if connection.is_prepaid:
+            connection.is_prepaid = False
+            self._budget.give_back(connection.source)
 
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         peer = self._peers.get(request.protocol)
         if peer is not None and not isinstance(response, web.Response) and not request.get(PAGE):
             self.connections.begin_stream(peer.connection)
+            self._refund(peer.connection)
             self._begin_waiting()
 
     def _count(self, reason: str, source: str) -> None:

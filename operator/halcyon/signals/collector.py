@@ -25,6 +25,7 @@ storing a report (`observation_store`), and validating a token (the caller's `Au
 # | a message that is not a valid report                  | close 1007                                     |
 # | a message larger than `MAX_BYTES`                     | close 1009                                     |
 # | more than `MAX_STREAMS` streams for one model         | 503                                            |
+# | more than `MAX_OPENED_PER_S` new streams of a model   | 429 with Retry-After                           |
 # | the model is deleted                                  | close 1008                                     |
 # | the operator stops                                    | close 1001: the agent reconnects immediately   |
 
@@ -60,6 +61,9 @@ MAX_BURST = 20.0
 MAX_STREAMS = 32
 """Maximum number of streams per model. It is three times the maximum number of balancers in a spec, so that there are
 enough streams during a rollout of the balancers."""
+MAX_OPENED_PER_S, MAX_OPENED_AT_ONCE = 4.0, 64.0
+"""Maximum rate of new streams per model, and their maximum number at once. Agents reconnect once a second at most, and
+each new stream costs a TLS handshake."""
 MAX_TOKEN_AGE_S = 60.0
 """Time in seconds for which a valid token is cached. It is short, because a deleted ServiceAccount must lose its access
 soon."""
@@ -124,6 +128,8 @@ class Collector:
         self._budgets: dict[tuple[str, str], TokenBucket] = {}
         """CPU time that is left for reports about each model. An entry exists from the model's first stream until the
         model is deleted."""
+        self._openings = Limiter(monotonic, rate_per_s=MAX_OPENED_PER_S, burst=MAX_OPENED_AT_ONCE)
+        """Rate limit for new streams, by model."""
         registry = registry or CollectorRegistry()
         self.reports = instruments.counter(operator_metrics.REPORTS, registry)
         self.implausible = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
@@ -144,6 +150,8 @@ class Collector:
                 web.HTTPServiceUnavailable,
                 f"{model[1]} has {MAX_STREAMS} streams already, which is the limit",
             )
+        if wait_s := self._openings.take("/".join(model)):
+            raise self._refusal("over_limit", web.HTTPTooManyRequests, f"too many new streams of {model[1]}", wait_s)
         self.stream_requests.labels("accepted").inc()
         # No compression: zlib's buffers would use more memory per stream than everything else.
         stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_INTERVAL_S, compress=False)

@@ -51,6 +51,7 @@ class Aim:
 
 Deed = Callable[[Aim, float], None]
 _INFER = "/v2/models/m/infer"
+_STATISTICS = "/v2/models/m/stats"
 
 
 def hold(port: int, count: int, says: bytes, until: float, *, then: bytes = b"", small: bool = False) -> None:
@@ -176,6 +177,14 @@ def _whole(aim: Aim) -> bytes:
     return _post(aim, "Content-Length: 2", body=b"{}")
 
 
+def _stream_calls(aim: Aim) -> bytes:
+    calls = (crowd.call(2 * number + 1, "ModelStreamInfer", crowd.message(1), key=aim.key) for number in range(250))
+    return crowd.preface() + b"".join(calls)
+
+
+_LARGE = 4 << 20
+"""Bytes of a body that is larger than all buffers, so its request is sent to a server before it is complete."""
+_FIRST = 48 << 10
 _HALF_CALL = crowd.message(23_900, announced=2 * 23_900)
 _PAGE = b"GET /metrics HTTP/1.1\r\nHost: m\r\n\r\n"
 
@@ -215,6 +224,14 @@ WITH_KEY: dict[str, Deed] = {
     ),
     "resets": lambda a, t: flood(a.grpc, crowd.preface(), _resets(a), t),
     "requests without end": lambda a, t: repeat(a.http, 256, _whole(a), t),
+    "reads without end": lambda a, t: repeat(a.http, 1500, a.request("GET", _STATISTICS) + b"\r\n", t),
+    "slow large bodies": lambda a, t: hold(
+        a.http, 400, _post(a, f"Content-Length: {_LARGE}", body=b"x" * _FIRST), t, then=b"x" * 64
+    ),
+    "large calls that never end": lambda a, t: hold(
+        a.grpc, 400, crowd.preface() + a.call(1, crowd.message(_FIRST, announced=_LARGE)), t
+    ),
+    "streams that never end": lambda a, t: hold(a.grpc, 24, _stream_calls(a), t),
 }
 """Deeds of a client that may use the model."""
 

@@ -1,13 +1,15 @@
-"""A balancer with its agent, another model's balancer and a plain HAProxy, and clients whose waits are measured meanwhile."""
+"""A balancer with its agent, balancers of other models and a plain HAProxy, and clients whose waits are measured meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +20,7 @@ from tests.integration.balanced import PLAN, Balanced, Process, agent, endpoint,
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
-from tests.unit.balancer.stand_ins import SERVICE
+from tests.unit.balancer.stand_ins import SERVICE, Subprocess
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,6 +32,8 @@ MALLORY: Final = "mallory-0123456789abcdef"
 TIMEOUT_S: Final = 5.0
 WORK_S: Final = 0.002
 """Time that a pod takes for a request."""
+_OTHERS_S: Final = 0.5
+"""Pause between two requests to one of several other models."""
 _PLAN = replace(PLAN, max_connections=48, queue_limit=200)
 
 _PLAIN = """global
@@ -88,7 +92,7 @@ class Scene:
     """The balancers; `attacked` has an agent and API keys."""
 
     attacked: Balanced
-    other: Balanced
+    others: list[Balanced]
     plain: Haproxy
     agent: Process
 
@@ -109,25 +113,25 @@ class Scene:
 
     def restarts(self) -> int:
         """Return how often a process has ended."""
-        exits = self.attacked.haproxy.worker_exits() + self.other.haproxy.worker_exits()
+        exits = sum(one.haproxy.worker_exits() for one in (self.attacked, *self.others))
         return exits + (self.agent.process.returncode is not None)
 
-    async def under(self, deed: str, seconds: float, *, plain: bool = False) -> Waits:
-        """Run a deed in a process of its own; return what clients met meanwhile."""
+    async def under(self, deed: str, seconds: float, *, plain: bool = False, into: Waits | None = None) -> Waits:
+        """Run a deed in a process of its own; return what clients met meanwhile, added to `into` if it is given."""
         arguments = [deed, str(seconds), *map(str, self.ports(plain=plain)), MALLORY]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.adversary.client.deeds", *arguments, stdout=asyncio.subprocess.DEVNULL
         )
         try:
-            return await self.meanwhile(process)
+            return await self.meanwhile(process, into or Waits())
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
 
-    async def meanwhile(self, process: asyncio.subprocess.Process) -> Waits:
+    async def meanwhile(self, process: asyncio.subprocess.Process, waits: Waits) -> Waits:
         """Send requests until the process has ended."""
-        waits, ports, other = Waits(), self.attacked.haproxy.ports, self.other.haproxy.ports
+        ports = self.attacked.haproxy.ports
         key = (("x-api-key", ALICE),)
         request = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nx-api-key: %s\r\nContent-Length: 0\r\n\r\n"
 
@@ -147,17 +151,21 @@ class Scene:
             status, _, _ = await http_response(ports.metrics, "GET", "/metrics")
             return "" if status == 200 else str(status)
 
+        draw = random.Random(0)
+
         async def repeated(what: str, send: Callable[[], Awaitable[str]], pause_s: float) -> None:
+            await asyncio.sleep(draw.uniform(0, pause_s))
             while process.returncode is None:
                 await waits.timed(what, send())
                 await asyncio.sleep(pause_s)
 
+        others_s = max(0.02, _OTHERS_S * (len(self.others) > 1))
         async with self.attacked.connect(retries=True) as channel:
-            # As the kubelet and Prometheus, and three clients.
+            # As the kubelet and Prometheus, two clients of the model, and one of each other model.
             await asyncio.gather(
                 repeated("http", lambda: by_http(ports.http), 0.02),
                 repeated("grpc", lambda: by_grpc(channel), 0.02),
-                repeated("other model", lambda: by_http(other.http), 0.02),
+                *(repeated("other model", partial(by_http, one.haproxy.ports.http), others_s) for one in self.others),
                 repeated("probe", probe, 1.0),
                 repeated("metrics", scrape, 3.0),
                 process.wait(),
@@ -166,38 +174,47 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    """Start the processes, and end them."""
+async def scene(tmp_path: Path, *, models: int = 1) -> AsyncIterator[Scene]:
+    """Start the processes, and end them. `models` is the number of other models."""
     keys = tmp_path / "secrets" / "keys"
     keys.mkdir(parents=True)
     for name, key in (("alice", ALICE), ("mallory", MALLORY)):
         (keys / name).write_text(key)
     [metrics_port] = free_ports(1)
-    async with one() as attacked, one() as other:
-        [pod] = await attacked.start(delay_s=WORK_S, metrics_port=metrics_port)
-        await other.start(delay_s=WORK_S)
-        await other.begin(_PLAN)
-        with real_haproxy.haproxy() as plain:
-            ports = attacked.haproxy.ports
-            text = _PLAIN.format(
-                socket=plain.directory / "haproxy.sock",
-                http=plain.ports.http,
-                grpc=plain.ports.grpc,
-                address=pod.address,
-                server_http=ports.server_http,
-                server_grpc=ports.server_grpc,
-            )
-            plain.config.write_text(text)
-            await asyncio.to_thread(plain.start)
-            names = SecretNames(keys="m-keys")
-            async with agent(attacked, tmp_path, metrics_port=metrics_port, plan=_PLAN, secured_by=names) as running:
-                running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
-                await until(lambda: running.is_("/healthz", 200), 10)
-                await asyncio.to_thread(attacked.haproxy.start)
-                await until(lambda: running.is_("/readyz", 200), 10)
-                made = Scene(attacked, other, plain, running)
-                await until(lambda: _serves(made), 10)
-                yield made
+    async with contextlib.AsyncExitStack() as stack:
+        attacked, *others = [await stack.enter_async_context(one()) for _ in range(models + 1)]
+        # Servers that the attacker's requests reach are processes of their own, so that they don't delay the measuring clients.
+        pod = attacked.pod(delay_s=WORK_S, metrics_port=metrics_port)
+        ports = attacked.haproxy.ports
+        beside = attacked.pod(delay_s=WORK_S)
+        for server in (pod, beside):
+            running_pod = await Subprocess(server).start()
+            stack.push_async_callback(running_pod.kill)
+        for other in others:
+            other.pods.append(await other.pod(delay_s=WORK_S).start(with_grpc=False))
+            await other.begin(_PLAN)
+        plain = stack.enter_context(real_haproxy.haproxy())
+        text = _PLAIN.format(
+            socket=plain.directory / "haproxy.sock",
+            http=plain.ports.http,
+            grpc=plain.ports.grpc,
+            address=beside.address,
+            server_http=ports.server_http,
+            server_grpc=ports.server_grpc,
+        )
+        plain.config.write_text(text)
+        await asyncio.to_thread(plain.start)
+        names = SecretNames(keys="m-keys")
+        running = await stack.enter_async_context(
+            agent(attacked, tmp_path, metrics_port=metrics_port, plan=_PLAN, secured_by=names)
+        )
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
+        await until(lambda: running.is_("/healthz", 200), 10)
+        await asyncio.to_thread(attacked.haproxy.start)
+        await until(lambda: running.is_("/readyz", 200), 10)
+        made = Scene(attacked, others, plain, running)
+        await until(lambda: _serves(made), 10)
+        yield made
 
 
 async def _serves(made: Scene) -> bool:

@@ -32,8 +32,8 @@ async def attacked(tmp_path: Path) -> AsyncIterator[Scene]:
             yield made
 
 
-def test_deeds_with_and_without_a_key_are_25() -> None:
-    assert len(DEEDS) == len(WITH_KEY) + len(WITHOUT_KEY) == 25
+def test_deeds_with_and_without_a_key_are_at_least_25() -> None:
+    assert len(DEEDS) == len(WITH_KEY) + len(WITHOUT_KEY) >= 25
 
 
 @pytest.mark.parametrize("deed", DEEDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -21,9 +22,11 @@ from halcyon.kube import kinds
 from halcyon.kube.auth.callers import User
 from halcyon.kube.auth.reviews import ApiServerReviews
 from halcyon.kube.client import KubeClient
+from halcyon.metricsapi.connections import PortLimits
 from halcyon.triton.client import MAX_PAGE_BYTES, TritonClient
 from halcyon.triton.errors import TritonError
 from tests.adversary.tenant.loop_time import loop_time
+from tests.integration.served_ports import served, unverified
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -62,6 +65,39 @@ async def test_reviews_never_delay_other_requests() -> None:
         await asyncio.gather(*asked, return_exceptions=True)
         forever.set()
         await client.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [None, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["silence", "a request"]
+)
+async def test_handshakes_of_one_source_leave_the_port_to_others(sent: bytes | None) -> None:
+    """A TLS handshake takes a millisecond of the operator's one thread; a source alone could take all of it."""
+    tls, done = unverified(), 0
+    with served(limits=PortLimits(requests_per_s=10, requests_burst=20)) as site:
+
+        async def one(source: str) -> bool:
+            try:
+                async with asyncio.timeout(1):
+                    reader, writer = await asyncio.open_connection(
+                        "127.0.0.1", site.https, ssl=tls, local_addr=(source, 0)
+                    )
+                    try:
+                        if sent is not None:
+                            writer.write(sent)
+                            return bool(await reader.read(1))
+                        return True
+                    finally:
+                        writer.transport.abort()
+            except (OSError, TimeoutError):
+                return False
+
+        began = time.monotonic()
+        while time.monotonic() < began + 4:
+            done += sum(await asyncio.gather(*(one("127.0.7.1") for _ in range(10))))
+        passed_s = time.monotonic() - began
+        # Those that have begun at the same time count when they end.
+        assert 20 <= done <= 20 + 10 * passed_s + 20
+        assert await one("127.0.7.2")
 
 
 async def test_scrapes_at_the_same_time_share_one_page() -> None:

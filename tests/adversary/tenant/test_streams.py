@@ -20,7 +20,7 @@ from yarl import URL
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.kube.auth.callers import AgentIdentity
-from halcyon.signals.collector import CPU_BURST_S, Collector
+from halcyon.signals.collector import CPU_BURST_S, MAX_OPENED_AT_ONCE, Collector
 from tests.adversary.tenant.loop_time import loop_time
 
 PODS = 2000
@@ -145,6 +145,17 @@ async def test_a_model_whose_reports_are_dear_waits() -> None:
         accepted = scene.accepted()
         assert 2 <= accepted <= CPU_BURST_S / 0.1
         await stream.close()
+
+
+async def test_streams_that_are_opened_without_end_are_refused() -> None:
+    async with served() as scene:
+        statuses = set()
+        for _ in range(2 * int(MAX_OPENED_AT_ONCE)):
+            try:
+                await (await scene.connect("b-0")).close()
+            except aiohttp.WSServerHandshakeError as refused:
+                statuses.add(refused.status)
+        assert statuses == {429}
 
 
 async def test_a_deleted_model_leaves_nothing() -> None:

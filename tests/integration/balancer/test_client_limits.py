@@ -338,3 +338,39 @@ async def test_a_silent_crowd_before_tls_leaves_others_a_second(balanced: Balanc
         many.go()
     assert slowest_s < SECOND_S
     assert peak_mib(balanced) < HAPROXY_MEMORY_MIB
+
+
+async def test_reads_of_one_client_share_the_queue_with_requests_of_others(balanced: Balanced) -> None:
+    """Reads of statistics and metadata go to servers, too, so they wait in the same queue."""
+    [pod] = balanced.pods
+    pod.delay_s = 0.2
+    await balanced.begin(PLAN)
+    port = balanced.haproxy.ports.http
+    statuses, stop = list[int](), asyncio.Event()
+
+    async def reads() -> None:
+        while not stop.is_set():
+            statuses.append((await http_response(port, "GET", "/v2/models/m/stats"))[0])
+            await asyncio.sleep(0.1)
+
+    reading = [asyncio.create_task(reads()) for _ in range(60)]
+    try:
+        await asyncio.sleep(1)
+        found = [await from_source("127.0.0.9", port) for _ in range(5)]
+    finally:
+        stop.set()
+        await asyncio.gather(*reading)
+    assert found == [200] * 5
+    assert set(statuses) == {200, 429}
+    # Reads are no demand.
+    assert (await balanced.counters())[:2] == (5, 0)
+
+
+async def from_source(address: str, port: int) -> int:
+    """Send an inference request from this address, and return the status."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    try:
+        writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        return int((await asyncio.wait_for(reader.readline(), 20 * PATIENCE)).split()[1])
+    finally:
+        writer.close()

@@ -214,7 +214,7 @@ class Subprocess:
 
     def __init__(self, pod: Pod) -> None:
         self._command = [sys.executable, str(Path(__file__)), pod.address, str(pod.http_port), str(pod.grpc_port)]
-        self._command += [str(pod.delay_s)]
+        self._command += [str(pod.delay_s), str(pod.metrics_port)]
 
     async def start(self) -> Subprocess:
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=subprocess.PIPE)
@@ -234,8 +234,9 @@ async def _main() -> None:
     parser.add_argument("http", type=int)
     parser.add_argument("grpc", type=int)
     parser.add_argument("delay", type=float)
+    parser.add_argument("metrics", type=int)
     chosen = parser.parse_args()
-    pod = await Pod(chosen.address, chosen.http, chosen.grpc, delay_s=chosen.delay).start()
+    pod = await Pod(chosen.address, chosen.http, chosen.grpc, chosen.metrics, delay_s=chosen.delay).start()
     print("ready", flush=True)  # noqa: T201 - its parent waits for it
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from halcyon.balancer.agent import probes, readiness, tasks
+from halcyon.balancer.agent import probes, readiness, slow_uploads, tasks
 from halcyon.balancer.agent.api_denials import ApiDenials
 from halcyon.balancer.agent.drain import HELD_POLL_INTERVAL_S, BalancerDrain
 from halcyon.balancer.agent.endpoint_watch import EndpointWatch
@@ -116,6 +116,7 @@ class Agent:
                     self._run_passes(),
                     self._denials.check(lambda: self._plan is not None and self._knows_endpoints),
                     self._front_ends.run(),
+                    slow_uploads.run(self._runtime, self._controller),
                     tasks.until(stop),
                 ]
                 running = [asyncio.ensure_future(loop) for loop in loops]
@@ -212,8 +213,6 @@ class Agent:
     def _accept_balancers(self, balancers: tuple[Endpoint, ...]) -> None:
         self._shares.balancers = balancers
         self._wake.set()
-
-    # Loops.
 
     async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
         """Restart every task that depends on the plan each time the plan changes in a way that affects the task."""

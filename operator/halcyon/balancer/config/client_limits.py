@@ -63,6 +63,9 @@ _SCRAPES: Final = "scrapes"
 _WAITING: Final = "waiting"
 _MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
+SLOW: Final = "slow"
+"""Name of the stick table with the sources that held servers with requests that they did not finish sending."""
+_SLOW_FOR_S: Final = 60
 _CROWDED: Final = "{ sc_conn_cur(3) gt 0 }"
 """HAProxy condition that is true if more than half of the maximum number of requests are in progress. Requests are
 counted per source only then. Checking that the counter exists is cheaper than comparing numbers."""
@@ -92,8 +95,21 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
         out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _max_connections(room, frontend))
     out.section("backend $table", table=_SCRAPES)
     out.add("stick-table type ipv6 size 1000 expire 10s store http_req_rate(10s)")
+    # The agent adds sources (`slow_uploads`).
+    out.section("backend $table", table=SLOW)
+    out.add("stick-table type ipv6 size 1000 expire $seconds store gpc0", seconds=_SLOW_FOR_S * 1000)
     out.section("backend $table", table=_BY_SOURCE)
     out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MAX_REQUESTS)
+
+
+def slow_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, large: int) -> None:
+    """Add the rule of a client-facing front end that rejects requests larger than a buffer, if their source is slow.
+
+    Such a request would be sent to a server before it is complete. The rule comes after those that wait for the body.
+    Only a request of at least `large` bytes looks into the table.
+    """
+    condition = f"infers {{ req.body_len ge $large }} {{ {_SOURCE},table_gpc0({SLOW}) gt 0 }}"
+    error_responses.reject_retryable(out, plan, protocol, "too slow", condition, large=large)
 
 
 def queue_tables(out: Writer) -> None:

@@ -23,6 +23,7 @@ OverloadReason = Literal[
     "no server",
     "too many lower",
     "no room",
+    "too slow",
 ]
 
 _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
@@ -53,6 +54,11 @@ _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
     ),
     "no server": (503, 14, "no server for model $model became ready in time; retry later"),
     "too many lower": (429, 8, "too many batch requests for model $model are in progress; retry later"),
+    "too slow": (
+        429,
+        8,
+        "this source held servers with requests that it did not finish sending; send less than $large bytes, or retry after a minute",
+    ),
     "no room": (503, 14, "the servers of model $model had no room for a batch request in time; retry later"),
 }
 _ERRORS = (
@@ -64,12 +70,19 @@ _ERRORS = (
 
 
 def reject_retryable(
-    out: Writer, plan: BalancerPlan, protocol: Protocol, reason: OverloadReason, condition: str, *, own: int = 0
+    out: Writer,
+    plan: BalancerPlan,
+    protocol: Protocol,
+    reason: OverloadReason,
+    condition: str,
+    *,
+    own: int = 0,
+    large: int = 0,
 ) -> None:
     """Add a rule that rejects a request if `condition` is true, and sends the time after which the client may retry.
 
     The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the
-    limit of one source, and `$objective` for the latency objective in milliseconds.
+    limit of one source, `$large` for a number of bytes, and `$objective` for the latency objective in milliseconds.
     """
     status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":
@@ -83,6 +96,7 @@ def reject_retryable(
         waiting=plan.queue_limit,
         model=plan.model,
         own=own,
+        large=large,
         objective=plan.objective_ms,
     )
 

@@ -83,12 +83,12 @@ def prologue(out: Writer) -> None:
 def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end that reject requests during overload.
 
-    They use its ACLs `waits` and `up`. They come after `client_limits.queue_rules`, which count the requests of each
-    client.
+    They use its ACLs `waits`, `up` and `infers`. They come after `client_limits.queue_rules`, which count the requests
+    of each client.
     """
     if not plan.objective_ms:
         return
-    out.add(f"http-request set-var(txn.now) date(0,ms) if waits up {{ var({HOPELESS}) -m int gt 0 }}")
+    out.add(f"http-request set-var(txn.now) date(0,ms) if waits up infers {{ var({HOPELESS}) -m int gt 0 }}")
     out.add("acl limited var(txn.now) -m found")
     drained = f"{{ var(txn.waiting),sub({LATE}) -m int le 0 }}"
     out.add(f"http-request set-var({WOKEN}) int(0) if limited {{ var({WOKEN}) -m int gt 0 }} {drained}")

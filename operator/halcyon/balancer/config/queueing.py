@@ -25,8 +25,9 @@ unknown, and no request is rejected because of it.
 
 # state at arrival                      | result
 # too many requests in progress         | 429, gRPC 8 (`client_limits`)
+# large, of a source that sends slowly  | 429, gRPC 8 (`client_limits.slow_rules`)
 # no server is up                       | the request is held (`hold.lua`)
-# queueLimit requests are queued        | 429, gRPC 8
+# queueLimit requests are queued        | 429, gRPC 8; a client with few of them is admitted (`client_limits`)
 # latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
 # it would be late at the current rate  | 429, gRPC 8
 # otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
@@ -132,12 +133,15 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     client_limits.request_rules(out, plan, protocol)
     retries.rules(out, plan, protocol)
     body_limits.byte_rules(out, plan, protocol)
+    client_limits.slow_rules(out, plan, protocol, large=retries.MAX_BYTES)
     for slot in _weighted_slots(plan):
         out.add(f"acl up nbsrv({protocol}_$slot) gt 0", slot=slot.name)
     _queue_length_rules(out, plan)
-    # Most requests can go to a server at once, and evaluate no further rule of this front end.
-    out.add("http-request allow if !infers")
+    # Only inference requests are held.
+    out.add("http-request allow if !infers !up")
     _lower_class_rules(out, plan, protocol)
+    # Most requests can go to a server at once, and evaluate no further rule of this front end. All others share the queue, whatever they
+    # are: otherwise one client could fill it with reads, so that the inference requests of others are rejected.
     out.add("http-request allow if up { var(txn.waiting) -m int eq 0 }")
     out.add("http-request set-var(txn.waits) bool(true)")
     out.add("acl waits var(txn.waits) -m found")
@@ -236,11 +240,11 @@ def _lower_class_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> N
     if not plan.has_lower_class:
         return
     # In the queue of a back end, it is behind all others.
-    out.add("http-request set-priority-class int(2047) if lower")
-    out.add("http-request lua.lower if lower")
+    out.add("http-request set-priority-class int(2047) if lower infers")
+    out.add("http-request lua.lower if lower infers")
     error_responses.reject_retryable(out, plan, protocol, "no room", "{ var(txn.lower) -m str late }")
-    out.add("http-request track-sc6 int($row) table $table if lower", row=SENT_ROW, table=COUNTERS)
-    out.add("http-request allow if lower")
+    out.add("http-request track-sc6 int($row) table $table if lower infers", row=SENT_ROW, table=COUNTERS)
+    out.add("http-request allow if lower infers")
 
 
 def _weighted_slots(plan: BalancerPlan) -> tuple[Slot, ...]:

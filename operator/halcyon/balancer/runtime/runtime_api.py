@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.api_keys import USAGE
+from halcyon.balancer.config.client_limits import SLOW
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports
 from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
@@ -31,7 +32,7 @@ from halcyon.balancer.runtime.haproxy_stats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from halcyon.balancer.runtime.server_assignment import Command
 
@@ -97,6 +98,29 @@ class RuntimeSocket:
         commands = f"{_SHOW_STAT};show table {COUNTERS}" if classes else _SHOW_STAT
         stat, _, table = (await self._request(self.path, commands, self.timeout_s)).strip("\n").partition("\n\n")
         return replace(parse_loads(stat), classes=class_load(table) if classes else None)
+
+    async def sessions(self) -> str:
+        """Return a line for each request in HAProxy, as `show sess` writes it.
+
+        Raises:
+            HaproxyError: HAProxy does not respond.
+        """
+        return await self._request(self.path, "show sess", self.timeout_s)
+
+    async def end_sessions(self, sessions: Sequence[str], *, slow: Sequence[str]) -> None:
+        """End requests by their identifiers in `sessions`, and mark sources as slow. Requests that have ended don't matter.
+
+        Args:
+            sessions: identifiers of the requests.
+            slow: IP addresses of the sources.
+
+        Raises:
+            HaproxyError: HAProxy does not respond.
+        """
+        lines = [f"set table {SLOW} key {_as_ipv6(source)} data.gpc0 1" for source in slow]
+        lines += [f"shutdown session {session}" for session in sessions]
+        for start in range(0, len(lines), 64):
+            await self._request(self.path, ";".join(lines[start : start + 64]), self.timeout_s)
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set HAProxy's process variables to integers, by name.
@@ -174,6 +198,10 @@ class RuntimeSocket:
                     writer.close()
         except (OSError, UnicodeDecodeError) as error:
             raise HaproxyError(f"HAProxy does not respond at {path}: {error!r}") from error
+
+
+def _as_ipv6(source: str) -> str:
+    return source if ":" in source else f"::ffff:{source}"
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -45,6 +45,13 @@ class Limiter:
         self._buckets[caller] = (tokens if wait_s else tokens - 1, now)
         return wait_s
 
+    def give_back(self, caller: str) -> None:
+        """Add a token to the caller's bucket, for a request that doesn't count."""
+        now = self.monotonic()
+        tokens, _ = self._left(caller, now)
+        if caller in self._buckets:
+            self._buckets[caller] = (tokens + 1, now)
+
     def wait_s(self, caller: str) -> float:
         """Return the seconds until the caller's bucket has a token; 0 if it has one. No token is taken."""
         return self._left(caller, self.monotonic())[1]

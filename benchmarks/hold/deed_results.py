@@ -1,0 +1,75 @@
+"""Results of the adversaries' deeds, one line each, so that a campaign resumes, on another machine too.
+
+docs/quality/data/adversary has a file for each adversary, in git. A result names the version of the code that it was measured on: a digest
+of the modules that the attacked processes import, without comments and docstrings (`tests.faults.tested_code`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.quality.rows import DATA, commit, today
+from tests.faults.tested_code import SOURCE, modules_of
+
+FOLDER = DATA / "adversary"
+
+
+@dataclass(frozen=True)
+class DeedResult:
+    """What others met under one deed."""
+
+    seconds: float
+    """Time of the deed; the deed at the plain server took as long."""
+    code: str
+    """Digest of the version under test."""
+    commit: str
+    date: str
+    figures: Mapping[str, Any]
+
+
+def measured(seconds: float, code: str, figures: Mapping[str, Any]) -> DeedResult:
+    """Return the result of a deed that was measured now."""
+    return DeedResult(seconds, code, commit(), today(), figures)
+
+
+def code_of(entry: str, texts: Iterable[str] = ()) -> str:
+    """Return the digest of the modules that a module needs, and of other texts under test."""
+    found = sorted(modules_of(SOURCE, entry).items())
+    return hashlib.sha256(json.dumps([found, *texts]).encode()).hexdigest()[:10]
+
+
+def load(name: str, folder: Path = FOLDER) -> dict[str, DeedResult]:
+    """Return the results of an adversary by the deed's name, empty if there are none."""
+    try:
+        known = json.loads((folder / f"{name}.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return {deed: DeedResult(**result) for deed, result in known.items()}
+
+
+def save(name: str, results: Mapping[str, DeedResult], folder: Path = FOLDER) -> None:
+    """Write the results, one line each."""
+    lines = [f"{json.dumps(deed)}: {json.dumps(asdict(result))}" for deed, result in sorted(results.items())]
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f".{name}.json"
+    new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    new.replace(folder / f"{name}.json")
+
+
+def left(
+    deeds: Sequence[str], results: Mapping[str, DeedResult], *, code: str, seconds: float, again: bool = False
+) -> list[str]:
+    """Return the deeds to measure, in order: those without a result, those of other code, and those that were shorter.
+
+    With `again`, the others follow, the oldest first.
+    """
+    done = {name for name, result in results.items() if result.code == code and result.seconds >= seconds}
+    missing = [name for name in deeds if name not in done]
+    missing.sort(key=lambda name: name in results)
+    others = sorted((name for name in deeds if name in done), key=lambda name: results[name].date)
+    return missing + (others if again else [])
