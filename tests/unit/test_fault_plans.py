@@ -1,5 +1,6 @@
 """Plans of faults: what is disturbed, when a step and a run are over, and which version of the code was tested."""
 
+import math
 import os
 import signal
 import subprocess
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 
 from halcyon.kube import kinds
 from tests.faults import rest
+from tests.faults.campaigns import Timed, Workbench
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, in_turn, sliced, spread
 from tests.faults.rest import IDLE_S, REST_S, SETTLED_AFTER_S, at_rest
+from tests.faults.results import Results
 from tests.faults.tested_code import Code, load_codes, modules_of, present, save_codes, without_words
 from tests.faults.workloads import balanced
 from tests.integration.proxy import Request
@@ -60,6 +63,33 @@ def test_samples_have_the_ends_and_no_more_than_asked(items: list[int], most: in
 def test_plans_of_all_workloads_are_in_a_slice_in_turn() -> None:
     assert in_turn([["a1", "a2", "a3"], ["b1"], [], ["c1", "c2"]]) == ["a1", "b1", "c1", "a2", "c2", "a3"]
     assert sliced(["a1", "b1", "c1", "a2", "c2"], 2) == [["a1", "b1"], ["c1", "a2"], ["c2"]]
+
+
+@dataclass
+class Left:
+    """A site that counts how often it was left."""
+
+    times: int = 0
+
+    def leave(self) -> None:
+        """Count a leave."""
+        self.times += 1
+
+
+def test_plans_of_a_failed_slice_are_discarded_and_the_campaign_goes_on() -> None:
+    site: Any = Left()
+    saved: list[str] = []
+    known = {"create": Results("create")}
+    bench = Workbench(site, known, math.inf, "commit", "code", save=lambda results: saved.append(results.name))
+    slice_ = [Plan("create", "crash-before", f"model:PATCH:services/m:{number}") for number in (1, 2)]
+    with Timed(bench, slice_):
+        raise AssertionError("the operator has ended")
+    assert (bench.discarded, site.times, saved) == ([plan.id for plan in slice_], 1, [])
+    with Timed(bench, slice_):
+        pass
+    assert saved == ["create"]
+    with pytest.raises(KeyError), Timed(bench, slice_):
+        raise KeyError("a mistake of the tests")
 
 
 # Rest
