@@ -207,17 +207,12 @@ class Driver:
 
         watch = ",".join(sorted(rules))
         operator, door = self._site.start(rule, watch=watch, images=self._images, events=event_rule)
-        left = list(runs)
-        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
-        while left and time.monotonic() < end:
-            left = [run for run in left if not run.advance(self._site.ledger.changes)]
-            time.sleep(_POLL_S)
+        left = self._advanced(runs, operator, limit_s)
         for run in left:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
         self._rest(operator, door, runs)
         self.points |= {name: found.seen for name, found in points.items()}
-        if operator.process is not None and operator.process.poll() is not None:
-            raise AssertionError(f"the operator has ended: {operator.tail()}")
+        _must_run(operator)
         if operator.stop() != 0:
             raise AssertionError(f"the operator hasn't ended in order: {operator.tail()}")
 
@@ -229,17 +224,19 @@ class Driver:
         if operator.stop() != 0:
             run.problems.append("the operator hasn't ended in order")
 
-    def _advance(self, runs: Iterable[Run], operator: Operator) -> None:
+    def _advance(self, runs: Sequence[Run], operator: ForkedOperator) -> None:
+        for run in self._advanced(runs, operator, LIVENESS_S):
+            run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
+
+    def _advanced(self, runs: Sequence[Run], operator: ForkedOperator, limit_s: float) -> list[Run]:
+        """Bring runs to their end, and return those that have not come to it in time."""
         left = list(runs)
-        end = time.monotonic() + (LIVENESS_S + len(left)) * PATIENCE
+        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
         while left and time.monotonic() < end:
             left = [run for run in left if not run.advance(self._site.ledger.changes)]
+            _must_run(operator)
             time.sleep(_POLL_S)
-        for run in left:
-            run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
-        assert operator.process is not None
-        if operator.process.poll() is not None:
-            raise AssertionError(f"the operator has ended: {operator.tail()}")
+        return left
 
     def converge(self, runs: Sequence[Run]) -> None:
         """Bring all runs to their end and to rest with an undisturbed operator, and record what they have come to."""
@@ -259,6 +256,11 @@ class Driver:
             run.problems.append(f"the log of the last operator has errors: {complaints[:2]}")
         if operator.stop() != 0:
             raise AssertionError(f"the last operator hasn't ended in order: {operator.tail()}")
+
+
+def _must_run(operator: ForkedOperator) -> None:
+    if operator.process is not None and operator.process.poll() is not None:
+        raise AssertionError(f"the operator has ended: {operator.tail()}")
 
 
 def judge(run: Run, wanted: Outcome) -> list[str]:
