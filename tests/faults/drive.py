@@ -28,6 +28,8 @@ from tests.integration.watch_faults import Frame, Hold, Lose, Swap, Truncate, Tw
 REST_LIMIT_S = 60.0
 LIVENESS_S = 30.0
 """Bound for a run to come to its end after the last fault, on an idle machine."""
+_BEGINNINGS = 6
+"""Number of models that are created at once. A busy API server gives out the addresses of Services one after the other."""
 _POLL_S = 0.03
 _LOOK_S = 0.5
 """Time after which a run is looked at although no object of its namespace has changed."""
@@ -159,7 +161,7 @@ class Driver:
         ]
         if any(run.todo for run in runs):
             operator, door = self._site.start()
-            self._advance(runs, operator)
+            self._advance(runs, operator, at_once=_BEGINNINGS)
             self._rest(operator, door, runs, settled=False)
             assert operator.stop() == 0, operator.tail()
             assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
@@ -224,16 +226,19 @@ class Driver:
         if operator.stop() != 0:
             run.problems.append("the operator hasn't ended in order")
 
-    def _advance(self, runs: Sequence[Run], operator: ForkedOperator) -> None:
-        for run in self._advanced(runs, operator, LIVENESS_S):
+    def _advance(self, runs: Sequence[Run], operator: ForkedOperator, *, at_once: int | None = None) -> None:
+        for run in self._advanced(runs, operator, LIVENESS_S, at_once):
             run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
 
-    def _advanced(self, runs: Sequence[Run], operator: ForkedOperator, limit_s: float) -> list[Run]:
-        """Bring runs to their end, and return those that have not come to it in time."""
+    def _advanced(
+        self, runs: Sequence[Run], operator: ForkedOperator, limit_s: float, at_once: int | None = None
+    ) -> list[Run]:
+        """Bring runs to their end, at most `at_once` at a time, and return those that have not come to it in time."""
         left = list(runs)
         end = time.monotonic() + (limit_s + len(left)) * PATIENCE
         while left and time.monotonic() < end:
-            left = [run for run in left if not run.advance(self._site.ledger.changes)]
+            waiting = left[len(left) if at_once is None else at_once :]
+            left = [run for run in left[:at_once] if not run.advance(self._site.ledger.changes)] + waiting
             _must_run(operator)
             time.sleep(_POLL_S)
         return left
