@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from tests.faults import plans
-from tests.faults.drive import EVENTS, Driver, Run, judge
+from tests.faults.drive import EVENTS, Driver, LeaseLostError, Run, judge
 from tests.faults.plans import Plan
 from tests.faults.results import Reference, Result, Results
 from tests.faults.site import Site
@@ -88,9 +88,13 @@ def crash(bench: Workbench, *, sample: int = 0) -> None:
             driver = _driver(bench, chunk)
             begun = []
             for run in driver.prepared(chunk):
-                if not bench.over:
+                if bench.over:
+                    break
+                try:
                     driver.disturb(run)
                     begun.append(run)
+                except LeaseLostError:
+                    bench.discarded.append(run.plan.id)
             if begun:
                 driver.converge(begun)
             _record(bench, begun, timed.began)
@@ -112,7 +116,15 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
                 True: plans.spread(sorted(set(results.reference.events)), most),
                 False: plans.spread(sorted(set(results.reference.points)), most),
             }
-            wanted.append([p for name in faults for p in plans.each(results.name, places[name in EVENTS], [name])])
+            groups = ([name for name in faults if (name in EVENTS) == of_events] for of_events in (True, False))
+            wanted.append(
+                plans.in_turn(
+                    [
+                        [p for name in group for p in plans.each(results.name, places[name in EVENTS], [name])]
+                        for group in groups
+                    ]
+                )
+            )
     for chunk in _left(bench, wanted):
         with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)

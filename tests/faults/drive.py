@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.faults.forks import ForkedOperator
 from tests.faults.oracles import Outcome, divergences
@@ -30,6 +31,8 @@ LIVENESS_S = 30.0
 """Bound for a run to come to its end after the last fault, on an idle machine."""
 _BEGINNINGS = 6
 """Number of models that are created at once. A busy API server gives out the addresses of Services one after the other."""
+_STARTS = 4
+"""Number of operators that may lose their lease one after the other on a busy machine."""
 _POLL_S = 0.03
 _LOOK_S = 0.5
 """Time after which a run is looked at although no object of its namespace has changed."""
@@ -160,10 +163,12 @@ class Driver:
             Run(plan, space, list(WORKLOADS[plan.workload].before)) for plan, space in zip(plans, spaces, strict=True)
         ]
         if any(run.todo for run in runs):
-            operator, door = self._site.start()
-            self._advance(runs, operator, at_once=_BEGINNINGS)
-            self._rest(operator, door, runs, settled=False)
-            assert operator.stop() == 0, operator.tail()
+
+            def begin(operator: ForkedOperator, door: Door) -> None:
+                self._advance(runs, operator, at_once=_BEGINNINGS)
+                self._rest(operator, door, runs, settled=False)
+
+            self._led(begin, self._site.start)
             assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
         for run in runs:
             run.todo, run.acted = list(WORKLOADS[run.plan.workload].steps), False
@@ -177,16 +182,22 @@ class Driver:
         return at_rest(operator, door, self._site.ledger, namespaces, end, settled=settled)
 
     def disturb(self, run: Run) -> None:
-        """Run the workload until the crash of its plan, or to its end."""
+        """Run the workload until the crash of its plan, or to its end.
+
+        Raises:
+            LeaseLostError: the operator has ended before the crash.
+        """
         points = Points()
         rule = rule_for(run, points, self._site.namespace, crash_at(run.plan))
         operator, door = self._site.start(rule, watch=run.space.namespace, in_turn=True, images=self._images)
         end = time.monotonic() + LIVENESS_S * PATIENCE
         changes = self._site.ledger.changes
         while not door.closed.is_set() and not run.advance(changes) and time.monotonic() < end:
+            _must_run(operator, door)
             time.sleep(_POLL_S)
         if not run.todo and not door.closed.is_set():
             self._rest(operator, door, [run])
+        _must_run(operator, door)
         if door.closed.wait(0.1):
             status = operator.wait()
             if status != -signal.SIGKILL:
@@ -208,15 +219,39 @@ class Driver:
             return events[event.key.namespace](event) if event.key.namespace in events else None
 
         watch = ",".join(sorted(rules))
-        operator, door = self._site.start(rule, watch=watch, images=self._images, events=event_rule)
-        left = self._advanced(runs, operator, limit_s)
-        for run in left:
+        late: list[Run] = []
+
+        def work(operator: ForkedOperator, door: Door) -> None:
+            late[:] = self._advanced(runs, operator, limit_s)
+            self._rest(operator, door, runs)
+
+        self._led(work, partial(self._site.start, rule, watch=watch, images=self._images, events=event_rule))
+        for run in late:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
-        self._rest(operator, door, runs)
         self.points |= {name: found.seen for name, found in points.items()}
-        _must_run(operator)
+
+    @staticmethod
+    def _led(
+        work: Callable[[ForkedOperator, Door], None], start: Callable[[], tuple[ForkedOperator, Door]]
+    ) -> ForkedOperator:
+        """Do work with an operator, and return it, stopped. One that loses its lease is started again, as the kubelet would.
+
+        Raises:
+            AssertionError: it has ended for another reason, or again and again.
+        """
+        for number in range(1, _STARTS + 1):
+            operator, door = start()
+            try:
+                work(operator, door)
+                _must_run(operator)
+            except LeaseLostError:
+                if number == _STARTS:
+                    raise
+                continue
+            break
         if operator.stop() != 0:
             raise AssertionError(f"the operator hasn't ended in order: {operator.tail()}")
+        return operator
 
     @staticmethod
     def _stop(operator: Operator, run: Run) -> None:
@@ -246,10 +281,15 @@ class Driver:
     def converge(self, runs: Sequence[Run]) -> None:
         """Bring all runs to their end and to rest with an undisturbed operator, and record what they have come to."""
         began = time.monotonic()
-        operator, door = self._site.start(images=self._images)
-        self._advance(runs, operator)
-        self.recovery_s = time.monotonic() - began
-        busy = self._rest(operator, door, runs)
+        busy: dict[str, str] = {}
+
+        def work(operator: ForkedOperator, door: Door) -> None:
+            self._advance(runs, operator)
+            self.recovery_s = time.monotonic() - began
+            busy.clear()
+            busy.update(self._rest(operator, door, runs))
+
+        operator = self._led(work, partial(self._site.start, images=self._images))
         for run, outcome in zip(runs, self._site.outcomes([run.space for run in runs]), strict=True):
             if run.space.namespace in busy:
                 run.problems.append(f"isn't at rest: {busy[run.space.namespace]}")
@@ -259,13 +299,19 @@ class Driver:
         complaints = operator.complaints()
         for run in runs if complaints else ():
             run.problems.append(f"the log of the last operator has errors: {complaints[:2]}")
-        if operator.stop() != 0:
-            raise AssertionError(f"the last operator hasn't ended in order: {operator.tail()}")
 
 
-def _must_run(operator: ForkedOperator) -> None:
-    if operator.process is not None and operator.process.poll() is not None:
-        raise AssertionError(f"the operator has ended: {operator.tail()}")
+class LeaseLostError(AssertionError):
+    """The operator has ended since it could not renew its lease in time; the text is the end of its log."""
+
+
+def _must_run(operator: ForkedOperator, door: Door | None = None) -> None:
+    """Raise an error if the operator has ended, unless the proxy has killed it: that closes its door first."""
+    if operator.process is None or operator.process.poll() is None or (door is not None and door.closed.is_set()):
+        return
+    reasons = [line["error"] for line in operator.said("the operator exits with an error")]
+    kind = LeaseLostError if reasons and all(reason.startswith("lease ") for reason in reasons) else AssertionError
+    raise kind(f"the operator has ended: {operator.tail()}")
 
 
 def judge(run: Run, wanted: Outcome) -> list[str]:

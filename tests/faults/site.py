@@ -167,12 +167,16 @@ class Site:
             for space in spaces
         ]
 
-    def leave(self) -> None:
-        """Kill the operators that still run, and delete the namespaces that were created so far."""
+    def kill(self) -> None:
+        """Kill the operators that still run."""
         for operator in self.operators:
             if operator.process is not None:
                 operator.process.kill()
         self.operators.clear()
+
+    def leave(self) -> None:
+        """Kill the operators that still run, and delete the namespaces that were created so far."""
+        self.kill()
         for space in self.spaces:
             if space.namespace in Load.running:
                 Load.stop(space)
