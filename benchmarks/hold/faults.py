@@ -47,7 +47,7 @@ VIEWS = 12
 """Number of moments whose view an operator starts with."""
 _STALE = tuple(name for name, workload in WORKLOADS.items() if name != "refresh")
 """Workloads that one version of the operator runs."""
-_WAVE = 25
+_WAVE = 12
 
 
 class Campaign(Protocol):

@@ -168,7 +168,7 @@ class Driver:
                 self._advance(runs, operator, at_once=_BEGINNINGS)
                 self._rest(operator, door, runs, settled=False)
 
-            self._led(begin, self._site.start)
+            self.led(begin, self._site.start)
             assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
         for run in runs:
             run.todo, run.acted = list(WORKLOADS[run.plan.workload].steps), False
@@ -225,13 +225,13 @@ class Driver:
             late[:] = self._advanced(runs, operator, limit_s)
             self._rest(operator, door, runs)
 
-        self._led(work, partial(self._site.start, rule, watch=watch, images=self._images, events=event_rule))
+        self.led(work, partial(self._site.start, rule, watch=watch, images=self._images, events=event_rule))
         for run in late:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
         self.points |= {name: found.seen for name, found in points.items()}
 
     @staticmethod
-    def _led(
+    def led(
         work: Callable[[ForkedOperator, Door], None], start: Callable[[], tuple[ForkedOperator, Door]]
     ) -> ForkedOperator:
         """Do work with an operator, and return it, stopped. One that loses its lease is started again, as the kubelet would.
@@ -289,7 +289,7 @@ class Driver:
             busy.clear()
             busy.update(self._rest(operator, door, runs))
 
-        operator = self._led(work, partial(self._site.start, images=self._images))
+        operator = self.led(work, partial(self._site.start, images=self._images))
         for run, outcome in zip(runs, self._site.outcomes([run.space for run in runs]), strict=True):
             if run.space.namespace in busy:
                 run.problems.append(f"isn't at rest: {busy[run.space.namespace]}")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from halcyon.kube import kinds
 from tests.faults import rest
 from tests.faults.campaigns import Timed, Workbench
+from tests.faults.drive import Driver, LeaseLostError
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, in_turn, sliced, spread
 from tests.faults.rest import IDLE_S, REST_S, SETTLED_AFTER_S, at_rest
 from tests.faults.results import Results
@@ -90,6 +91,55 @@ def test_plans_of_a_failed_slice_are_discarded_and_the_campaign_goes_on() -> Non
     assert saved == ["create"]
     with pytest.raises(KeyError), Timed(bench, slice_):
         raise KeyError("a mistake of the tests")
+
+
+class Ended:
+    """An operator that has ended with this error, or runs on if there is none."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error, self.process = error, self
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+        return 1 if self.error else None
+
+    def said(self, message: str) -> list[dict[str, str]]:
+        """Return the line with the error."""
+        assert message == "the operator exits with an error"
+        return [{"error": self.error}]
+
+    def tail(self) -> str:
+        """Return the end of the log."""
+        return self.error
+
+    def stop(self) -> int:
+        """Stop in order."""
+        return 0
+
+
+LOST = "lease site/halcyon is held by 'op-0' or cannot be reached"
+
+
+def led(*operators: Ended) -> tuple[object, int]:
+    """Do some work with these operators in turn; return the one that has done it, and how often it was begun."""
+    left: Any = [(operator, None) for operator in operators]
+    begun: list[object] = []
+    last = Driver.led(lambda operator, _: begun.append(operator), lambda: left.pop(0))
+    return last, len(begun)
+
+
+def test_operators_that_lose_their_lease_are_started_again() -> None:
+    steady = Ended()
+    assert led(steady) == (steady, 1)
+    assert led(Ended(LOST), Ended(LOST), steady) == (steady, 3)
+    with pytest.raises(LeaseLostError, match="cannot be reached"):
+        led(*[Ended(LOST)] * 9)
+
+
+def test_operators_that_end_otherwise_are_a_failure() -> None:
+    with pytest.raises(AssertionError, match="port 80 is taken") as failed:
+        led(Ended("port 80 is taken"), Ended())
+    assert not isinstance(failed.value, LeaseLostError)
 
 
 # Rest
