@@ -34,6 +34,8 @@ _BEGINNINGS = 6
 _STARTS = 4
 """Number of operators that may lose their lease one after the other on a busy machine."""
 _POLL_S = 0.03
+BEGINNING_S = 120.0
+"""Bound for all runs of a slice to come to their beginning without a fault, on an idle machine. No oracle is about this time."""
 _LOOK_S = 0.5
 """Time after which a run is looked at although no object of its namespace has changed."""
 
@@ -165,11 +167,12 @@ class Driver:
         if any(run.todo for run in runs):
 
             def begin(operator: ForkedOperator, door: Door) -> None:
-                self._advance(runs, operator, at_once=_BEGINNINGS)
+                self._advanced(runs, operator, BEGINNING_S, _BEGINNINGS)
                 self._rest(operator, door, runs, settled=False)
 
             self.led(begin, self._site.start)
-            assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
+            late = [(run.plan.id, run.excuse) for run in runs if run.todo]
+            assert not late, f"after {BEGINNING_S * PATIENCE:g} s still not at their beginning: {late}"
         for run in runs:
             run.todo, run.acted = list(WORKLOADS[run.plan.workload].steps), False
         return runs
@@ -261,8 +264,8 @@ class Driver:
         if operator.stop() != 0:
             run.problems.append("the operator hasn't ended in order")
 
-    def _advance(self, runs: Sequence[Run], operator: ForkedOperator, *, at_once: int | None = None) -> None:
-        for run in self._advanced(runs, operator, LIVENESS_S, at_once):
+    def _advance(self, runs: Sequence[Run], operator: ForkedOperator) -> None:
+        for run in self._advanced(runs, operator, LIVENESS_S):
             run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
 
     def _advanced(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.faults import plans
-from tests.faults.drive import LIVENESS_S, REST_LIMIT_S, Run
+from tests.faults.drive import BEGINNING_S, REST_LIMIT_S, Run
 from tests.faults.oracles import Outcome, divergences
 from tests.faults.plans import Plan
 from tests.faults.rest import at_rest
@@ -69,13 +69,13 @@ def _history(site: Site, names: Sequence[str]) -> tuple[list[Run], list[str]]:
     versions = [site.version()]
     operator, door = site.start()
     left = list(runs)
-    end = time.monotonic() + LIVENESS_S * PATIENCE
+    end = time.monotonic() + BEGINNING_S * PATIENCE
     while left and time.monotonic() < end:
         left = [run for run in left if not run.advance(site.ledger.changes)]
         version = site.version()
         if version != versions[-1]:
             versions.append(version)
-    assert not left, [(run.plan.workload, run.excuse, run.space.status()) for run in left]
+    assert not left, f"the workloads have not come to their end: {[(run.plan.workload, run.excuse) for run in left]}"
     at_rest(operator, door, site.ledger, _namespaces(site, runs), time.monotonic() + REST_LIMIT_S * PATIENCE)
     assert operator.stop() == 0
     return runs, versions
