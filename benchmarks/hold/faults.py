@@ -299,6 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 campaign(made, names, began + 60 * given.minutes, again=given.again)
             except AssertionError:  # the scene has failed, such as an operator without its lease on a busy machine
                 traceback.print_exc()
+                made.leave()
                 failed = True
     if given.lane is None:
         report()
