@@ -229,7 +229,7 @@ def installed() -> Iterator[Site]:
     """Start a control plane, and install on it."""
     name = f"faults-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="halcyon-faults-") as folder:
-        cluster = clusters.up(name, Options(control_plane_only=True))
+        cluster = clusters.up(name, Options(control_plane_only=True, history=True))
         try:
             with site(cluster, Path(folder)) as made:
                 yield made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.faults import plans
 from tests.faults.drive import BEGINNING_S, REST_LIMIT_S, Run
@@ -109,4 +109,15 @@ def _view(site: Site, runs: Sequence[Run], wanted: Mapping[str, Outcome], versio
     for lines in found.values() if complaints else ():
         lines.append(f"the log has errors: {complaints[:2]}")
     assert operator.stop() == 0, operator.tail()
+    must_have_had(version, operator.lines())
     return found
+
+
+def must_have_had(version: str, log: Iterable[Mapping[str, str]]) -> None:
+    """Check that the API server could list and watch from a version, by the log of the operator.
+
+    Raises:
+        AssertionError: it couldn't, so the operator has seen something else than this view.
+    """
+    too_old = [line["error"] for line in log if "too old" in line.get("error", "")]
+    assert not too_old, f"version {version} is too old for the API server, so there was no view: {too_old[0]}"

@@ -22,6 +22,7 @@ from tests.faults.drive import Driver, LeaseLostError
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, in_turn, sliced, spread
 from tests.faults.rest import IDLE_S, REST_S, SETTLED_AFTER_S, at_rest
 from tests.faults.results import Results
+from tests.faults.stale import must_have_had
 from tests.faults.tested_code import Code, load_codes, modules_of, present, save_codes, without_words
 from tests.faults.workloads import balanced
 from tests.integration.proxy import Request
@@ -140,6 +141,16 @@ def test_operators_that_end_otherwise_are_a_failure() -> None:
     with pytest.raises(AssertionError, match="port 80 is taken") as failed:
         led(Ended("port 80 is taken"), Ended())
     assert not isinstance(failed.value, LeaseLostError)
+
+
+def test_views_of_a_forgotten_version_are_not_judged() -> None:
+    lines = [
+        {"message": "leading"},
+        {"message": "cannot watch", "error": "watch pods: too old resource version: 462 (1641)"},
+    ]
+    must_have_had("462", lines[:1])
+    with pytest.raises(AssertionError, match="version 462 is too old for the API server"):
+        must_have_had("462", lines)
 
 
 # Rest
