@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--gpus", type=int, default=8, help="nvidia.com/gpu on the node (default: %(default)s)")
     up.add_argument("--ipv6", action="store_true", help="IPv6 addresses only; with --control-plane-only")
     up.add_argument(
+        "--history", action="store_true", help="keep every version of the objects, for lists and watches of the past"
+    )
+    up.add_argument(
         "--registry", action="store_true", help="an image registry for the node; `env` tells its address and its CA"
     )
     up.add_argument(
@@ -107,6 +110,7 @@ def _up(options: argparse.Namespace) -> int:
         gpus=options.gpus,
         registry=options.registry,
         ipv6=options.ipv6,
+        history=options.history,
     )
     cluster.up(options.name, wanted, image_directory=options.image_dir)
     name = "" if options.name == "halcyon" else f" --name {options.name}"

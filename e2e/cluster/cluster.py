@@ -272,7 +272,7 @@ def _start_node(cluster: Cluster, images: Path) -> list[Started]:
 def _start_api_server(cluster: Cluster) -> list[Started]:
     pki.make(cluster.place, cluster.bin, cluster.network)
     say("starting the control plane")
-    return control_plane.start_api_server(cluster.place, cluster.bin, cluster.network)
+    return control_plane.start_api_server(cluster.place, cluster.bin, cluster.network, history=cluster.options.history)
 
 
 def _start_controllers(cluster: Cluster, watched: list[Started]) -> list[Started]:

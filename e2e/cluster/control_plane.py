@@ -10,12 +10,14 @@ from e2e.cluster.places import Place
 from e2e.cluster.processes import Started, start
 
 
-def start_api_server(place: Place, bin_: Path, network: Network) -> list[Started]:
+def start_api_server(place: Place, bin_: Path, network: Network, *, history: bool = False) -> list[Started]:
     """Start the API server and etcd at the same time.
 
-    The API server waits for etcd, which is faster than waiting here.
+    The API server waits for etcd, which is faster than waiting here. With `history` it lists and watches from every version since its
+    start: the cache of watches has the newest versions only, and versions of more than five minutes ago would be removed.
     """
-    parts = (("etcd", _etcd(place, network)), ("kube-apiserver", _api_server(place, network)))
+    kept = ["--watch-cache=false", "--etcd-compaction-interval=0"] if history else []
+    parts = (("etcd", _etcd(place, network)), ("kube-apiserver", [*_api_server(place, network), *kept]))
     return [start(place, name, [bin_ / name, *arguments], enter=network.enter) for name, arguments in parts]
 
 

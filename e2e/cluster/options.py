@@ -18,6 +18,8 @@ class Options:
     registry: bool = False
     ipv6: bool = False
     """Whether a control plane without a node has IPv6 addresses only."""
+    history: bool = False
+    """Whether the API server lists and watches from every version since its start."""
 
     def __post_init__(self) -> None:
         if not _DURATION.fullmatch(self.hpa_sync):
@@ -35,4 +37,5 @@ class Options:
         only = ["--control-plane-only"] if self.control_plane_only else []
         images = ["--registry"] if self.registry else []
         family = ["--ipv6"] if self.ipv6 else []
-        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images, *family])
+        versions = ["--history"] if self.history else []
+        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images, *family, *versions])

@@ -7,6 +7,8 @@ rest, and the undisturbed runs. An operator has one set of images, so a workload
 from __future__ import annotations
 
 import itertools
+import logging
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,18 +16,21 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from tests.faults import plans
-from tests.faults.drive import EVENTS, Driver, Run, judge
+from tests.faults.drive import EVENTS, Driver, LeaseLostError, Run, judge
 from tests.faults.plans import Plan
 from tests.faults.results import Reference, Result, Results
 from tests.faults.site import Site
 from tests.faults.workloads import WORKLOADS
 
+_LOG = logging.getLogger(__name__)
 CONTROL = "none"
 """Fault of a plan that is compared with the reference without any fault: each problem is a false alarm."""
-SLICE = 40
-"""Number of runs that are compared at once."""
+SLICE = 24
+"""Number of runs that are compared at once. One operator works on all of them, so on a busy machine it must have time to renew its lease."""
 CONTROLS = 3
 """Number of undisturbed runs of a workload: the reference, and two that are compared with it."""
+_REFERRING = 3
+"""Number of attempts to run references, which a busy machine may fail."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Workbench:
     again: bool = False
     """Whether plans with a divergence are run again on the same code, after the tests were mended."""
     discarded: list[str] = field(default_factory=list)
-    """Plans with a divergence while the machine stood still. They have no result, and are run again."""
+    """Plans with a divergence while the machine stood still, and those of slices that failed. They have no result, and are run again."""
     save: Callable[[Results], None] = lambda _: None
     """Function that keeps the results of a workload after each slice."""
 
@@ -79,13 +84,17 @@ def crash(bench: Workbench, *, sample: int = 0) -> None:
             points = sorted(set(results.reference.points))
             wanted.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
     for chunk in _left(bench, wanted):
-        with _Timed(bench, chunk) as timed:
+        with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             begun = []
             for run in driver.prepared(chunk):
-                if not bench.over:
+                if bench.over:
+                    break
+                try:
                     driver.disturb(run)
                     begun.append(run)
+                except LeaseLostError:
+                    bench.discarded.append(run.plan.id)
             if begun:
                 driver.converge(begun)
             _record(bench, begun, timed.began)
@@ -107,9 +116,17 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
                 True: plans.spread(sorted(set(results.reference.events)), most),
                 False: plans.spread(sorted(set(results.reference.points)), most),
             }
-            wanted.append([p for name in faults for p in plans.each(results.name, places[name in EVENTS], [name])])
+            groups = ([name for name in faults if (name in EVENTS) == of_events] for of_events in (True, False))
+            wanted.append(
+                plans.in_turn(
+                    [
+                        [p for name in group for p in plans.each(results.name, places[name in EVENTS], [name])]
+                        for group in groups
+                    ]
+                )
+            )
     for chunk in _left(bench, wanted):
-        with _Timed(bench, chunk) as timed:
+        with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             runs = driver.prepared(chunk)
             driver.together(runs)
@@ -119,27 +136,33 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
 
 def _refer(bench: Workbench) -> None:
     """Run each workload three times without a fault, unless this machine has done so with the code under test."""
+    for _ in range(_REFERRING):
+        new = [results.name for results in bench.known.values() if not bench.is_referred(results)]
+        for group in _of_equal_images(new):
+            for names in plans.sliced(group, SLICE // CONTROLS // 2):
+                if bench.over:
+                    return
+                _refer_together(bench, names)
+
+
+def _refer_together(bench: Workbench, names: Sequence[str]) -> None:
     numbers = range(1, CONTROLS + 1)
-    new = [results.name for results in bench.known.values() if not bench.is_referred(results)]
-    for names in _of_equal_images(new):
-        if bench.over:
-            return
-        undisturbed = [Plan(name, CONTROL, str(number)) for name in names for number in numbers]
-        with _Timed(bench, undisturbed) as timed:
-            driver = _driver(bench, undisturbed)
-            runs = driver.prepared(undisturbed)
-            driver.together(runs)
-            driver.converge(runs)
-            for number, run in zip(itertools.cycle(numbers), runs, strict=False):
-                if number == 1:
-                    assert not bench.site.standstills.since(timed.began), "the machine stood still in a reference"
-                    assert not run.problems, (run.plan, run.problems)
-                    assert run.outcome is not None
-                    _begin_reference(bench, run)
-                reference = bench.known[run.plan.workload].reference
-                assert reference is not None
-                reference.points.extend(driver.points[run.plan.id])
-            _record(bench, [run for run in runs if run.plan.where != "1"], timed.began)
+    undisturbed = [Plan(name, CONTROL, str(number)) for name in names for number in numbers]
+    with Timed(bench, undisturbed) as timed:
+        driver = _driver(bench, undisturbed)
+        runs = driver.prepared(undisturbed)
+        driver.together(runs)
+        driver.converge(runs)
+        references = [run for run in runs if run.plan.where == "1"]
+        assert not bench.site.standstills.since(timed.began), "the machine stood still in a reference"
+        assert not any(run.problems for run in references), [(run.plan, run.problems) for run in references]
+        for run in references:
+            _begin_reference(bench, run)
+        for run in runs:
+            reference = bench.known[run.plan.workload].reference
+            assert reference is not None
+            reference.points.extend(driver.points[run.plan.id])
+        _record(bench, [run for run in runs if run.plan.where != "1"], timed.began)
 
 
 def _begin_reference(bench: Workbench, run: Run) -> None:
@@ -190,20 +213,30 @@ def _record(bench: Workbench, runs: Sequence[Run], began: float) -> None:
     bench.site.leave()
 
 
-class _Timed:
-    """A context in which plans take time, which is shared among the workloads by their numbers of plans."""
+class Timed:
+    """A context in which plans take time, which is shared among the workloads by their numbers of plans.
+
+    A failure of the scene, such as an operator that loses its lease on a busy machine, discards the plans, and the campaign goes on.
+    """
 
     def __init__(self, bench: Workbench, chunk: Sequence[Plan]) -> None:
-        self._bench, self._counts = bench, Counter(plan.workload for plan in chunk)
+        self._bench, self._chunk = bench, chunk
 
     def __enter__(self) -> Self:
         self.began = time.monotonic()
         return self
 
-    def __exit__(self, *reason: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, reason: BaseException | None, _: object) -> bool:
         seconds = time.monotonic() - self.began
-        for name, count in self._counts.items():
+        failed = isinstance(reason, (AssertionError, OSError, subprocess.TimeoutExpired))
+        if failed:
+            self._bench.discarded.extend(plan.id for plan in self._chunk)
+            _LOG.warning("%d plans are discarded: %r", len(self._chunk), reason)
+            self._bench.site.leave()
+        counts = Counter(plan.workload for plan in self._chunk)
+        for name, count in counts.items():
             results = self._bench.known[name]
-            results.wall_s += seconds * count / self._counts.total()
-            if reason[0] is None:
+            results.wall_s += seconds * count / counts.total()
+            if reason is None:
                 self._bench.save(results)
+        return failed

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.faults.forks import ForkedOperator
 from tests.faults.oracles import Outcome, divergences
@@ -28,7 +29,13 @@ from tests.integration.watch_faults import Frame, Hold, Lose, Swap, Truncate, Tw
 REST_LIMIT_S = 60.0
 LIVENESS_S = 30.0
 """Bound for a run to come to its end after the last fault, on an idle machine."""
+_BEGINNINGS = 6
+"""Number of models that are created at once. A busy API server gives out the addresses of Services one after the other."""
+_STARTS = 4
+"""Number of operators that may lose their lease one after the other on a busy machine."""
 _POLL_S = 0.03
+BEGINNING_S = 120.0
+"""Bound for all runs of a slice to come to their beginning without a fault, on an idle machine. No oracle is about this time."""
 _LOOK_S = 0.5
 """Time after which a run is looked at although no object of its namespace has changed."""
 
@@ -158,11 +165,14 @@ class Driver:
             Run(plan, space, list(WORKLOADS[plan.workload].before)) for plan, space in zip(plans, spaces, strict=True)
         ]
         if any(run.todo for run in runs):
-            operator, door = self._site.start()
-            self._advance(runs, operator)
-            self._rest(operator, door, runs, settled=False)
-            assert operator.stop() == 0, operator.tail()
-            assert not any(run.todo for run in runs), [run.space.status() for run in runs if run.todo]
+
+            def begin(operator: ForkedOperator, door: Door) -> None:
+                self._advanced(runs, operator, BEGINNING_S, _BEGINNINGS)
+                self._rest(operator, door, runs, settled=False)
+
+            self.led(begin, self._site.start)
+            late = [(run.plan.id, run.excuse) for run in runs if run.todo]
+            assert not late, f"after {BEGINNING_S * PATIENCE:g} s still not at their beginning: {late}"
         for run in runs:
             run.todo, run.acted = list(WORKLOADS[run.plan.workload].steps), False
         return runs
@@ -175,16 +185,22 @@ class Driver:
         return at_rest(operator, door, self._site.ledger, namespaces, end, settled=settled)
 
     def disturb(self, run: Run) -> None:
-        """Run the workload until the crash of its plan, or to its end."""
+        """Run the workload until the crash of its plan, or to its end.
+
+        Raises:
+            LeaseLostError: the operator has ended before the crash.
+        """
         points = Points()
         rule = rule_for(run, points, self._site.namespace, crash_at(run.plan))
         operator, door = self._site.start(rule, watch=run.space.namespace, in_turn=True, images=self._images)
         end = time.monotonic() + LIVENESS_S * PATIENCE
         changes = self._site.ledger.changes
         while not door.closed.is_set() and not run.advance(changes) and time.monotonic() < end:
+            _must_run(operator, door)
             time.sleep(_POLL_S)
         if not run.todo and not door.closed.is_set():
             self._rest(operator, door, [run])
+        _must_run(operator, door)
         if door.closed.wait(0.1):
             status = operator.wait()
             if status != -signal.SIGKILL:
@@ -206,20 +222,39 @@ class Driver:
             return events[event.key.namespace](event) if event.key.namespace in events else None
 
         watch = ",".join(sorted(rules))
-        operator, door = self._site.start(rule, watch=watch, images=self._images, events=event_rule)
-        left = list(runs)
-        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
-        while left and time.monotonic() < end:
-            left = [run for run in left if not run.advance(self._site.ledger.changes)]
-            time.sleep(_POLL_S)
-        for run in left:
+        late: list[Run] = []
+
+        def work(operator: ForkedOperator, door: Door) -> None:
+            late[:] = self._advanced(runs, operator, limit_s)
+            self._rest(operator, door, runs)
+
+        self.led(work, partial(self._site.start, rule, watch=watch, images=self._images, events=event_rule))
+        for run in late:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
-        self._rest(operator, door, runs)
         self.points |= {name: found.seen for name, found in points.items()}
-        if operator.process is not None and operator.process.poll() is not None:
-            raise AssertionError(f"the operator has ended: {operator.tail()}")
+
+    @staticmethod
+    def led(
+        work: Callable[[ForkedOperator, Door], None], start: Callable[[], tuple[ForkedOperator, Door]]
+    ) -> ForkedOperator:
+        """Do work with an operator, and return it, stopped. One that loses its lease is started again, as the kubelet would.
+
+        Raises:
+            AssertionError: it has ended for another reason, or again and again.
+        """
+        for number in range(1, _STARTS + 1):
+            operator, door = start()
+            try:
+                work(operator, door)
+                _must_run(operator)
+            except LeaseLostError:
+                if number == _STARTS:
+                    raise
+                continue
+            break
         if operator.stop() != 0:
             raise AssertionError(f"the operator hasn't ended in order: {operator.tail()}")
+        return operator
 
     @staticmethod
     def _stop(operator: Operator, run: Run) -> None:
@@ -229,25 +264,35 @@ class Driver:
         if operator.stop() != 0:
             run.problems.append("the operator hasn't ended in order")
 
-    def _advance(self, runs: Iterable[Run], operator: Operator) -> None:
-        left = list(runs)
-        end = time.monotonic() + (LIVENESS_S + len(left)) * PATIENCE
-        while left and time.monotonic() < end:
-            left = [run for run in left if not run.advance(self._site.ledger.changes)]
-            time.sleep(_POLL_S)
-        for run in left:
+    def _advance(self, runs: Sequence[Run], operator: ForkedOperator) -> None:
+        for run in self._advanced(runs, operator, LIVENESS_S):
             run.problems.append(f"doesn't come to its end: {run.excuse or run.space.status()}")
-        assert operator.process is not None
-        if operator.process.poll() is not None:
-            raise AssertionError(f"the operator has ended: {operator.tail()}")
+
+    def _advanced(
+        self, runs: Sequence[Run], operator: ForkedOperator, limit_s: float, at_once: int | None = None
+    ) -> list[Run]:
+        """Bring runs to their end, at most `at_once` at a time, and return those that have not come to it in time."""
+        left = list(runs)
+        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
+        while left and time.monotonic() < end:
+            waiting = left[len(left) if at_once is None else at_once :]
+            left = [run for run in left[:at_once] if not run.advance(self._site.ledger.changes)] + waiting
+            _must_run(operator)
+            time.sleep(_POLL_S)
+        return left
 
     def converge(self, runs: Sequence[Run]) -> None:
         """Bring all runs to their end and to rest with an undisturbed operator, and record what they have come to."""
         began = time.monotonic()
-        operator, door = self._site.start(images=self._images)
-        self._advance(runs, operator)
-        self.recovery_s = time.monotonic() - began
-        busy = self._rest(operator, door, runs)
+        busy: dict[str, str] = {}
+
+        def work(operator: ForkedOperator, door: Door) -> None:
+            self._advance(runs, operator)
+            self.recovery_s = time.monotonic() - began
+            busy.clear()
+            busy.update(self._rest(operator, door, runs))
+
+        operator = self.led(work, partial(self._site.start, images=self._images))
         for run, outcome in zip(runs, self._site.outcomes([run.space for run in runs]), strict=True):
             if run.space.namespace in busy:
                 run.problems.append(f"isn't at rest: {busy[run.space.namespace]}")
@@ -257,8 +302,19 @@ class Driver:
         complaints = operator.complaints()
         for run in runs if complaints else ():
             run.problems.append(f"the log of the last operator has errors: {complaints[:2]}")
-        if operator.stop() != 0:
-            raise AssertionError(f"the last operator hasn't ended in order: {operator.tail()}")
+
+
+class LeaseLostError(AssertionError):
+    """The operator has ended since it could not renew its lease in time; the text is the end of its log."""
+
+
+def _must_run(operator: ForkedOperator, door: Door | None = None) -> None:
+    """Raise an error if the operator has ended, unless the proxy has killed it: that closes its door first."""
+    if operator.process is None or operator.process.poll() is None or (door is not None and door.closed.is_set()):
+        return
+    reasons = [line["error"] for line in operator.said("the operator exits with an error")]
+    kind = LeaseLostError if reasons and all(reason.startswith("lease ") for reason in reasons) else AssertionError
+    raise kind(f"the operator has ended: {operator.tail()}")
 
 
 def judge(run: Run, wanted: Outcome) -> list[str]:

@@ -19,6 +19,7 @@ from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from tests.faults.forks import ForkedOperator, Forks
 from tests.faults.ledger import Ledger
+from tests.faults.load import Load
 from tests.faults.oracles import Outcome, canonical
 from tests.integration.hostile_scene import Kept
 from tests.integration.operator_process import IMAGES, install
@@ -166,9 +167,19 @@ class Site:
             for space in spaces
         ]
 
+    def kill(self) -> None:
+        """Kill the operators that still run."""
+        for operator in self.operators:
+            if operator.process is not None:
+                operator.process.kill()
+        self.operators.clear()
+
     def leave(self) -> None:
-        """Delete the namespaces that were created so far."""
+        """Kill the operators that still run, and delete the namespaces that were created so far."""
+        self.kill()
         for space in self.spaces:
+            if space.namespace in Load.running:
+                Load.stop(space)
             space.end()
         self.spaces.clear()
 
@@ -180,9 +191,6 @@ class Site:
 
     def end(self) -> None:
         """Kill what still runs, and delete the namespaces."""
-        for operator in self.operators:
-            if operator.process is not None:
-                operator.process.kill()
         self.leave()
         self.api.call("DELETE", f"/api/v1/namespaces/{self.namespace}")
         self.api.call("DELETE", f"/api/v1/nodes/{_GPUS}")

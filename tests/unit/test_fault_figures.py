@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.hold.faults import crash, disturb, jobs, mutate, views
 from benchmarks.hold.faults_page import rows
 from benchmarks.quality.rows import Row, holds
 from tests.faults.mutations import Mutation
@@ -106,3 +107,16 @@ def test_controls_with_a_difference_are_false_alarms() -> None:
     row = rows_of(known)[4]
     assert row.value["false alarms"] == before + 1
     assert row.value["controls"] == 1
+
+
+def test_lanes_share_the_workloads_and_one_writes_each_common_file() -> None:
+    names = list(WORKLOADS)
+    for lanes in (1, 2, 3):
+        shares = [jobs(["2.1", "2.2", "2.3"], names, lane, lanes) for lane in range(lanes)]
+        for campaign in (crash, disturb):
+            assert sorted(
+                name for share in shares for c, chosen in share if c is campaign for name in chosen
+            ) == sorted(names)
+        for campaign in (views, mutate):
+            assert [list(chosen) for share in shares for c, chosen in share if c is campaign] == [names]
+    assert jobs(["2.3"], names, 0, 2) == []

@@ -1,5 +1,6 @@
 """Plans of faults: what is disturbed, when a step and a run are over, and which version of the code was tested."""
 
+import math
 import os
 import signal
 import subprocess
@@ -16,8 +17,12 @@ from hypothesis import strategies as st
 
 from halcyon.kube import kinds
 from tests.faults import rest
+from tests.faults.campaigns import Timed, Workbench
+from tests.faults.drive import Driver, LeaseLostError
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, in_turn, sliced, spread
 from tests.faults.rest import IDLE_S, REST_S, SETTLED_AFTER_S, at_rest
+from tests.faults.results import Results
+from tests.faults.stale import must_have_had
 from tests.faults.tested_code import Code, load_codes, modules_of, present, save_codes, without_words
 from tests.faults.workloads import balanced
 from tests.integration.proxy import Request
@@ -60,6 +65,92 @@ def test_samples_have_the_ends_and_no_more_than_asked(items: list[int], most: in
 def test_plans_of_all_workloads_are_in_a_slice_in_turn() -> None:
     assert in_turn([["a1", "a2", "a3"], ["b1"], [], ["c1", "c2"]]) == ["a1", "b1", "c1", "a2", "c2", "a3"]
     assert sliced(["a1", "b1", "c1", "a2", "c2"], 2) == [["a1", "b1"], ["c1", "a2"], ["c2"]]
+
+
+@dataclass
+class Left:
+    """A site that counts how often it was left."""
+
+    times: int = 0
+
+    def leave(self) -> None:
+        """Count a leave."""
+        self.times += 1
+
+
+def test_plans_of_a_failed_slice_are_discarded_and_the_campaign_goes_on() -> None:
+    site: Any = Left()
+    saved: list[str] = []
+    known = {"create": Results("create")}
+    bench = Workbench(site, known, math.inf, "commit", "code", save=lambda results: saved.append(results.name))
+    slice_ = [Plan("create", "crash-before", f"model:PATCH:services/m:{number}") for number in (1, 2)]
+    with Timed(bench, slice_):
+        raise AssertionError("the operator has ended")
+    assert (bench.discarded, site.times, saved) == ([plan.id for plan in slice_], 1, [])
+    with Timed(bench, slice_):
+        pass
+    assert saved == ["create"]
+    with pytest.raises(KeyError), Timed(bench, slice_):
+        raise KeyError("a mistake of the tests")
+
+
+class Ended:
+    """An operator that has ended with this error, or runs on if there is none."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error, self.process = error, self
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+        return 1 if self.error else None
+
+    def said(self, message: str) -> list[dict[str, str]]:
+        """Return the line with the error."""
+        assert message == "the operator exits with an error"
+        return [{"error": self.error}]
+
+    def tail(self) -> str:
+        """Return the end of the log."""
+        return self.error
+
+    def stop(self) -> int:
+        """Stop in order."""
+        return 0
+
+
+LOST = "lease site/halcyon is held by 'op-0' or cannot be reached"
+
+
+def led(*operators: Ended) -> tuple[object, int]:
+    """Do some work with these operators in turn; return the one that has done it, and how often it was begun."""
+    left: Any = [(operator, None) for operator in operators]
+    begun: list[object] = []
+    last = Driver.led(lambda operator, _: begun.append(operator), lambda: left.pop(0))
+    return last, len(begun)
+
+
+def test_operators_that_lose_their_lease_are_started_again() -> None:
+    steady = Ended()
+    assert led(steady) == (steady, 1)
+    assert led(Ended(LOST), Ended(LOST), steady) == (steady, 3)
+    with pytest.raises(LeaseLostError, match="cannot be reached"):
+        led(*[Ended(LOST)] * 9)
+
+
+def test_operators_that_end_otherwise_are_a_failure() -> None:
+    with pytest.raises(AssertionError, match="port 80 is taken") as failed:
+        led(Ended("port 80 is taken"), Ended())
+    assert not isinstance(failed.value, LeaseLostError)
+
+
+def test_views_of_a_forgotten_version_are_not_judged() -> None:
+    lines = [
+        {"message": "leading"},
+        {"message": "cannot watch", "error": "watch pods: too old resource version: 462 (1641)"},
+    ]
+    must_have_had("462", lines[:1])
+    with pytest.raises(AssertionError, match="version 462 is too old for the API server"):
+        must_have_had("462", lines)
 
 
 # Rest
