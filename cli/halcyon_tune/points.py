@@ -96,6 +96,10 @@ class Point:
     p99_s: float = 0.0
     """99th percentile of the latency in seconds. A failed request counts as infinitely late."""
     requests: int = 0
+    late_p99_s: float = 0.0
+    """99th percentile of the time between the moment at which a request was due and its sending, in seconds. It is
+    negligible unless the client limited the load.
+    """
     batches: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     """Number of executed batches and their total time in seconds, by number of rows, from Triton's statistics; empty if
     unknown.

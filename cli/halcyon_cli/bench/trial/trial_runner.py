@@ -203,6 +203,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
     columns = run.columns
     answered = columns.outcome == Outcome.ANSWERED
     latency = np.where(answered, columns.finished - columns.due, np.inf)
+    late = (columns.sent - columns.prepared)[np.isfinite(columns.sent)]
     ended = columns.where(answered)
     seen = run.observations
     batches: dict[int, tuple[int, float]] = {}
@@ -222,6 +223,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
         mean_s=float(np.mean(ended.finished - ended.due)),
         p99_s=float(np.sort(latency)[math.ceil(0.99 * len(latency)) - 1]),
         requests=len(columns),
+        late_p99_s=float(np.quantile(late, 0.99)) if len(late) else 0.0,
         batches=batches,
         rows_per_request=float(np.mean(ended.rows)),
         memory_bytes=_memory(seen),

@@ -1,26 +1,32 @@
-"""A full sweep on a real Triton: the largest rate within the objective of each configuration, by up to eight loads. Pure.
+"""The largest rate within the objective of a configuration on a real Triton, by up to eight loads. Pure.
 
-Its results are JSON, so that a sweep goes on where an earlier run has ended.
+A full sweep is a search for each configuration. Its results are JSON, so that it goes on where an earlier run has ended.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from halcyon_tune.points import Configuration, Point, Rate
 
 MAX_LOADS = 8
 """Maximum number of loads of a configuration, as many as the search of `halcyon bench` has."""
-_NARROW = 1.02
-"""Ratio of the smallest late rate to the largest kept one at which a configuration is known well enough."""
+_NARROW = 1.015
+"""Ratio of the smallest late rate to the largest kept one at which a capacity in a turn is known well enough. A full sweep
+uses all its loads.
+"""
 _RAISED, _LOWERED = 1.15, 0.8
+_NEAR_RAISED, _NEAR_LOWERED = 1.05, 0.95
+"""The same factors for a configuration whose capacity was measured before."""
+_NEVER_MS = 1e9
+"""Latency of a load whose failed requests are more than one in a hundred."""
 _ANSWERED = 0.93
 """Share of the rate that must be answered, or else the replica was overloaded."""
 _LOAD_S = 8.0
-_MIN_REQUESTS = 200
+_MIN_REQUESTS, _TURN_REQUESTS = 200, 1500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +36,10 @@ class SweptLoad:
     rate_rps: float
     p99_ms: float
     answered_rps: float
+    late_ms: float = 0.0
+    """99th percentile of the time by which the client sent a request after it was due, in milliseconds."""
+    excess: float | None = None
+    """Share by which executions took longer than the law says; None if unknown."""
 
     def is_kept(self, objective_s: float) -> bool:
         """Return whether the objective was kept."""
@@ -46,20 +56,23 @@ class SweptConfiguration:
     loads: tuple[SweptLoad, ...] = ()
     failure: str = ""
     """Reason why the configuration can't be measured; empty if it can be."""
+    is_near: bool = False
+    """Whether the expected capacity was measured before, so that the capacity is near it."""
 
     def next_rate(self, objective_s: float) -> float | None:
-        """Return the rate of the next load; None if the configuration is known well enough."""
+        """Return the rate of the next load; None after the last one."""
         if self.failure or len(self.loads) >= MAX_LOADS:
             return None
+        raised, lowered = (_NEAR_RAISED, _NEAR_LOWERED) if self.is_near else (_RAISED, _LOWERED)
         kept = [one.rate_rps for one in self.loads if one.is_kept(objective_s)]
         late = [one.rate_rps for one in self.loads if not one.is_kept(objective_s)]
         if not self.loads:
             rate = max(self.guess_rps, 0.5 / objective_s)
         elif not late:
-            rate = _RAISED * max(kept)
+            rate = raised * max(kept)
         elif not kept:
-            rate = _LOWERED * min(late)
-        elif min(late) <= _NARROW * max(kept):
+            rate = lowered * min(late)
+        elif self.is_near and min(late) <= _NARROW * max(kept):
             return None
         else:
             rate = math.sqrt(min(late) * max(kept))
@@ -71,28 +84,36 @@ class SweptConfiguration:
             0.0 if self.failure else max((one.rate_rps for one in self.loads if one.is_kept(objective_s)), default=0.0)
         )
 
-    def after(self, point: Point) -> SweptConfiguration:
-        """Return the configuration after a further point."""
+    def after(self, point: Point, excess: float | None = None) -> SweptConfiguration:
+        """Return the configuration after a further point, with the excess of its execution times."""
         if point.failure is not None:
-            return SweptConfiguration(
-                configuration=self.configuration, guess_rps=self.guess_rps, loads=self.loads, failure=point.why
-            )
+            return replace(self, failure=point.why)
         assert isinstance(point.load, Rate)  # a sweep has no other loads
-        load = SweptLoad(rate_rps=point.load.rate_rps, p99_ms=1000 * point.p99_s, answered_rps=point.throughput_rps)
-        return SweptConfiguration(configuration=self.configuration, guess_rps=self.guess_rps, loads=(*self.loads, load))
+        load = SweptLoad(
+            rate_rps=point.load.rate_rps,
+            p99_ms=round(1000 * point.p99_s, 1) if math.isfinite(point.p99_s) else _NEVER_MS,
+            answered_rps=round(point.throughput_rps, 2),
+            late_ms=round(1000 * point.late_p99_s, 1),
+            excess=None if excess is None else round(excess, 4),
+        )
+        return replace(self, loads=(*self.loads, load))
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
+        """Return the JSON form, in which a load is a list of its fields."""
+        return asdict(self) | {"loads": [list(asdict(one).values()) for one in self.loads]}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> SweptConfiguration:
         """Return what `document` has returned."""
         return cls(
-            configuration=configuration(document["configuration"]),
-            guess_rps=document["guess_rps"],
-            loads=tuple(SweptLoad(**one) for one in document["loads"]),
-            failure=document["failure"],
+            **{
+                **document,
+                "configuration": configuration(document["configuration"]),
+                "loads": tuple(
+                    SweptLoad(**dict(zip(SweptLoad.__dataclass_fields__, one, strict=True)))
+                    for one in document["loads"]
+                ),
+            }
         )
 
 
@@ -104,6 +125,11 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
 def load(rate_rps: float) -> Rate:
     """Return the load of a sweep at a rate: eight seconds, or more if there would be fewer than 200 requests."""
     return Rate(rate_rps=rate_rps, min_requests=max(round(_LOAD_S * rate_rps), _MIN_REQUESTS))
+
+
+def turn_load(rate_rps: float) -> Rate:
+    """Return the load of a turn at a rate, which has more requests than that of a sweep."""
+    return Rate(rate_rps=rate_rps, min_requests=_TURN_REQUESTS)
 
 
 def best(found: Sequence[SweptConfiguration], objective_s: float) -> SweptConfiguration:
