@@ -88,6 +88,8 @@ class CalmTrial:
             point = self._inner.measure(configuration, load)
             if not (why := disturbance(self._law, point)):
                 self.points.append(point)
+                said = point.why or f"{point.throughput_rps:.1f}/s, P99 {1000 * point.p99_s:.0f} ms"
+                say(f"{self._law.kind}: {configuration.text()}, {load.text()}: {said}, in {point.seconds:.0f} s")
                 return point
             say(f"{self._law.kind}: {configuration.text()}, {load.text()}: {why}; repeated")
             time.sleep(self._pause_s)

@@ -30,8 +30,11 @@ _PAUSE_S = 20.0
 
 
 @contextmanager
-def serving(law: TritonLaw) -> Iterator[Callable[[int], TrialRunner]]:
-    """Start a Triton with the law's model, and yield a function that returns a measuring side by its seed."""
+def serving(law: TritonLaw, senders: int = 1) -> Iterator[Callable[[int], TrialRunner]]:
+    """Start a Triton with the law's model, and yield a function that returns a measuring side by its seed.
+
+    `senders` is the number of processes that send each load.
+    """
     with tritons.running([law], arguments=_ARGUMENTS, shares_memory=True) as (one,):
         to = target.parse(f"grpc://{one.address}:{GRPC_PORT}", api="kserve", transport=None, encoding=None, model="m")
         page = Source(pod="m", url=f"http://{one.address}:{METRICS_PORT}/metrics")
@@ -39,33 +42,36 @@ def serving(law: TritonLaw) -> Iterator[Callable[[int], TrialRunner]]:
 
         def runner(seed: int) -> TrialRunner:
             made = Measurement(
-                target=to, scenario=Scenario(seed=seed), sampling=SamplingSettings(servers=(page,), idle_s=0)
+                target=to,
+                scenario=Scenario(seed=seed),
+                processes=senders,
+                sampling=SamplingSettings(servers=(page,), idle_s=0),
             )
             return TrialRunner(made.prepare(), config)
 
         yield runner
 
 
-def measure(laws: Sequence[TritonLaw], count: int, end: float) -> None:
+def measure(laws: Sequence[TritonLaw], count: int, senders: int, end: float) -> None:
     """Measure all jobs of these laws in a number of processes, each of which begins with another law."""
     context = multiprocessing.get_context("spawn")
     orders = [(*laws[number % len(laws) :], *laws[: number % len(laws)]) for number in range(count)]
-    processes = [context.Process(target=measure_jobs, args=(order, end)) for order in orders]
+    processes = [context.Process(target=measure_jobs, args=(order, senders, end)) for order in orders]
     for one in processes:
         one.start()
     for one in processes:
         one.join()
 
 
-def measure_jobs(laws: Sequence[TritonLaw], end: float) -> None:
+def measure_jobs(laws: Sequence[TritonLaw], senders: int, end: float) -> None:
     """Measure jobs of these laws, the first law's first, until there are no more of them or the time is up."""
     os.setsid()  # each session has a share of the CPU of its own
     while time.monotonic() < end and any(missing(law, Store(law).read()) for law in laws):
-        if not any(_measured(law, end) for law in laws):
+        if not any(_measured(law, senders, end) for law in laws):
             time.sleep(_PAUSE_S)  # other processes have all jobs that are left, or more of them follow from these
 
 
-def _measured(law: TritonLaw, end: float) -> bool:
+def _measured(law: TritonLaw, senders: int, end: float) -> bool:
     """Measure jobs of a law until none is left, and return whether there was one."""
     store, count = Store(law), 0
     with ExitStack() as stack:
@@ -76,7 +82,7 @@ def _measured(law: TritonLaw, end: float) -> bool:
                 if job is None:
                     break
                 try:
-                    runner = runner or stack.enter_context(serving(law))
+                    runner = runner or stack.enter_context(serving(law, senders))
                     LawRun(law, store, runner, end).run(job)
                 except TimeUpError:
                     break

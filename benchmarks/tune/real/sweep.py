@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from halcyon_tune.points import Configuration, Point, Rate
@@ -105,16 +105,13 @@ class SweptConfiguration:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> SweptConfiguration:
         """Return what `document` has returned."""
-        return cls(
-            **{
-                **document,
-                "configuration": configuration(document["configuration"]),
-                "loads": tuple(
-                    SweptLoad(**dict(zip(SweptLoad.__dataclass_fields__, one, strict=True)))
-                    for one in document["loads"]
-                ),
-            }
-        )
+        names = [one.name for one in fields(SweptLoad)]
+        loads = (dict(zip(names, one, strict=True)) for one in document["loads"])
+        return cls(**{
+            **document,
+            "configuration": configuration(document["configuration"]),
+            "loads": tuple(SweptLoad(**one) for one in loads),
+        })  # fmt: skip
 
 
 def configuration(document: Mapping[str, Any]) -> Configuration:
