@@ -24,7 +24,7 @@ _NEAR_RAISED, _NEAR_LOWERED = 1.05, 0.95
 _NEVER_MS = 1e9
 """Latency of a load whose failed requests are more than one in a hundred."""
 _ANSWERED = 0.93
-"""Share of the rate that must be answered, or else the replica was overloaded."""
+"""Share of the requests that were due that must be answered, or else the replica was overloaded."""
 _LOAD_S = 8.0
 _MIN_REQUESTS, _TURN_REQUESTS = 200, 1500
 
@@ -40,10 +40,13 @@ class SweptLoad:
     """99th percentile of the time by which the client sent a request after it was due, in milliseconds."""
     excess: float | None = None
     """Share by which executions took longer than the law says; None if unknown."""
+    offered_rps: float = 0.0
+    """Rate of the requests that were due, which differs from the mean rate by chance; 0 if unknown."""
 
     def is_kept(self, objective_s: float) -> bool:
         """Return whether the objective was kept."""
-        return self.p99_ms <= 1000 * objective_s and self.answered_rps >= _ANSWERED * self.rate_rps
+        offered_rps = self.offered_rps or self.rate_rps
+        return self.p99_ms <= 1000 * objective_s and self.answered_rps >= _ANSWERED * offered_rps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,7 @@ class SweptConfiguration:
             answered_rps=round(point.throughput_rps, 2),
             late_ms=round(1000 * point.late_p99_s, 1),
             excess=None if excess is None else round(excess, 4),
+            offered_rps=round(point.offered_rps, 2),
         )
         return replace(self, loads=(*self.loads, load))
 

@@ -48,7 +48,7 @@ def test_point_has_the_figures_of_its_run() -> None:
     assert requests == 100
 
 
-def test_point_has_the_delay_of_sending() -> None:
+def test_point_has_the_offered_rate_and_the_delay_of_sending() -> None:
     rows = [
         (n, n, n + (0.3 if n == 7 else 0.001), math.nan, *(n + 1.0,) * 3, 0, 0, Outcome.ANSWERED, -1, 1, 9, 9, -1)
         for n in range(10)
@@ -57,6 +57,8 @@ def test_point_has_the_delay_of_sending() -> None:
     made = Run(Columns.of(rows), (), (), 1.0, None, 10.0, False, (), None)
     late = [0.001] * 9 + [0.3]
     found = point(Configuration(), Rate(rate_rps=1), made, seconds=12.0)
+    assert found.offered_rps == pytest.approx(1.1)
+    assert found.throughput_rps == pytest.approx(1.0)
     assert found.late_p99_s == pytest.approx(np.quantile(late, 0.99))
 
 
