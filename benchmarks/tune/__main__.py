@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.quality.rows import Row, holds, record
-from benchmarks.tune import advice, real_triton, simulated, teach
+from benchmarks.tune import advice, simulated, teach
+from benchmarks.tune.real import rows as real_rows
+from benchmarks.tune.real.store import states
 from e2e.cluster.progress import say
 
 REAL = ("6.1", "6.3", "6.4", "6.5")
-"""Rows of `benchmarks.tune.real_triton`, which takes hours. Here, what it has recorded so far is written."""
+"""Rows of `benchmarks.tune.real`, which takes hours. Here, what it has recorded so far is written."""
 
 
 def _advice() -> Row:
@@ -23,7 +25,7 @@ def _advice() -> Row:
 
 
 def _real(name: str) -> Row:
-    return next(row for row in real_triton.rows(real_triton.states()) if row.id == name)
+    return next(row for row in real_rows.rows(states()) if row.id == name)
 
 
 ROWS: Mapping[str, Callable[[], Row]] = {

@@ -78,7 +78,7 @@ class Criterion:
         """
         configuration = point.configuration
         assert isinstance(point.load, Rate)  # noqa: S101  # the search asks for no other load here
-        rate = point.load.rate_rps
+        rate = point.rate_rps(point.load)
         factor, is_overloaded = self.predictor.factor(shape, configuration, rate, point)
         capacity = self.predictor.capacity(shape, configuration, factor)
         # Without batch times, the noise of the machine cannot be distinguished from an error of the simulation.

@@ -96,6 +96,12 @@ class Point:
     p99_s: float = 0.0
     """99th percentile of the latency in seconds. A failed request counts as infinitely late."""
     requests: int = 0
+    offered_rps: float = 0.0
+    """Number of requests per second that were due; 0 if unknown. By chance, it differs from the mean rate of the load."""
+    late_p99_s: float = 0.0
+    """99th percentile of the time between the moment at which a request was due and its sending, in seconds. It is
+    negligible unless the client limited the load.
+    """
     batches: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     """Number of executed batches and their total time in seconds, by number of rows, from Triton's statistics; empty if
     unknown.
@@ -108,6 +114,10 @@ class Point:
     failure: FailureKind | None = None
     why: str = ""
     """Reason for the failure of the measurement, in words."""
+
+    def rate_rps(self, load: Rate) -> float:
+        """Return the rate of the arrivals in requests per second, which belongs to the measured latencies."""
+        return self.offered_rps or load.rate_rps
 
     def rules_out(self, configuration: Configuration) -> bool:
         """Return whether the failure of this measurement means that a configuration would fail, too.

@@ -115,7 +115,8 @@ class Predictor:
         """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.
 
         An overloaded replica answers with full batches, so the factor is derived from its throughput. Otherwise the
-        factor is chosen so that the simulated P99 at the rate equals the measured one.
+        factor is chosen so that the simulated P99 at the rate equals the measured one. `rate_rps` is the rate of the
+        requests that were due. In a short measurement it is often 5 % off the mean rate, and that is no overload.
         """
         if point.throughput_rps < _OVERLOAD * rate_rps:
             return self.law(shape, configuration).peak_rps / max(point.throughput_rps, 1e-9), True

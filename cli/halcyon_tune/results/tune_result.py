@@ -17,6 +17,8 @@ from halcyon_tune.space import BATCHING, LeftOut, Space
 from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
+_LATE = 0.05
+"""Share of the objective by which 1 % of a measurement's requests may be sent late without a note."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +255,21 @@ def _notes(search: Search, told: Configuration | None) -> tuple[str, ...]:
         )
     failed = [one for one in search.points if one.failure is not None]
     notes += [f"{one.configuration.text()} is out: {one.why}" for one in failed]
+    notes += _late_client(search)
     if told is not None and told.max_batch < search.space.today.max_batch:
         notes.append(f"with maxBatchSize {told.max_batch}, Triton rejects requests with more rows than that")
     return tuple(dict.fromkeys(notes))
+
+
+def _late_client(search: Search) -> list[str]:
+    """Return a note if the client sent requests late in some measurements; empty if it didn't."""
+    negligible_s = _LATE * search.criterion.predictor.objective_s
+    late_s = [one.late_p99_s for one in search.points if isinstance(one.load, Rate) and one.late_p99_s > negligible_s]
+    if not late_s:
+        return []
+    late = f"in {len(late_s)} of {len(search.points)} measurements, the client sent requests late, 1 % of them by"
+    advice = "This counts as latency, so the rates may be too low. A node with more free cores would avoid it"
+    return [f"{late} {_MS * max(late_s):.0f} ms or more. {advice}"]
 
 
 def _point(point: FrontPoint) -> dict[str, Any]:

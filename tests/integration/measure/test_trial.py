@@ -165,8 +165,9 @@ def test_points_show_what_batches_and_instances_gain(triton: Triton) -> None:
         single = runner.measure(Configuration(max_batch=1), Callers(callers=8))
         batched = runner.measure(Configuration(max_batch=8), Callers(callers=24))
         two = runner.measure(Configuration(instances=2, max_batch=8), Callers(callers=48))
-        again = runner.measure(Configuration(instances=2, max_batch=8), Rate(rate_rps=60))
-    assert [one.failure for one in (single, batched, two, again)] == [None] * 4, (single, batched, two, again)
+        again, other = (runner.measure(Configuration(instances=2, max_batch=8), Rate(rate_rps=60)) for _ in range(2))
+    found = (single, batched, two, again, other)
+    assert [one.failure for one in found] == [None] * 5, found
     assert set(single.batches) == {1}
     assert max(batched.batches) == 8
     assert batched.throughput_rps > 3 * single.throughput_rps
@@ -175,6 +176,9 @@ def test_points_show_what_batches_and_instances_gain(triton: Triton) -> None:
     assert 0.028 <= seconds / executions < 0.06
     assert again.throughput_rps == pytest.approx(60, rel=0.3)
     assert 0.02 < again.mean_s <= again.p99_s
+    # Arrivals are random, and other ones in each load.
+    assert again.requests != other.requests
+    assert again.offered_rps == pytest.approx(again.throughput_rps, rel=0.02)
     assert all(one.memory_bytes for one in (single, batched, two))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
 from halcyon_tune.batch_times import Curve
+from halcyon_tune.criterion import Criterion
 from halcyon_tune.points import Configuration, Point, Rate
 from halcyon_tune.prediction import Predictor
 
@@ -53,6 +54,26 @@ def test_factor_of_times_is_found_from_the_p99_of_a_rate(factor: float) -> None:
     found, is_overloaded = predictor.factor(LINE, configuration, rate, point)
     assert found == pytest.approx(factor, rel=0.02)
     assert not is_overloaded
+
+
+@pytest.mark.parametrize("offered_share", [0.9, 1.1])
+def test_arrivals_that_differ_by_chance_are_no_overload(offered_share: float) -> None:
+    predictor, configuration = Predictor(0.3), Configuration(max_batch=16)
+    capacity = predictor.capacity(LINE, configuration)
+    arrived = 0.95 * capacity
+    point = Point(
+        configuration=configuration,
+        load=Rate(rate_rps=arrived / offered_share),
+        seconds=10,
+        throughput_rps=arrived,
+        offered_rps=arrived,
+        p99_s=predictor.p99_s(LINE, configuration, arrived, requests=500),
+        requests=500,
+    )
+    found = Criterion(predictor=predictor).estimate(LINE, point)
+    assert found.log_factor == pytest.approx(0.0, abs=0.02)
+    assert found.capacity_rps == pytest.approx(capacity, rel=0.03)
+    assert found.kept_rps == pytest.approx(arrived)
 
 
 def test_throughput_of_an_overloaded_replica_gives_the_factor() -> None:

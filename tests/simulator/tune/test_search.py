@@ -15,7 +15,7 @@ from halcyon_tune.batch_times import Curve
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
 from halcyon_tune.patch import duration
-from halcyon_tune.points import Configuration, Load, Point
+from halcyon_tune.points import Configuration, Load, Point, Rate
 from halcyon_tune.prediction import Predictor
 from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import MAX_POINTS, Ask, Budget, End, Search
@@ -111,6 +111,19 @@ def test_memory_that_ends_is_one_point_and_the_search_goes_on() -> None:
     best = max(truth.capacity(one, 0.4) for one in known.configurations)
     assert truth.capacity(winner, 0.4) >= 0.95 * best
     assert any("out of memory" in note for note in result("m", search, end).notes)
+
+
+def test_late_client_is_a_note_of_the_result() -> None:
+    search, end, _ = run(law(0.3), configurations())
+    assert not any("late" in note for note in result("m", search, end).notes)
+    at_rates = [number for number, one in enumerate(search.points) if isinstance(one.load, Rate)]
+    late = {at_rates[0]: 0.05, at_rates[1]: 0.019}  # of an objective of 400 ms
+    points = tuple(replace(one, late_p99_s=late.get(number, 0.0)) for number, one in enumerate(search.points))
+    found = [note for note in result("m", replace(search, points=points), end).notes if "late" in note]
+    late_text = f"in 1 of {len(points)} measurements, the client sent requests late, 1 % of them by 50 ms or more. "
+    assert [note.removeprefix(late_text) for note in found] == [
+        "This counts as latency, so the rates may be too low. A node with more free cores would avoid it"
+    ]
 
 
 @pytest.mark.parametrize("number", [7, 35])

@@ -74,6 +74,8 @@ class TrialRunner:
         self._base = dict(config)
         self._threads_parameter, self._shown, self._restart_within_s = threads_parameter, shown, restart_within_s
         self._current: Configuration | None = None
+        self._loads = 0
+        """Number of loads so far."""
         self._memory: tuple[float, float] | None = None
         """Last reading of the server's memory and its memory limit, in bytes."""
 
@@ -121,7 +123,9 @@ class TrialRunner:
 
     def _run(self, load: Load, *, is_new: bool, said: str) -> Run:
         warm_up = WarmUp(_NEW_WARM_UP_S) if is_new else WarmUp(_SAME_WARM_UP_S, fixed=True)
-        seed = self._prepared.scenario.seed
+        # Each load has arrivals of its own, or else the noise of the same ones would be in all of them.
+        seed = self._prepared.scenario.seed + self._loads
+        self._loads += 1
         enough = math.inf
         if isinstance(load, Rate):
             length = min(max(MIN_S, max(load.min_requests, MIN_ANSWERS) / load.rate_rps), MAX_DURATION_S)
@@ -203,6 +207,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
     columns = run.columns
     answered = columns.outcome == Outcome.ANSWERED
     latency = np.where(answered, columns.finished - columns.due, np.inf)
+    late = (columns.sent - columns.prepared)[np.isfinite(columns.sent)]
     ended = columns.where(answered)
     seen = run.observations
     batches: dict[int, tuple[int, float]] = {}
@@ -222,6 +227,8 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
         mean_s=float(np.mean(ended.finished - ended.due)),
         p99_s=float(np.sort(latency)[math.ceil(0.99 * len(latency)) - 1]),
         requests=len(columns),
+        offered_rps=float(len(columns)) / run.measured_s,
+        late_p99_s=float(np.quantile(late, 0.99)) if len(late) else 0.0,
         batches=batches,
         rows_per_request=float(np.mean(ended.rows)),
         memory_bytes=_memory(seen),

@@ -48,6 +48,20 @@ def test_point_has_the_figures_of_its_run() -> None:
     assert requests == 100
 
 
+def test_point_has_the_offered_rate_and_the_delay_of_sending() -> None:
+    rows = [
+        (n, n, n + (0.3 if n == 7 else 0.001), math.nan, *(n + 1.0,) * 3, 0, 0, Outcome.ANSWERED, -1, 1, 9, 9, -1)
+        for n in range(10)
+    ]
+    rows.append((11, 11, *(math.nan,) * 5, 0, 0, Outcome.NOT_SENT, -1, 1, 0, 0, -1))
+    made = Run(Columns.of(rows), (), (), 1.0, None, 10.0, False, (), None)
+    late = [0.001] * 9 + [0.3]
+    found = point(Configuration(), Rate(rate_rps=1), made, seconds=12.0)
+    assert found.offered_rps == pytest.approx(1.1)
+    assert found.throughput_rps == pytest.approx(1.0)
+    assert found.late_p99_s == pytest.approx(np.quantile(late, 0.99))
+
+
 def test_failed_requests_are_late_without_end() -> None:
     assert shown(run([0.01] * 100, failed=1))[2] == pytest.approx(0.01)
     assert shown(run([0.01] * 100, failed=2))[2] == math.inf

@@ -6,6 +6,7 @@ computed, as on a device that instances share. cliff: batches above a size take 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tune.truth import Law
+from halcyon_tune.points import Point
 
 CORES = 2
 """CPU limit of the model, which is also its largest number of instances."""
@@ -84,6 +86,11 @@ class TritonLaw:
         return "m"
 
     @property
+    def kind(self) -> str:
+        """Kind of the law in one word, which names its file of results."""
+        return self.label.partition(" ")[0]
+
+    @property
     def parameters(self) -> Mapping[str, float]:
         """Parameters of the model."""
         return {key: float(value) for key, value in asdict(self).items() if key not in {"label", "objective_s"}}
@@ -106,6 +113,17 @@ class TritonLaw:
         alone = np.where(rows > self.cliff_rows, self.cliff_factor * alone, alone)
         both = np.maximum(alone, 2 * each) if self.shares_device else alone
         return Law(self.label, {1: alone, 2: both})
+
+    def excess(self, point: Point) -> float | None:
+        """Return by how much the executions of a point took longer than the law says, as a share.
+
+        The result is None without statistics, and if instances wait for their device.
+        """
+        if not point.batches or (self.shares_device and point.configuration.instances > 1):
+            return None
+        seconds = self.guess.seconds[1]
+        expected = math.fsum(count * float(seconds[rows]) for rows, (count, _) in point.batches.items())
+        return math.fsum(spent for _, spent in point.batches.values()) / expected - 1 if expected else None
 
     def document(self) -> dict[str, Any]:
         """Return the law as JSON. A recorded sweep is valid for an equal law alone."""
