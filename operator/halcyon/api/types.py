@@ -151,7 +151,7 @@ class ApiModel(BaseModel):
         It isn't validated, so pydantic doesn't build a validator of this part alone, which takes memory. Use it for the
         defaults of fields and for constants, and only for classes without required fields.
         """
-        return cls.model_construct()
+        return cls.model_construct()  # type: ignore[return-value]  # pydantic's plugin for mypy gives it the base's type
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object as in the Kubernetes API: with camelCase names, and without fields that are None."""

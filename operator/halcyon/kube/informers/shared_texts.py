@@ -23,9 +23,10 @@ class SharedTexts:
         """Replace the texts in a JSON object by equal ones of earlier objects, and return the object."""
         if len(self._texts) > MAX_TEXTS:
             self._texts.clear()
-        known, rest = self._texts.setdefault, [obj]
+        known = self._texts.setdefault
+        rest: list[Any] = [obj]
         while rest:
-            part: Any = rest.pop()
+            part = rest.pop()
             for key, value in part.items() if isinstance(part, dict) else enumerate(part):
                 if isinstance(value, str):
                     part[key] = known(value, value)

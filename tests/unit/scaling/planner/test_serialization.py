@@ -107,6 +107,24 @@ def test_bins_come_back_as_they_are_from_a_millionth_to_millions() -> None:
     assert again(replace(PlannerMemory(), history=history)).history.bins == history.bins
 
 
+def test_equal_bins_of_restored_histories_are_in_memory_once() -> None:
+    means = [float(n % 50) + 100.5 for n in range(200)]
+    one, two = (again(replace(PlannerMemory(), history=History.of(means, end=EPOCH))).history for _ in range(2))
+    assert len(one.bins) >= 150
+    assert len({id(mean) for mean in (*one.bins, *two.bins)}) <= 50
+
+
+def test_a_long_list_with_one_invalid_number_restarts_its_part() -> None:
+    memory = WEEKS(1)
+    for invalid in ("7", True, 1e999, None):
+        document = json.loads(json.dumps(packed(memory)))
+        assert len(document["arrivals"]["times"]) >= 32
+        document["arrivals"]["times"][3] = invalid
+        restored = unpacked(document)
+        assert restored.memory.arrivals == ArrivalRate()
+        assert len(restored.problems) == 1
+
+
 def huge() -> PlannerMemory:
     """More of everything than can be kept."""
     times = tuple(EPOCH + n / 100 + 0.00123 for n in range(7000))
