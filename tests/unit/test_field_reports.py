@@ -191,7 +191,7 @@ def test_93_own_containers_can_have_the_limits_of_a_quota() -> None:
 
 
 @pytest.mark.parametrize("name", ["ibm-granite/granite-3b", "qwen2.5:32b", "a b", "Modèle", "x" * 500])
-def test_96_a_model_name_that_no_url_can_have_is_rejected_by_its_field(name: str) -> None:
+def test_96_a_model_name_that_no_url_has_is_rejected(name: str) -> None:
     with pytest.raises(SpecError) as error:
         parse("digits", {"model": {"source": PVC, "name": name}})
     assert "spec.model.name" in str(error.value)

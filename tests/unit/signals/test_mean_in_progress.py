@@ -117,7 +117,7 @@ def test_no_more_requests_wait_in_a_pod_than_balancers_have_in_progress() -> Non
     assert [point.pending for point in found.pods[0].points[-2:]] == [pytest.approx(30), 2]
 
 
-def test_mean_of_a_light_load_is_not_cut_by_moments_without_a_request() -> None:
+def test_mean_of_a_light_load_includes_moments_without_a_request() -> None:
     hub = ObservationStore()
     for second in range(20):
         # 3.4 requests per second wait 0.13 s each. In every fourth sample, none is in progress.

@@ -159,7 +159,7 @@ def test_a_deleted_model_leaves_no_state_despite_reports_of_its_last_balancer(le
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_new_model_of_the_same_name_has_no_memory_of_the_old_one(leads: bool) -> None:
+def test_new_model_of_the_same_name_begins_without_a_state(leads: bool) -> None:
     async def scenario(world: OperatorReplica) -> None:
         key = world.model(replicas=2, actuator=HPA if leads else None)
         async with Running(world.scaler):

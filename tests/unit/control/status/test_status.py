@@ -270,7 +270,7 @@ def test_servers_that_are_missing_name_the_pod_that_the_kubelet_rejected() -> No
 
 
 @pytest.mark.parametrize("now", [AT + 3600, AT])
-def test_servers_do_not_name_old_failed_pods_or_those_that_a_drain_ended(now: float) -> None:
+def test_servers_name_no_old_failed_pods_and_no_drained_ones(now: float) -> None:
     ended = failed_pod("a", 60, "Terminated", disrupted=now == AT)
 
     assert condition(replace(with_failed_pods(ended), now=now), "ServersReady") == (
