@@ -24,12 +24,12 @@ def page(static: Static) -> str:
 def answer(static: Static) -> str:
     """Return one sentence with the counts for one row."""
     one = static.sizes[0]
-    each = f"{amount(one.macs / one.batch)} MACs ({amount(one.flops / one.batch)} FLOPs) a row"
+    each = f"{amount(one.macs / one.batch).rstrip()} MACs ({amount(one.flops / one.batch).rstrip()} FLOPs) a row"
     if static.source == "given":
         return f"{static.file}: {each}, as --flops gives them."
     least = "" if static.complete else "at least "
     return (
-        f"{static.file}: {least}{each}, {amount(static.parameters)} parameters in {amount(static.weight_bytes)}B"
+        f"{static.file}: {least}{each}, {amount(static.parameters).rstrip()} parameters in {amount(static.weight_bytes)}B"
         f"{f' ({static.datatype})' if static.datatype else ''}."
     )
 

@@ -130,7 +130,9 @@ def fetch(target: Target, path: str, *, hint: str = "") -> Any:
     status, body = exchange(target, "GET", path)
     if status >= 400:
         said = " ".join(body[:160].decode(errors="replace").split()) or "no message"
-        raise TargetError(f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}{hint if status == 404 else ''}")
+        raise TargetError(
+            f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}{hint if status == 404 else ''}"
+        )
     try:
         return json.loads(body)
     except ValueError:

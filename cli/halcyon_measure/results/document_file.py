@@ -48,11 +48,13 @@ class StoredDocument:
 
 
 def read(path: Path) -> tuple[StoredDocument, ...]:
-    """Return the documents in a file: one in a `bench.json`, one or more in a report.
+    """Return the documents in a file: one in a `bench.json`, one or more in a report. A folder stands for its `bench.json`.
 
     Raises:
         DocumentError: the file can't be read, is cut off, has another version, or has invalid fields.
     """
+    if path.is_dir():
+        path /= "bench.json"
     try:
         if path.stat().st_size > MAX_BYTES:
             raise DocumentError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so it isn't a result; give bench.json")

@@ -21,6 +21,7 @@ _EPILOG = """\
 \b
 examples:
   halcyon report bench.json                  writes report.html beside it
+  halcyon report out                         the result that --save out wrote
   halcyon report a.json b.json -o runs.html  several runs, compared
   halcyon report */bench.json --csv          a row for each run
   halcyon report runs.html --json            the results in a report
@@ -56,6 +57,7 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
         raise InputError(
             f"--{kind} prints; redirect it, as in: halcyon report bench.json --{kind} > FILE. Leave -o out"
         )
+    files = tuple(path / "bench.json" if path.is_dir() else path for path in files)
     documents = document_file.read_all(files)
     if len(documents) > MAX_RUNS:
         raise InputError(f"{len(documents)} runs; a report has at most {MAX_RUNS}")

@@ -23,6 +23,16 @@ def test_the_text_begins_with_operations_and_parameters(capsys: pytest.CaptureFi
     assert max(len(line) for line in text.splitlines()[1:]) <= 80
 
 
+def test_text_of_a_small_model_has_plain_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 8])
+    out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 8])
+    bias = onnx.helper.make_tensor("b", onnx.TensorProto.FLOAT, [8], [0.5] * 8)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "b"], ["y"])], "g", [values], [out], [bias])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "add.onnx")
+    assert main(["analyse", str(tmp_path / "add.onnx")]) == 0
+    assert "add.onnx: 0 MACs (0 FLOPs) a row, 8 parameters in 32 B (FP32)." in capsys.readouterr().out
+
+
 def test_the_data_is_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyse", SQUEEZENET, "-o", "json"]) == 0
     document = AnalysisDocument.model_validate(json.loads(capsys.readouterr().out))

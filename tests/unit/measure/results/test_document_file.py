@@ -119,3 +119,12 @@ def test_a_file_name_that_is_no_text_is_escaped(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xe9sultat.json"))
     path.write_text(bench_document(duration_s=5).model_dump_json())
     assert read(path)[0].name == "r\\udce9sultat.json"
+
+
+def test_folder_stands_for_the_result_in_it(tmp_path: Path) -> None:
+    (tmp_path / "bench.json").write_text(json.dumps(DOCUMENT))
+    (found,) = read(tmp_path)
+    assert found.name == "bench.json"
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DocumentError, match=r"none/bench.json: can't be read: No such file"):
+        read(tmp_path / "none")

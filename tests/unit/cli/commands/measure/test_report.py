@@ -27,6 +27,11 @@ def test_a_report_is_written_beside_the_result(result: Path, capsys: pytest.Capt
     assert f"halcyon report: wrote {result.parent}/report.html" in capsys.readouterr().err
 
 
+def test_report_of_a_folder_is_written_into_it(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", str(result.parent)]) == 0
+    assert f"halcyon report: wrote {result.parent}/report.html" in capsys.readouterr().err
+
+
 def test_the_results_of_a_report_are_those_of_its_files(result: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = result.parent / "two.html"
     assert run(["report", str(result), str(result), "-o", str(page)]) == 0
