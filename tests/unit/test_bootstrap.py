@@ -22,3 +22,8 @@ def test_an_environment_of_another_tree_is_never_replaced(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert f"bootstrap: .venv is a link to {other}, which lacks what this tree needs; remove the link" in done.stderr
     assert sorted(path.name for path in other.iterdir()) == [".lock-digest", "bin"]
+
+
+def test_git_ignores_an_environment_that_is_a_link() -> None:
+    # Git replaces an ignored folder with a link that a merged commit has. A pattern that ends in / ignores folders only.
+    assert "/.venv" in (ROOT / ".gitignore").read_text().splitlines()

@@ -28,6 +28,7 @@ from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
 from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.risky_values import risks
 from halcyon_cli.lint.rules import RULES, Level
+from halcyon_cli.lint.yaml_nodes import NON_JSON_TAGS, duplicate_keys, enclosed_alias, non_json_scalars
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
@@ -37,7 +38,6 @@ _ANY_NAME = "model"
 _VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
 """Valid spec that is used to check single parts of an invalid spec."""
 _STRING, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
-_NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
 """YAML types of unquoted values that JSON, the format of the API server, doesn't have."""
 
 
@@ -83,21 +83,24 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
     """
     maps = config_maps([text]) if maps is None else maps
     findings: list[Finding] = []
+    seen: dict[tuple[str, str, str], int] = {}
     models = 0
     try:
         loader = yaml.SafeLoader(text)
         while loader.check_node():
             node = loader.get_node()
-            if node is not None and (inner := _enclosed_alias(node, set(), set())) is not None:
+            if node is not None and (inner := enclosed_alias(node, set(), set())) is not None:
                 text = "invalid YAML: an alias refers to an object that contains it"
                 findings.append(Finding(file, inner.start_mark.line + 1, "invalid-yaml", "", text))
                 continue
             for resource in _resources(node):
                 models += _is_model_deployment(resource)
-                findings += _document(resource, loader, file, maps)
+                findings += [*_document(resource, loader, file, maps), *_repeated(resource, file, seen)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
+        if reason.startswith("found undefined alias"):
+            reason += "; an anchor (&) counts only in its own document, up to the next ---"
         findings.append(Finding(file, mark.line + 1 if mark else 1, "invalid-yaml", "", f"invalid YAML: {reason}"))
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -119,6 +122,19 @@ def _resources(node: Node | None) -> Iterator[MappingNode]:
         yield node
 
 
+def _repeated(node: MappingNode, file: str, seen: dict[tuple[str, str, str], int]) -> Iterator[Finding]:
+    """Yield a finding if an object was in the file before. `seen` has the lines of the objects, by kind and name."""
+    meta = _child(node, "metadata")
+    if not _is_model_deployment(node) or not isinstance(meta, MappingNode) or not (name := _scalar(meta, "name")):
+        return
+    line, kind, namespace = node.start_mark.line + 1, _scalar(node, "kind"), _scalar(meta, "namespace")
+    if (first := seen.setdefault((kind, namespace, name), line)) != line:
+        message = (
+            f"this {kind} is in line {first}, too, and kubectl apply keeps only the last one; give it another name"
+        )
+        yield Finding(file, line, "duplicate-object", name, message)
+
+
 def _is_model_deployment(node: MappingNode) -> bool:
     is_our_group = _scalar(node, "apiVersion").partition("/")[0] == GROUP
     return is_our_group or _scalar(node, "kind") == KIND
@@ -138,11 +154,11 @@ def _document(
     def finding(line: int, rule: str, message: str) -> Finding:
         return Finding(file, line, rule, name, message)
 
-    for line, key in _duplicate_keys(node, set()):
+    for line, key in duplicate_keys(node, set()):
         yield finding(line, "duplicate-field", f"duplicate field {key}: only the last one counts")
     for line, rule, message in _metadata_errors(node):
         yield finding(line, rule, message)
-    unquoted = list(_non_json_scalars(node, set()))
+    unquoted = list(non_json_scalars(node, set()))
     for scalar in unquoted:
         message = f"{scalar.value} is not a string in YAML; quote it, for example '{scalar.value}'"
         yield finding(scalar.start_mark.line + 1, "unquoted-value", message)
@@ -225,7 +241,7 @@ def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
             continue
         for key, value in values.value:
             # `_non_json_scalars` reports dates.
-            if value.tag not in {_STRING, _NULL, *_NON_JSON_TAGS}:
+            if value.tag not in {_STRING, _NULL, *NON_JSON_TAGS}:
                 example = f"'{value.value}'" if isinstance(value, ScalarNode) else "'true'"
                 message = f"metadata.{field}: {key.value} is {_shown(value)}, and not a string; quote it, for example {example}"
                 yield value.start_mark.line + 1, "unquoted-value", message
@@ -345,48 +361,3 @@ def _line(node: Node, name: str) -> int:
             if key.value == name:
                 return int(key.start_mark.line) + 1
     return int(node.start_mark.line) + 1
-
-
-def _duplicate_keys(node: Node, visited: set[int]) -> Iterator[tuple[int, str]]:
-    for current in _descendants(node, visited):
-        if isinstance(current, MappingNode):
-            seen = set()
-            for key, _ in current.value:
-                if isinstance(key, ScalarNode) and key.value in seen:
-                    yield key.start_mark.line + 1, key.value
-                seen.add(key.value if isinstance(key, ScalarNode) else None)
-
-
-def _non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
-    return (
-        current
-        for current in _descendants(node, visited)
-        if isinstance(current, ScalarNode) and current.tag in _NON_JSON_TAGS
-    )
-
-
-def _enclosed_alias(node: Node, outer: set[int], visited: set[int]) -> Node | None:
-    """Return a node that contains itself by an alias; None if there is none."""
-    if id(node) in outer:
-        return node
-    if id(node) in visited or isinstance(node, ScalarNode):
-        return None
-    visited.add(id(node))
-    inner = [one for pair in node.value for one in pair] if isinstance(node, MappingNode) else node.value
-    found = (_enclosed_alias(one, outer | {id(node)}, visited) for one in inner)
-    return next((one for one in found if one is not None), None)
-
-
-def _descendants(node: Node, visited: set[int]) -> Iterator[Node]:
-    """Yield a node and its descendants, each only once, even if aliases refer to it several times."""
-    if id(node) in visited:
-        return
-    visited.add(id(node))
-    yield node
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            yield from _descendants(key, visited)
-            yield from _descendants(value, visited)
-    elif isinstance(node, SequenceNode):
-        for value in node.value:
-            yield from _descendants(value, visited)

@@ -26,6 +26,7 @@ RULES: Final[Mapping[str, LintRule]] = {
     "missing-field": LintRule("error", "A required field must be set."),
     "unknown-field": LintRule("error", "Only fields of the API may be set."),
     "duplicate-field": LintRule("error", "A field must not be set twice."),
+    "duplicate-object": LintRule("error", "A file must not have an object twice."),
     "unquoted-value": LintRule("error", "A value that YAML doesn't read as a string must be quoted."),
     "invalid-value": LintRule("error", "A value must have the type and the limits of its field."),
     "conflicting-fields": LintRule("error", "Fields must be consistent with each other."),

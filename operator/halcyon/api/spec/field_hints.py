@@ -56,7 +56,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "spec.scaling.schedules[].start": "a cron rule, for example start: 0 8 * * 1-5",
     "spec.model": "for example model: {source: {uri: s3://models/resnet50}}",
     "spec.model.source": "for example source: {uri: s3://models/resnet50}",
-    "spec.model.source.uri": "for example uri: s3://models/resnet50 or https://host/models/resnet50.tar.gz",
+    "spec.model.source.uri": "for example uri: s3://models/resnet50, gs://models/resnet50 (neither ends in /) or https://host/resnet50.tar.gz",
     "spec.model.source.endpoint": "for example endpoint: https://minio.example.com:9000",
     "spec.model.source.digest": "sha256: and 64 hexadecimal digits, as sha256sum prints them",
     "spec.model.source.image.reference": "for example reference: registry.example.com/models/resnet50:1.2",

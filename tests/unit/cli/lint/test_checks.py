@@ -79,6 +79,8 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         (GOOD.replace("v1alpha1", "v1"), 1, "it must be serving.halcyon.dev/v1alpha1"),
         (GOOD.replace("ModelDeployment", "Modeldeployment"), 2, "kind is Modeldeployment; it must be ModelDeployment or BatchInference for serving.halcyon.dev/v1alpha1"),
         (GOOD[: GOOD.index("spec")] + "spec: []\n", 5, "spec is missing or not an object"),
+        (GOOD + "---\n" + GOOD, 10, "this ModelDeployment is in line 1, too, and kubectl apply keeps only the last one; give it another name"),
+        ("defaults: &d {}\n---\n" + GOOD + "  runtime: *d\n", 11, "found undefined alias 'd'; an anchor (&) counts only in its own document, up to the next ---"),
         (GOOD + "  replicas: [\n", 10, "invalid YAML: "),
         (GOOD + "\x00", 9, "invalid YAML: special characters"),
         ("a: " + "[" * 600, 1, "nested too deeply"),
@@ -89,6 +91,12 @@ def test_findings_have_the_line_of_their_cause(text: str, line: int, said: str) 
 
     assert (one[0], one[1]) == (line, "error")
     assert said in one[2]
+
+
+def test_models_of_one_name_in_two_namespaces_are_different_objects() -> None:
+    other = GOOD.replace("  name: digits", "  name: digits\n  namespace: team-b")
+
+    assert found(f"{GOOD}---\n{other}") == []
 
 
 def test_all_errors_of_a_file_are_found_at_once() -> None:
@@ -171,7 +179,8 @@ def test_a_utilization_target_for_a_part_of_a_gpu_is_a_warning(resource: str, sa
 
 def test_documents_of_other_kinds_and_lists_are_gone_through() -> None:
     item = "\n".join("    " + line for line in (GOOD + "  replicas: -1").splitlines())
-    text = f"kind: Service\n---\n---\nkind: List\nitems:\n  -\n{item}\n  - kind: ConfigMap\n---\n{GOOD}"
+    other = GOOD.replace("digits", "letters")
+    text = f"kind: Service\n---\n---\nkind: List\nitems:\n  -\n{item}\n  - kind: ConfigMap\n---\n{other}"
 
     checked = check(text, "f")
     assert checked.models == 2

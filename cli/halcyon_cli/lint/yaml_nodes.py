@@ -1,0 +1,56 @@
+"""Walks over the nodes of a YAML document. Each walk also ends for nodes that aliases refer to several times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
+
+
+def duplicate_keys(node: Node, visited: set[int]) -> Iterator[tuple[int, str]]:
+    """Yield (line, key) for each key that an object below a node has twice."""
+    for current in descendants(node, visited):
+        if isinstance(current, MappingNode):
+            seen = set()
+            for key, _ in current.value:
+                if isinstance(key, ScalarNode) and key.value in seen:
+                    yield key.start_mark.line + 1, key.value
+                seen.add(key.value if isinstance(key, ScalarNode) else None)
+
+
+def non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
+    """Yield the values below a node that YAML reads as a date or as bytes."""
+    return (
+        current
+        for current in descendants(node, visited)
+        if isinstance(current, ScalarNode) and current.tag in NON_JSON_TAGS
+    )
+
+
+def enclosed_alias(node: Node, outer: set[int], visited: set[int]) -> Node | None:
+    """Return a node that contains itself by an alias; None if there is none."""
+    if id(node) in outer:
+        return node
+    if id(node) in visited or isinstance(node, ScalarNode):
+        return None
+    visited.add(id(node))
+    inner = [one for pair in node.value for one in pair] if isinstance(node, MappingNode) else node.value
+    found = (enclosed_alias(one, outer | {id(node)}, visited) for one in inner)
+    return next((one for one in found if one is not None), None)
+
+
+def descendants(node: Node, visited: set[int]) -> Iterator[Node]:
+    """Yield a node and its descendants, each only once, even if aliases refer to it several times."""
+    if id(node) in visited:
+        return
+    visited.add(id(node))
+    yield node
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            yield from descendants(key, visited)
+            yield from descendants(value, visited)
+    elif isinstance(node, SequenceNode):
+        for value in node.value:
+            yield from descendants(value, visited)
