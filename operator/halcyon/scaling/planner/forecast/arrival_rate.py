@@ -42,12 +42,16 @@ _UNKNOWN_NOISE = 0.2
 noise is known. Without this assumption, noise was mistaken for a step after a few similar seconds in a row at a high
 rate. At low rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
 _OPENING_SIGMAS = (1.0, 0.5)
-"""Number of standard errors subtracted from the rate in the first minute after the first request: for few requests, and
-for many. It applies if the model's capacity was measured before, otherwise `_SURE_SIGMAS` does. For a model of 5 s,
-whose requests are few, half a standard error uses 20 % more GPU time in five minutes than a whole one. With many
-requests, half of one is exact enough, and a whole one leaves replicas out for a minute."""
+"""Number of standard errors subtracted from the rate in the first minute after the first request: in its first second,
+and from its third one on. It applies if the model's capacity was measured before, otherwise `_SURE_SIGMAS` does. In the
+first second, a chance rise would start pods that stay for minutes, and the next decision is only a second later."""
+_OPENING_S = (1.0, 3.0)
+"""Seconds since the first request to which the two values of `_OPENING_SIGMAS` belong. Between them, it is in
+proportion."""
 _OPENING_FEW = 4.0
-"""Number of requests that are few. Up to four times this number, as much is subtracted as for this number."""
+"""Minimum number of requests for a smaller number of standard errors than the first one. At least as many requests are
+subtracted as for this number. For a model of 5 s, whose requests are few, half a standard error would use 20 % more GPU
+time in five minutes than a whole one."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
@@ -251,7 +255,7 @@ class ArrivalRate:
         """Return a likely rate since the first request, in the first minute after it; None at any other time.
 
         The time before the first request is not counted, because it shows that the model was idle, not that its rate is
-        low. The result is one standard error below the mean, or less if there were many requests (`_OPENING_SIGMAS`).
+        low. The result is one standard error below the mean, and less after some seconds and many requests.
         """
         times, counts = self.times, self.counts
         if self._is_empty or counts[0] > self.coarse_counts[0]:
@@ -260,8 +264,9 @@ class ArrivalRate:
         span, count = times[-1] - times[first - 1], counts[-1] - counts[0]
         if first < 2 or span >= _LONG_S:
             return None
-        few, many = _OPENING_SIGMAS
-        errors = min(few * math.sqrt(count), max(few * math.sqrt(_OPENING_FEW), many * math.sqrt(count)))
+        (first_s, later_s), (most, least) = _OPENING_S, _OPENING_SIGMAS
+        sigmas = most - (most - least) * min(max((span - first_s) / (later_s - first_s), 0.0), 1.0)
+        errors = max(sigmas * math.sqrt(count), most * math.sqrt(min(count, _OPENING_FEW)))
         return max(count - errors * math.sqrt(self.spread.doubt), 0.0) / max(span, 1.0)
 
     def seen_s(self) -> float:

@@ -21,8 +21,11 @@ def arrivals(*, quiet_s: int, each_s: int, for_s: int) -> ArrivalRate:
 
 @pytest.mark.parametrize(
     ("each_s", "for_s", "errors"),
-    [(1, 3, 3**0.5), (4, 1, 2.0), (8, 1, 2.0), (8, 2, 2.0), (8, 3, 0.5 * 24**0.5), (8, 20, 0.5 * 160**0.5)],
-    ids=["3 requests", "4 requests", "8 requests", "16 requests", "24 requests", "160 requests"],
+    [
+        *((1, 3, 3**0.5), (2, 2, 2.0), (3, 3, 2.0)),
+        *((64, 1, 8.0), (32, 2, 0.75 * 8), (12, 3, 0.5 * 6), (8, 20, 0.5 * 160**0.5)),
+    ],
+    ids=["3 requests", "4 requests", "9 requests", "first second", "second one", "third one", "20 seconds"],
 )
 def test_opening_rate_is_up_to_one_standard_error_below_the_mean(each_s: int, for_s: int, errors: float) -> None:
     made = arrivals(quiet_s=QUIET_S, each_s=each_s, for_s=for_s)
