@@ -49,8 +49,10 @@ LAWS: Mapping[str, ServiceLaw] = {
 }
 SHARE, QUIET_S, LOAD_S, START_S = 4.0, 30.0, 400.0, 3.0
 """Load as a multiple of what one replica answers, seconds before and of it, and of a pod's start."""
-SEEDS = range(1, 10)
+SEEDS = range(1, 31)
 """Seeds of the arrivals in row 7.1."""
+FIRST_LOAD_S = 100.0
+"""Seconds of load in row 7.1, which needs only the first decisions."""
 WITHIN_S = 3.0
 OUTWEIGHED = 100
 """Batches, or answers if batch times show nothing, after which a wrong measurement may count no more."""
@@ -94,9 +96,9 @@ def right(law: ServiceLaw) -> int:
     return replicas_for_rate(SHARE * law.peak_rps, aims, replica, dispersion=1.0, most=20)
 
 
-def run(law: ServiceLaw, factor: float | None, *, seed: int = 1) -> Run:
-    """Run the planner on a load step; `factor` is that of a bench's times, None without a bench."""
-    profile = Profile.steps((QUIET_S, 0.0), (LOAD_S, SHARE * law.peak_rps))
+def run(law: ServiceLaw, factor: float | None, *, seed: int = 1, load_s: float = LOAD_S) -> Run:
+    """Run the planner on a load step of `load_s` seconds; `factor` is that of a bench's times, None without a bench."""
+    profile = Profile.steps((QUIET_S, 0.0), (load_s, SHARE * law.peak_rps))
     times = arrivals(profile, rng=np.random.Generator(np.random.PCG64(seed)))
     case = Case(
         name="teach",
@@ -149,7 +151,7 @@ def first_decision() -> Row:
     for name, law in LAWS.items():
         need = right(law)
         taught, today = (
-            sorted(run(law, factor, seed=seed).right_after_s(need) or math.inf for seed in SEEDS)
+            sorted(run(law, factor, seed=seed, load_s=FIRST_LOAD_S).right_after_s(need) or math.inf for seed in SEEDS)
             for factor in (1.0, None)
         )
         in_time += median(taught) <= WITHIN_S
@@ -171,7 +173,8 @@ def first_decision() -> Row:
         "the simulator's closed loop: requests, pods and their starts are simulated, and without a bench there is no warm-up either",
         why=""
         if in_all == len(LAWS)
-        else "seconds are the median of the seeds. In 3 s, two or three requests of a model of 5 s arrive, whose number is random",
+        else "seconds are the median of the seeds. In 3 s, two or three requests of a model of 5 s arrive, whose number is random: no "
+        "rule is right after 3 s in more than 69 % of the rounds with 4 and with 7 replicas' load (decision 0091)",
         n=len(LAWS) * len(SEEDS),
         law="; ".join(LAWS),
         load=f"Poisson, {SHARE:g} x one replica's capacity after {QUIET_S:g} s of nothing; pods start in {START_S:g} s",

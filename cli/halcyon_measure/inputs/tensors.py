@@ -217,7 +217,14 @@ def fit(array: Array, model_input: ModelInput, path: str) -> Array:
         if array.dtype == object and any(value is None for value in array.ravel()):
             # As a text it would be the word None.
             raise TensorError(f"{path}: it has a null, and {model_input.describe()} needs a text for each value")
-        return np.array([_bytes(value) for value in array.ravel()], dtype=np.object_).reshape(array.shape)
+        try:
+            values = [_bytes(value) for value in array.ravel()]
+        except UnicodeEncodeError as error:
+            # JSON can have half of a character, as in "\\ud800".
+            raise TensorError(
+                f"{path}: {error.object[error.start]!a} in it is half of a character, so no text"
+            ) from None
+        return np.array(values, dtype=np.object_).reshape(array.shape)
     kind = triton_to_np_dtype(model_input.datatype)
     if kind is None or array.dtype.kind not in "biuf":
         raise TensorError(

@@ -48,6 +48,7 @@ def test_every_form_of_a_row_gives_the_same_tensor(value: Any) -> None:
         (b'{"a": [1, 2], "c": ["x"]}', TWO, "it has a, c; the model's inputs are a, b"),
         (b'{"a": [1, 2.5], "b": ["x"]}', TWO, "not every value is an integer in the range of INT32"),
         (b'{"inputs": [{"name": "x"}]}', ONE, "inputs has no valid tensor"),
+        (b'{"a": [1, 2], "b": ["\\ud800"]}', TWO, "input b: '\\ud800' in it is half of a character, so no text"),
     ],
 )
 def test_a_row_that_does_not_fit_names_the_input_and_the_reason(value: bytes, inputs: Any, said: str) -> None:

@@ -77,7 +77,7 @@ row that arrives during an execution waits for the next one. A batch therefore c
 pod."""
 _GENTLE_LEFT: Final = 0.6
 """Maximum number of rows of a gentle class in a pod, as a share of the rows that users leave free in a full batch."""
-AHEAD_S: Final = 0.006
+AHEAD_S: Final = 0.003
 """Time before the expected end of a batch at which rows are sent for the next one, in seconds. It covers the way to the
 pod and the interval at which `lower.lua` looks."""
 TIMED_S: Final = 0.05

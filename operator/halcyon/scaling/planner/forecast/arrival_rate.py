@@ -41,12 +41,17 @@ _UNKNOWN_NOISE = 0.2
 """Assumed standard deviation of the number of arrivals in one second, as a share of the mean. It is used until the
 noise is known. Without this assumption, noise was mistaken for a step after a few similar seconds in a row at a high
 rate. At low rates, Poisson noise is at least as large. With 0.25, steps in the first half minute are detected later."""
-_OPENING_SIGMAS = 1.0
-"""Number of standard errors subtracted from the rate in the first minute after the first request, if the model's
-capacity was measured before. Otherwise `_SURE_SIGMAS` applies. The smaller number makes 3 percentage points fewer
-responses late and uses 8 % more GPU time in five minutes. This applies to requests of 5 s and pods that start in 60 s.
-Half a standard error uses 8 % more GPU time for a model that computes 32 requests at once. For pods that start in 3 s,
-it uses 20 % more."""
+_OPENING_SIGMAS = (1.0, 0.5)
+"""Number of standard errors subtracted from the rate in the first minute after the first request: in its first second,
+and from its third one on. It applies if the model's capacity was measured before, otherwise `_SURE_SIGMAS` does. In the
+first second, a chance rise would start pods that stay for minutes, and the next decision is only a second later."""
+_OPENING_S = (1.0, 3.0)
+"""Seconds since the first request to which the two values of `_OPENING_SIGMAS` belong. Between them, it is in
+proportion."""
+_OPENING_FEW = 4.0
+"""Minimum number of requests for a smaller number of standard errors than the first one. At least as many requests are
+subtracted as for this number. For a model of 5 s, whose requests are few, half a standard error would use 20 % more GPU
+time in five minutes than a whole one."""
 _LIKELY = 1.65
 """Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
 confidence). The number can be this low, because one comparison changes the learnt values only slightly."""
@@ -250,7 +255,7 @@ class ArrivalRate:
         """Return a likely rate since the first request, in the first minute after it; None at any other time.
 
         The time before the first request is not counted, because it shows that the model was idle, not that its rate is
-        low. The result is one standard error below the mean.
+        low. The result is one standard error below the mean, and less after some seconds and many requests.
         """
         times, counts = self.times, self.counts
         if self._is_empty or counts[0] > self.coarse_counts[0]:
@@ -259,7 +264,10 @@ class ArrivalRate:
         span, count = times[-1] - times[first - 1], counts[-1] - counts[0]
         if first < 2 or span >= _LONG_S:
             return None
-        return max(count - _OPENING_SIGMAS * math.sqrt(self.spread.doubt * count), 0.0) / max(span, 1.0)
+        (first_s, later_s), (most, least) = _OPENING_S, _OPENING_SIGMAS
+        sigmas = most - (most - least) * min(max((span - first_s) / (later_s - first_s), 0.0), 1.0)
+        errors = max(sigmas * math.sqrt(count), most * math.sqrt(min(count, _OPENING_FEW)))
+        return max(count - errors * math.sqrt(self.spread.doubt), 0.0) / max(span, 1.0)
 
     def seen_s(self) -> float:
         """Return the seconds from the first to the last stored sample."""

@@ -19,11 +19,17 @@ def arrivals(*, quiet_s: int, each_s: int, for_s: int) -> ArrivalRate:
     return made
 
 
-@pytest.mark.parametrize("for_s", [1, 3, 20])
-def test_opening_rate_is_one_standard_error_below_the_mean(for_s: int) -> None:
-    made = arrivals(quiet_s=QUIET_S, each_s=8, for_s=for_s)
-    count = 8 * for_s
-    assert made.opening() == pytest.approx((count - math.sqrt(made.spread.doubt * count)) / for_s)
+@pytest.mark.parametrize(
+    ("each_s", "for_s", "errors"),
+    [
+        *((1, 3, 3**0.5), (2, 2, 2.0), (3, 3, 2.0)),
+        *((64, 1, 8.0), (32, 2, 0.75 * 8), (12, 3, 0.5 * 6), (8, 20, 0.5 * 160**0.5)),
+    ],
+    ids=["3 requests", "4 requests", "9 requests", "first second", "second one", "third one", "20 seconds"],
+)
+def test_opening_rate_is_up_to_one_standard_error_below_the_mean(each_s: int, for_s: int, errors: float) -> None:
+    made = arrivals(quiet_s=QUIET_S, each_s=each_s, for_s=for_s)
+    assert made.opening() == pytest.approx((each_s * for_s - errors * math.sqrt(made.spread.doubt)) / for_s)
 
 
 def test_opening_rate_is_above_the_proven_rate_of_the_first_seconds() -> None:
