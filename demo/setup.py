@@ -168,13 +168,13 @@ def remove(name: str, *, step: Callable[[str], None]) -> bool:
         DemoError: something can't be removed.
     """
     if name != EXISTING:
-        step(f"cluster {name} down")
+        step(f"removing cluster {name}")
         try:
             return clusters.down(name)
         except ClusterError as error:
             raise DemoError(str(error)) from error
     kube = existing()
-    step(f"namespace {EXISTING_NAMESPACE} down")
+    step(f"removing namespace {EXISTING_NAMESPACE}")
     kube("delete", "namespace", EXISTING_NAMESPACE, "--ignore-not-found")
     step("helm uninstall")
     kube.helm("uninstall", "halcyon", f"--namespace={SYSTEM}", "--ignore-not-found", "--wait")

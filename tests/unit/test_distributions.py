@@ -378,3 +378,15 @@ def test_a_dockerfile_copies_what_its_distributions_name(image: str) -> None:
         wheel = tomllib.loads(project.read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
         named = [*wheel.get("packages", ()), *wheel.get("hooks", {}).get("custom", {}).get("parts", {})]
         assert [name for name in named if not is_copied((project.parent / name).resolve())] == []
+
+
+def test_each_distribution_declares_the_releases_of_python_that_support_names() -> None:
+    page = (ROOT / "docs" / "support.md").read_text()
+    first, last = map(int, re.findall(r"for the command line \| 3\.(\d+) to 3\.(\d+) \|", page)[0])
+    releases = [f"Programming Language :: Python :: 3.{minor}" for minor in range(first, last + 1)]
+
+    for name in FOLDERS:
+        described = project(name)["project"]
+        assert described["requires-python"] == f">=3.{first}", name
+        assert [one for one in described["classifiers"] if ":: Python :: 3." in one] == releases, name
+    assert f"python3.{last} python3;" in (ROOT / "scripts" / "bootstrap").read_text()
