@@ -23,7 +23,7 @@ POLL_S = 0.1
 _EVENTS_OF_PODS = "regarding.kind=Pod"
 
 
-class Reading(NamedTuple):
+class SeenObject(NamedTuple):
     """An object as it was at a time, in seconds since the epoch."""
 
     at: float
@@ -41,7 +41,7 @@ class StartReadings:
 
     cluster: Cluster
     selector: str
-    _readings: queue.SimpleQueue[Reading | ClusterError] = field(default_factory=queue.SimpleQueue)
+    _readings: queue.SimpleQueue[SeenObject | ClusterError] = field(default_factory=queue.SimpleQueue)
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
@@ -54,7 +54,7 @@ class StartReadings:
     ) -> None:
         self._ended.set()
 
-    def next(self, limit_s: float) -> Reading | None:
+    def next(self, limit_s: float) -> SeenObject | None:
         """Return the next reading; None if there is none within `limit_s` seconds.
 
         Raises:
@@ -80,11 +80,11 @@ class StartReadings:
                 # Without the right to read Events, the pod's status shows the steps, later.
                 return
             for obj in objects:
-                self._readings.put(Reading(now, kind, obj))
+                self._readings.put(SeenObject(now, kind, obj))
             try:
                 for event, obj in self.cluster.watch(kind, since=version, selector=selector, fields=fields):
                     if event in {"ADDED", "MODIFIED"}:
-                        self._readings.put(Reading(time.time(), kind, obj))
+                        self._readings.put(SeenObject(time.time(), kind, obj))
                     if self._ended.is_set():
                         break
             except ClusterError:
