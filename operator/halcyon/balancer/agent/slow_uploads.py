@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.haproxy_stats import BackendLoads
     from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 
-INTERVAL_S: Final = 1.0
-SLOW_S: Final = 3.0
+INTERVAL_S: Final = 0.5
+SLOW_S: Final = 1.5
 """Time for which a client may go on sending a request that is at a server while others wait, in seconds."""
 _LINE: Final = re.compile(
     r"(?P<id>0x[0-9a-f]+): proto=tcp\S* src=(?P<source>\S+):(?P<port>\d+) fe=\S+ be=(?P<protocol>http|grpc)_\S+ srv=(?P<server>\S+) "
