@@ -40,6 +40,11 @@ _FAR = 0.1
 their ratio.
 """
 
+_OBJECTIVES, _MAX_MIN_S = 10.0, 15.0
+"""Minimum duration of a measurement as a multiple of the objective, and its limit in seconds. In a few times the latency,
+queues hardly change.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
@@ -67,8 +72,9 @@ class Criterion:
     def load(self, capacity_rps: float) -> Rate:
         """Return the load with which a configuration is measured, given its expected capacity."""
         rate = self.rate_each_rps if self.minimise == "latency" and self.rate_each_rps else _CAUTIOUS * capacity_rps
+        min_s = min(_OBJECTIVES * self.predictor.objective_s, _MAX_MIN_S)
         # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
-        return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"))
+        return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"), min_s=min_s)
 
     def estimate(self, shape: Shape, point: Point, batch_log_factor: float | None = None) -> Estimate:
         """Return the estimate of a configuration from one measurement under random arrivals.
@@ -78,7 +84,7 @@ class Criterion:
         """
         configuration = point.configuration
         assert isinstance(point.load, Rate)  # noqa: S101  # the search asks for no other load here
-        rate = point.rate_rps(point.load)
+        rate = point.load.rate_rps
         factor, is_overloaded = self.predictor.factor(shape, configuration, rate, point)
         capacity = self.predictor.capacity(shape, configuration, factor)
         # Without batch times, the noise of the machine cannot be distinguished from an error of the simulation.

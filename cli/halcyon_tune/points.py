@@ -69,6 +69,8 @@ class Rate:
     """Mean rate of the arrivals in requests per second."""
     min_requests: int = 0
     """Minimum number of requests of the measurement; 0 if the measuring component chooses the duration."""
+    min_s: float = 0.0
+    """Minimum duration of the measurement, in seconds."""
 
     def text(self) -> str:
         """Return the load in words, with its rate."""
@@ -114,10 +116,6 @@ class Point:
     failure: FailureKind | None = None
     why: str = ""
     """Reason for the failure of the measurement, in words."""
-
-    def rate_rps(self, load: Rate) -> float:
-        """Return the rate of the arrivals in requests per second, which belongs to the measured latencies."""
-        return self.offered_rps or load.rate_rps
 
     def rules_out(self, configuration: Configuration) -> bool:
         """Return whether the failure of this measurement means that a configuration would fail, too.

@@ -115,10 +115,10 @@ class Predictor:
         """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.
 
         An overloaded replica answers with full batches, so the factor is derived from its throughput. Otherwise the
-        factor is chosen so that the simulated P99 at the rate equals the measured one. `rate_rps` is the rate of the
-        requests that were due. In a short measurement it is often 5 % off the mean rate, and that is no overload.
+        factor is chosen so that the simulated P99 at the rate equals the measured one. In a short measurement, the
+        number of requests is often 5 % off its mean by chance, and that is no overload.
         """
-        if point.throughput_rps < _OVERLOAD * rate_rps:
+        if point.throughput_rps < _OVERLOAD * (point.offered_rps or rate_rps):
             return self.law(shape, configuration).peak_rps / max(point.throughput_rps, 1e-9), True
         low, high = (math.log(factor) for factor in _FACTORS)
         for _ in range(_STEPS):

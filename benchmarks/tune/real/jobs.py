@@ -42,7 +42,10 @@ _MAX_EXCESS = 0.1
 """Share by which executions of a load may take longer than the law says. The Python backend needs a part of it."""
 _ATTEMPTS = 6
 _PAUSE_S = 5.0
-_SWEEP_SEED, _KEPT_SEED, _TURN_SEED = 99, 1000, 2000
+SWEEP_SEED, _KEPT_SEED, _TURN_SEED = 99, 1000, 2000
+"""Seeds of the sweeps, of the requests at the end of a tuning, and of the turns. From the first one on, all loads of a
+measuring side have the same arrivals, but for their rate.
+"""
 
 Kind = Literal["tunes", "sweep", "best", "turns"]
 
@@ -141,7 +144,7 @@ class LawRun:
         guess = self._law.guess.capacity(one, self._law.objective_s)
         begun = SweptConfiguration.of(known) if known else SweptConfiguration(configuration=one, guess_rps=guess)
         found = self._loaded(
-            begun, _SWEEP_SEED, sweep.load, lambda each: self._store.write("sweep", key, each.document())
+            begun, SWEEP_SEED, sweep.load, lambda each: self._store.write("sweep", key, each.document())
         )
         say(f"{self._law.kind}: sweep: {key}: {found.capacity_rps(self._law.objective_s):.4g}/s")
 

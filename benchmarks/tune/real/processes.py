@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import GRPC_PORT, METRICS_PORT
 from benchmarks.errors import BenchError
-from benchmarks.tune.real.jobs import DisturbedError, Job, LawRun, TimeUpError, missing
+from benchmarks.tune.real.jobs import SWEEP_SEED, DisturbedError, Job, LawRun, TimeUpError, missing
 from benchmarks.tune.real.laws import TritonLaw
 from benchmarks.tune.real.store import Store
 from e2e.cluster.progress import say
@@ -47,7 +47,7 @@ def serving(law: TritonLaw, senders: int = 1) -> Iterator[Callable[[int], TrialR
                 processes=senders,
                 sampling=SamplingSettings(servers=(page,), idle_s=0),
             )
-            return TrialRunner(made.prepare(), config)
+            return TrialRunner(made.prepare(), config, is_paired=seed >= SWEEP_SEED)
 
         yield runner
 

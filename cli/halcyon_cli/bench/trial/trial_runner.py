@@ -56,6 +56,7 @@ class TrialRunner:
         threads_parameter: str = "",
         shown: Callable[[str], None] = lambda _: None,
         restart_within_s: float = RESTART_WITHIN_S,
+        is_paired: bool = False,
     ) -> None:
         """Store the settings.
 
@@ -67,6 +68,8 @@ class TrialRunner:
                 change.
             shown: function that shows progress.
             restart_within_s: maximum time for an ended server to restart, in seconds.
+            is_paired: whether all loads have the same arrivals, but for their rate. That makes comparisons more exact,
+                and intervals of repeated measurements too narrow.
         """
         sampling = SamplingSettings() if prepared.sampling is None else prepared.sampling
         self._prepared = replace(prepared, sampling=replace(sampling, idle_s=0.0))
@@ -74,8 +77,7 @@ class TrialRunner:
         self._base = dict(config)
         self._threads_parameter, self._shown, self._restart_within_s = threads_parameter, shown, restart_within_s
         self._current: Configuration | None = None
-        self._loads = 0
-        """Number of loads so far."""
+        self._is_paired, self._loads = is_paired, 0
         self._memory: tuple[float, float] | None = None
         """Last reading of the server's memory and its memory limit, in bytes."""
 
@@ -123,14 +125,12 @@ class TrialRunner:
 
     def _run(self, load: Load, *, is_new: bool, said: str) -> Run:
         warm_up = WarmUp(_NEW_WARM_UP_S) if is_new else WarmUp(_SAME_WARM_UP_S, fixed=True)
-        # Each load has arrivals of its own, or else the noise of the same ones would be in all of them.
-        seed = self._prepared.scenario.seed + self._loads
+        # The noise of the same arrivals would be in all loads.
+        seed = self._prepared.scenario.seed + (0 if self._is_paired else self._loads)
         self._loads += 1
         enough = math.inf
         if isinstance(load, Rate):
-            length = min(max(MIN_S, max(load.min_requests, MIN_ANSWERS) / load.rate_rps), MAX_DURATION_S)
-            if not load.min_requests:
-                length = min(length, MAX_S)
+            length = rate_s(load)
             scenario = Scenario(kind="sustained", rate_rps=load.rate_rps, duration_s=length, seed=seed)
         else:
             scenario = Scenario(kind="blocking", callers=load.callers, duration_s=MAX_S, seed=seed)
@@ -186,6 +186,12 @@ class TrialRunner:
                 )
             time.sleep(_POLL_S)
         return ending(said, self._memory)
+
+
+def rate_s(load: Rate) -> float:
+    """Return the duration of a load at a rate, in seconds. Pure."""
+    length = max(MIN_S, load.min_s, max(load.min_requests, MIN_ANSWERS) / load.rate_rps)
+    return min(length, MAX_DURATION_S if load.min_requests else MAX_S)
 
 
 def ending(said: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:

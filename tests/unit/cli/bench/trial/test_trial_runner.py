@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from halcyon_cli.bench.trial.trial_runner import ending, point
+from halcyon_cli.bench.trial.trial_runner import ending, point, rate_s
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.observations import (
@@ -60,6 +60,20 @@ def test_point_has_the_offered_rate_and_the_delay_of_sending() -> None:
     assert found.offered_rps == pytest.approx(1.1)
     assert found.throughput_rps == pytest.approx(1.0)
     assert found.late_p99_s == pytest.approx(np.quantile(late, 0.99))
+
+
+@pytest.mark.parametrize(
+    ("load", "seconds"),
+    [
+        (Rate(rate_rps=500), 3.0),
+        (Rate(rate_rps=20), 10.0),
+        (Rate(rate_rps=500, min_s=8.0), 8.0),
+        (Rate(rate_rps=2, min_s=8.0), 30.0),
+        (Rate(rate_rps=20, min_requests=5000), 250.0),
+    ],
+)
+def test_load_at_a_rate_lasts_for_enough_requests_and_objectives(load: Rate, seconds: float) -> None:
+    assert rate_s(load) == seconds
 
 
 def test_failed_requests_are_late_without_end() -> None:
