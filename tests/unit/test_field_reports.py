@@ -179,7 +179,11 @@ def test_79_the_last_sample_does_not_decide_alone(last: float) -> None:
 
 def test_93_own_containers_can_have_the_limits_of_a_quota() -> None:
     made = parse(
-        "digits", {"model": {"source": PVC}, "runtime": {"resources": {"limits": {"cpu": "4", "memory": "8Gi"}}}}
+        "digits",
+        {
+            "model": {"source": PVC},
+            "runtime": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "8Gi"}}},
+        },
     )
     children = rendered.children(made, site=replace(rendered.SITE, cpu_limit="2"))
     templates = rendered.pods(children)

@@ -146,11 +146,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def defaults(cls) -> Self:
-        """Return an instance whose fields all have their defaults.
-
-        It isn't validated, so pydantic doesn't build a validator of this part alone, which takes memory. Use it for the
-        defaults of fields and for constants, and only for classes without required fields.
-        """
+        """Return an instance whose fields all have their defaults. It isn't validated, so pydantic builds no validator for it."""
         return cls.model_construct()  # type: ignore[return-value]  # pydantic's plugin for mypy gives it the base's type
 
     def to_dict(self) -> dict[str, Any]:

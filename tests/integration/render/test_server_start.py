@@ -255,7 +255,7 @@ def test_a_triton_that_ignores_its_stop_is_killed_by_an_ordered_restart(tmp_path
     ],
     ids=["v2", "below one core", "v2 without a limit", "v1", "v1 without a limit", "set by the image"],
 )
-def test_the_libraries_of_a_model_have_as_many_threads_as_its_cpu_limit(
+def test_a_models_libraries_have_as_many_threads_as_its_cpu_limit(
     tmp_path: Path, files: dict[str, str], threads: str
 ) -> None:
     found = run(tmp_path, **files)

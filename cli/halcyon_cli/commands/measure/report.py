@@ -21,7 +21,7 @@ _EPILOG = """\
 \b
 examples:
   halcyon report bench.json                  writes report.html beside it
-  halcyon report out                         the result that --save out wrote
+  halcyon report out                         the result in a folder
   halcyon report a.json b.json -o runs.html  several runs, compared
   halcyon report */bench.json --csv          a row for each run
   halcyon report runs.html --json            the results in a report
