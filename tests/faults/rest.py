@@ -18,8 +18,9 @@ from tests.integration.proxy import Door
 
 REST_S = STATUS_INTERVAL_S + 2.0
 """Time without a write after which a run is at rest although something is scheduled: values in a status may wait."""
-IDLE_S = 2.0
-"""Time without a write or a change of an object after which a run with empty queues is at rest."""
+IDLE_S = 6.0
+"""Time without a write or a change of an object after which a run with empty queues is at rest. On a busy machine a reconcile that is
+under way, and so in no queue, or an informer between two attempts may write nothing for some seconds."""
 SETTLED_AFTER_S = SETTLED_S + 1.0
 """Time from the start of an operator after which it has published that no reports come."""
 _LOOK_S = 0.2

@@ -190,8 +190,8 @@ class Scene:
         return {"halcyon_queue_ready": self.ready, "halcyon_queue_waiting": self.waiting}
 
     def writes(self) -> list[Request]:
-        """Return the writes through the door."""
-        return self.seen
+        """Return the writes through the door so far."""
+        return [request for request in self.seen if request.at <= self.clock.now]
 
     def changed_at(self, namespaces: set[str]) -> float:
         """Return the time of the last change."""
@@ -251,6 +251,12 @@ def test_young_operators_publish_first_that_no_reports_come(scene: Scene) -> Non
     assert scene.wait(settled=False)[1] < SETTLED_AFTER_S
     scene.began = scene.clock.now
     assert scene.wait()[1] >= SETTLED_AFTER_S
+
+
+def test_pauses_of_some_seconds_between_writes_are_no_rest(scene: Scene) -> None:
+    for after_s in (4.0, 8.0, 12.0):
+        scene.write(scene.clock.now + after_s)
+    assert scene.wait()[1] >= 12.0 + IDLE_S
 
 
 def test_writes_that_never_end_are_returned_by_namespace(scene: Scene) -> None:
