@@ -35,6 +35,11 @@ class FalseAlarm:
 
 FOUND: tuple[Finding, ...] = (
     Finding(
+        "An operator with an old list of models creates the objects of a deleted model again, until the garbage collector deletes them",
+        "delete/stale/view-2: the operator starts with the lists of a moment before the deletion",
+        "tests/unit/control/reconcile/test_reconciler.py::test_nothing_is_created_for_a_model_that_was_deleted",
+    ),
+    Finding(
         "Limits of a canary's analysis with mode Disabled have no effect, and no condition said so (metrics alone were named)",
         "reading which fields each mode leaves without effect, for the list of mutations that may be silent",
         "tests/unit/api/spec/test_defaults.py::test_limits_of_a_disabled_analysis_are_reported_as_ineffective",

@@ -180,11 +180,30 @@ class Reconciler:
         """Return the objects that the plan would create but that exist already.
 
         They aren't in the caches, because they don't have Halcyon's label.
+
+        Raises:
+            Conflicted: objects would be created for a ModelDeployment that was deleted. The watches of several kinds have
+                no common order, and a list of the operator's start may be old.
         """
         wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
         uncached = [where for where in wanted if where not in scope.children]
-        fetched = await asyncio.gather(*(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached))
+        if not uncached:
+            return {}
+        exists, *fetched = await asyncio.gather(
+            self._exists(scope), *(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached)
+        )
+        if not exists:
+            raise errors.Conflicted(409, f"ModelDeployment {scope.key} was deleted; nothing is created for it")
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
+
+    async def _exists(self, scope: Scope) -> bool:
+        """Return whether the API server still has the ModelDeployment, with the same uid, and it isn't being deleted."""
+        try:
+            live = await self.client.get(kinds.MODEL_DEPLOYMENT, scope.key.namespace, scope.key.name)
+        except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
+            return True
+        meta = {} if live is None else live["metadata"]
+        return meta.get("uid") == scope.resource["metadata"]["uid"] and "deletionTimestamp" not in meta
 
     def _plan(self, scope: Scope) -> ReconcilePlan:
         """Return the plan for a scope, and reserve the plan's GPUs.

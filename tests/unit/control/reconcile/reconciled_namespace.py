@@ -14,7 +14,7 @@ from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import EventRecorder
-from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
+from halcyon.kube.kinds import CONFIG_MAP, MODEL_DEPLOYMENT, Key, Kind
 from halcyon.render import gpu, names
 from halcyon.render.site import Site
 from tests.clocks import DrivenClock
@@ -103,10 +103,12 @@ class Team:
         """Create or change a ModelDeployment."""
         made = resource({"model": {"source": PVC}, "replicas": 1} | spec)
         made["metadata"] |= {"name": name, "uid": uid or f"u-{name}", "resourceVersion": str(next(self._versions))}
+        self.api.objects[MODEL_DEPLOYMENT, "team", name] = made
         self.caches.resources._store(Key("team", name), made)
 
     def delete(self, name: str) -> None:
         """Delete a ModelDeployment, without its children."""
+        self.api.objects.pop((MODEL_DEPLOYMENT, "team", name), None)
         self.caches.resources._store(Key("team", name), None)
 
     def seen(self, kind: Kind, name: str, obj: Object | None) -> None:

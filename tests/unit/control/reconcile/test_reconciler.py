@@ -17,7 +17,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import EventRecorder
-from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.kinds import MODEL_DEPLOYMENT, Key, Kind
 from halcyon.render import names
 from tests.clocks import DrivenClock, SplitClock
 from tests.unit.control.reconcilers import reconciler, scope_builder
@@ -56,6 +56,7 @@ def reconciling(
     made["metadata"]["resourceVersion"] = "1"
     caches.resources._seen = 1
     caches.resources._store(DIGITS, made)
+    kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = made
     claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
     caches.claims._store(Key("team", "models"), claim)
 
@@ -93,8 +94,8 @@ async def test_new_object_of_the_same_name_begins_without_a_state() -> None:
     def refuse() -> None:
         raise errors.Refused(403, "denied")
 
-    observer = Observer()
-    subject = reconciling(Applying(refuse))
+    observer, kube = Observer(), Applying(refuse)
+    subject = reconciling(kube)
     subject.observers = (observer,)
     await subject.reconcile(DIGITS)
     await subject.reconcile(DIGITS)
@@ -102,10 +103,46 @@ async def test_new_object_of_the_same_name_begins_without_a_state() -> None:
     again["metadata"] |= {"uid": "another", "resourceVersion": "2"}
     # Deleted and created again within the time of one reconcile, so that no reconcile saw it missing.
     subject.caches.resources._store(DIGITS, again)
+    kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = again
     await subject.reconcile(DIGITS)
     await subject.reconcile(DIGITS)
 
     assert observer.seen == ["planned digits", "planned digits", "deleted digits", "planned digits", "planned digits"]
+
+
+@pytest.mark.parametrize("change", [None, {"uid": "another"}, {"deletionTimestamp": "2026-11-29T12:00:00Z"}])
+async def test_nothing_is_created_for_a_model_that_was_deleted(change: dict[str, str] | None) -> None:
+    kube = Applying(lambda: None)
+    subject = reconciling(kube)
+    there = kube.objects.pop((MODEL_DEPLOYMENT, "team", "digits"))
+    if change is not None:
+        kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**there, "metadata": {**there["metadata"], **change}}
+
+    with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is created for it"):
+        await subject.reconcile(DIGITS)
+
+    assert not kube.tried.is_set()
+    assert kube.statuses == []
+
+
+async def test_objects_are_created_without_the_right_to_read_a_model() -> None:
+    class Denying(Applying):
+        """Has only the rights to list and watch ModelDeployments."""
+
+        @override
+        async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+            if kind is MODEL_DEPLOYMENT:
+                raise errors.Refused(403, "denied")
+            return await super().get(kind, namespace, name)
+
+    def fail() -> None:
+        raise errors.Unreachable("reset")
+
+    kube = Denying(fail)
+    with pytest.raises(errors.Unreachable):
+        await reconciling(kube).reconcile(DIGITS)
+
+    assert kube.tried.is_set()
 
 
 async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> None:
