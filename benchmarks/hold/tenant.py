@@ -4,7 +4,7 @@
     python -m benchmarks.hold.tenant --report
 
 The tenant may edit one namespace, has the tokens of its own agents and reaches all ports (`tests.adversary.tenant.wire_deeds`). Each deed
-is done over the wire, in turns against a plain server with ConfigMaps that are nobody's, and against the operator with its models. The
+is done over the wire, in turns against a plain server with ConfigMaps without a reader, and against the operator with its models. The
 operator is a process with a real API server; the other models' agents report a steady load. What the others wait for: values of the metrics
 API through the API server, as the HPA asks for them, and the operator's probes.
 

@@ -4,7 +4,7 @@
 its own. Each is bounded in connections, rate and time. It is a process of its own, so that its work does not delay the clients whose waits
 are measured.
 
-With `plain`, the same connections, messages and writes go to a plain server, and to ConfigMaps that are nobody's, so that the machine and
+With `plain`, the same connections, messages and writes go to a plain server, and to ConfigMaps without a reader, so that the machine and
 the API server have the same work.
 """
 
