@@ -158,9 +158,8 @@ def _fetch(subject: Subject, spec: Spec, site: Site) -> Object:
 def _fetch_resources(spec: Spec, site: Site) -> Object:
     """Return the resources of the fetcher, which don't keep a pod from the QoS class Guaranteed.
 
-    A pod is Guaranteed if in each container, init containers included, the requests of CPU and memory equal the limits. Only such pods get
-    cores of their own (static CPU manager) and cores near their GPU (topology manager). The fetcher ends before Triton starts, so it may
-    have the same amounts at no cost.
+    A pod is Guaranteed if requests equal limits in each container, init containers included. Only such pods get exclusive cores (static
+    CPU manager) near their GPU (topology manager). The fetcher ends before Triton starts, so the same amounts cost nothing.
     """
     given = spec.runtime.resources
     limits, requests = given.limits or ResourceList(), given.requests or ResourceList()

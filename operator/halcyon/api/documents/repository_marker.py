@@ -9,10 +9,7 @@ With the file, Triton need not complete the configuration. Triton ignores files 
 this name.
 """
 INSTANCES: Final = ".halcyon-instances"
-"""Name of a file in the repository's top folder with the number of model instances, which share the pod's CPU limit.
-
-It is absent if there is one instance.
-"""
+"""Name of a file in the repository's top folder with the number of instances that share the pod's CPU limit, if not one."""
 STUB_EXIT: Final = "halcyon.stub."
 """Prefix of a folder in the repository's top folder, which the server's container creates when a Python stub process ends.
 

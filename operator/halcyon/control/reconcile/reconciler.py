@@ -179,11 +179,7 @@ class Reconciler:
     async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
         """Return the objects that the plan would create but that exist already.
 
-        They aren't in the caches, because they don't have Halcyon's label.
-
-        Raises:
-            Conflicted: objects would be created for a ModelDeployment that was deleted. The watches of several kinds have
-                no common order, and a list of the operator's start may be old.
+        They aren't in the caches, because they don't have Halcyon's label. If the ModelDeployment was deleted, raise Conflicted.
         """
         wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
         uncached = [where for where in wanted if where not in scope.children]
@@ -192,7 +188,7 @@ class Reconciler:
         exists, *fetched = await asyncio.gather(
             self._exists(scope), *(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached)
         )
-        if not exists:
+        if not exists:  # the watches of several kinds have no common order, and the list of a start may be old
             raise errors.Conflicted(409, f"ModelDeployment {scope.key} was deleted; nothing is created for it")
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
 
