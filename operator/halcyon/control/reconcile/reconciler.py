@@ -185,9 +185,8 @@ class Reconciler:
         uncached = [where for where in wanted if where not in scope.children]
         if not uncached:
             return {}
-        exists, *fetched = await asyncio.gather(
-            self._exists(scope), *(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached)
-        )
+        reads = [self.client.get(kind, scope.key.namespace, name) for kind, name in uncached]
+        exists, fetched = await asyncio.gather(self._exists(scope), asyncio.gather(*reads))
         if not exists:  # the watches of several kinds have no common order, and the list of a start may be old
             raise errors.Conflicted(409, f"ModelDeployment {scope.key} was deleted; nothing is created for it")
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
