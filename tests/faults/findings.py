@@ -37,7 +37,7 @@ FOUND: tuple[Finding, ...] = (
     Finding(
         "An operator with an old list of models creates the objects of a deleted model again, until the garbage collector deletes them",
         "delete/stale/view-2: the operator starts with the lists of a moment before the deletion",
-        "tests/unit/control/reconcile/test_reconciler.py::test_nothing_is_created_for_a_model_that_was_deleted",
+        "tests/unit/control/reconcile/test_reconciler.py::test_objects_of_a_deleted_model_are_not_created",
     ),
     Finding(
         "Limits of a canary's analysis with mode Disabled have no effect, and no condition said so (metrics alone were named)",

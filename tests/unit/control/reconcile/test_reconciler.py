@@ -111,7 +111,7 @@ async def test_new_object_of_the_same_name_begins_without_a_state() -> None:
 
 
 @pytest.mark.parametrize("change", [None, {"uid": "another"}, {"deletionTimestamp": "2026-11-29T12:00:00Z"}])
-async def test_nothing_is_created_for_a_model_that_was_deleted(change: dict[str, str] | None) -> None:
+async def test_objects_of_a_deleted_model_are_not_created(change: dict[str, str] | None) -> None:
     kube = Applying(lambda: None)
     subject = reconciling(kube)
     there = kube.objects.pop((MODEL_DEPLOYMENT, "team", "digits"))
