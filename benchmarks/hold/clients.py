@@ -11,7 +11,6 @@ Each call measures deeds that have no result for this code and time. The results
 resumes the campaign.
 """
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -22,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hold.deed_results import DeedResult, code_of, left, load, measured, save
-from benchmarks.quality import rows
+from benchmarks.hold.deed_results import DeedResult, code_of, load, measured, run, save
 from benchmarks.quality.rows import Row
 from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB
 from halcyon.balancer.config.haproxy_cfg import LUA
@@ -137,27 +135,22 @@ def row(results: Mapping[str, DeedResult], code: str) -> Row:
 
 def main(argv: list[str]) -> int:
     """Measure deeds, and record the row of all results so far."""
-    parser = argparse.ArgumentParser(prog="benchmarks.hold.clients", description="Deeds of a hostile client.")
-    parser.add_argument("deeds", nargs="*", metavar="DEED", help=", ".join(DEEDS))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time of each deed (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=120.0, help="time after which no deed begins (default: 120)")
-    parser.add_argument("--again", action="store_true", help="also measure deeds that have a result")
-    parser.add_argument("--report", action="store_true", help="record the row of the results so far")
-    given = parser.parse_args(argv)
-    if unknown := set(given.deeds) - set(DEEDS):
-        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(DEEDS)}")
     code = code_of("halcyon.balancer.agent.main", LUA.values())
-    if not given.report:
-        until_s = time.monotonic() + 60 * given.minutes
-        chosen = left(given.deeds or list(DEEDS), load(NAME), code=code, seconds=given.seconds, again=given.again)
+
+    def measure(chosen: Sequence[str], seconds: float, until_s: float) -> None:
         with crowd.files(18_000):
-            asyncio.run(_deeds(chosen, given.seconds, code, until_s))
-    results = {deed: result for deed, result in load(NAME).items() if deed in DEEDS}
-    if results:
-        made = row(results, code)
-        rows.record("hold", [made])
-        print(json.dumps(made.value), "holds" if rows.holds(made) else "falls short")
-    return 0
+            asyncio.run(_deeds(chosen, seconds, code, until_s))
+
+    return run(
+        argv,
+        name=NAME,
+        prog="benchmarks.hold.clients",
+        deeds=list(DEEDS),
+        seconds=SECONDS,
+        code=code,
+        measure=measure,
+        row=lambda results: row(results, code),
+    )
 
 
 if __name__ == "__main__":

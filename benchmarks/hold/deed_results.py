@@ -6,14 +6,17 @@ of the modules that the attacked processes import, without comments and docstrin
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.quality.rows import DATA, commit, today
+from benchmarks.quality import rows
+from benchmarks.quality.rows import DATA, Row, commit, today
 from tests.faults.tested_code import SOURCE, modules_of
 
 FOLDER = DATA / "adversary"
@@ -73,3 +76,47 @@ def left(
     missing.sort(key=lambda name: name in results)
     others = sorted((name for name in deeds if name in done), key=lambda name: results[name].date)
     return missing + (others if again else [])
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    name: str,
+    prog: str,
+    deeds: Sequence[str],
+    seconds: float,
+    code: str,
+    measure: Callable[[Sequence[str], float, float], None],
+    row: Callable[[Mapping[str, DeedResult]], Row],
+) -> int:
+    """Measure the deeds that the command line selects, record the row of all results so far, and return the exit status.
+
+    Args:
+        argv: arguments of the command line.
+        name: name of the adversary's results.
+        prog: name of the command.
+        deeds: names of all deeds.
+        seconds: default time of a deed.
+        code: digest of the version under test.
+        measure: measures these deeds for some seconds each, until a time of the monotonic clock, and saves the results.
+        row: makes the row of these results.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=f"Deeds of the adversary `{name}`.")
+    parser.add_argument("deeds", nargs="*", metavar="DEED", help=", ".join(deeds))
+    parser.add_argument("--seconds", type=float, default=seconds, help="time of each deed (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=120.0, help="time after which no deed begins (default: 120)")
+    parser.add_argument("--again", action="store_true", help="also measure deeds that have a result")
+    parser.add_argument("--report", action="store_true", help="record the row of the results so far")
+    given = parser.parse_args(argv)
+    if unknown := set(given.deeds) - set(deeds):
+        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(deeds)}")
+    until_s = time.monotonic() + 60 * given.minutes
+    chosen = left(given.deeds or deeds, load(name), code=code, seconds=given.seconds, again=given.again)
+    if chosen and not given.report:
+        measure(chosen, given.seconds, until_s)
+    results = {deed: result for deed, result in load(name).items() if deed in deeds}
+    if results:
+        made = row(results)
+        rows.record("hold", [made])
+        print(json.dumps(made.value), "holds" if rows.holds(made) else "falls short")
+    return 0

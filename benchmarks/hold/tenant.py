@@ -14,7 +14,6 @@ resumes the campaign.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -37,10 +36,9 @@ from benchmarks.cost import histogram_quantile, rss_mib
 from benchmarks.counts import Counts
 from benchmarks.fleet import MAX_REPLICAS
 from benchmarks.hold import tenant_costs
-from benchmarks.hold.deed_results import DeedResult, code_of, left, load, measured, save
+from benchmarks.hold.deed_results import DeedResult, code_of, load, measured, run, save
 from benchmarks.hold.size_page import limit_mib
 from benchmarks.plane import STAND_INS, Plane, model, namespace_of, plane
-from benchmarks.quality import rows
 from benchmarks.quality.rows import Row
 from benchmarks.rows import quantile
 from e2e.cluster import cluster as clusters
@@ -376,32 +374,26 @@ def row(results: Mapping[str, DeedResult], costs: Mapping[str, DeedResult], code
 
 def main(argv: list[str]) -> int:
     """Measure deeds, and record the row of all results so far."""
-    parser = argparse.ArgumentParser(prog="benchmarks.hold.tenant", description="Deeds of a hostile tenant.")
-    parser.add_argument("deeds", nargs="*", metavar="DEED", help=", ".join(DEEDS))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time of each deed (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=120.0, help="time after which no deed begins (default: 120)")
-    parser.add_argument("--again", action="store_true", help="also measure deeds that have a result")
-    parser.add_argument("--report", action="store_true", help="record the row of the results so far")
-    given = parser.parse_args(argv)
-    if unknown := set(given.deeds) - set(DEEDS):
-        parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(DEEDS)}")
     code = code_of(tenant_costs.ENTRY)
-    if not given.report:
-        until_s = time.monotonic() + 60 * given.minutes
-        chosen = left(given.deeds or list(DEEDS), load(NAME), code=code, seconds=given.seconds, again=given.again)
-        if chosen:
-            name = f"tenant-{os.getpid()}"
-            try:
-                with plane(hpa_sync_s=15, pods=5 * (VICTIMS + MODELS) + 200, name=name) as there:
-                    asyncio.run(_run(there, chosen, given.seconds, code, until_s))
-            finally:
-                clusters.down(name)
-    results = {deed: result for deed, result in load(NAME).items() if deed in DEEDS}
-    if results:
-        made = row(results, load(tenant_costs.NAME), code)
-        rows.record("hold", [made])
-        print(json.dumps(made.value), "holds" if rows.holds(made) else "falls short")
-    return 0
+
+    def measure(chosen: Sequence[str], seconds: float, until_s: float) -> None:
+        name = f"tenant-{os.getpid()}"
+        try:
+            with plane(hpa_sync_s=15, pods=5 * (VICTIMS + MODELS) + 200, name=name) as there:
+                asyncio.run(_run(there, chosen, seconds, code, until_s))
+        finally:
+            clusters.down(name)
+
+    return run(
+        argv,
+        name=NAME,
+        prog="benchmarks.hold.tenant",
+        deeds=list(DEEDS),
+        seconds=SECONDS,
+        code=code,
+        measure=measure,
+        row=lambda results: row(results, load(tenant_costs.NAME), code),
+    )
 
 
 if __name__ == "__main__":

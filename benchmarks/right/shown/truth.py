@@ -21,8 +21,6 @@ from benchmarks.open_loop import Sent
 from demo.kube import samples, total
 
 MAX_OFF = 0.05
-CLIENT_SHARE = 0.02
-"""Maximum share of a latency in the client's log that passes in the client itself."""
 BUCKETS_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000)
 COUNTERS = {
     "succeeded": "nv_inference_request_success",
@@ -170,14 +168,10 @@ def is_right(shown: float | None, true: float) -> bool:
 
 
 def is_right_quantile(shown: float | None, true: Iterable[float]) -> bool:
-    """Return whether a quantile is in the bucket of one of the values that it may have, or within 5 % of the bucket's bounds.
-
-    The values are from the client's log. What the balancer measured is up to `CLIENT_SHARE` less, perhaps in the next lower bucket.
-    """
+    """Return whether a quantile is in the bucket of one of the values that it may have, or within 5 % of the bucket's bounds."""
     if shown is None:
         return False
-    known = [value * factor for value in true for factor in (1.0, 1.0 - CLIENT_SHARE)]
-    places = [max(bisect_left(BUCKETS_MS, value), 1) for value in known]
+    places = [max(bisect_left(BUCKETS_MS, value), 1) for value in true]
     return any(
         BUCKETS_MS[place - 1] * (1 - MAX_OFF) <= shown <= BUCKETS_MS[min(place, len(BUCKETS_MS) - 1)] * (1 + MAX_OFF)
         for place in places
