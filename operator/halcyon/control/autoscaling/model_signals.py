@@ -284,8 +284,9 @@ class ModelSignals:
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return Missing("no balancer agent has reported yet"), None, AGENTS
-        resource = self.caches.resources.get(key)
-        total = int(((resource or {}).get("status") or {}).get("replicas") or 0)
+        status = (self.caches.resources.get(key) or {}).get("status") or {}
+        # After a scale-down, status still counts the pods that are ending.
+        total = min(int(status.get("replicas") or 0), self.caches.replicas(key))
         targets = defaults.targets(spec)
         read = replace(metrics.read(observation, targets=targets, replicas=total), metric=self._metric(key, spec))
         ready = [pod.name for pod in observation.pods if pod.ready]

@@ -41,7 +41,7 @@ class RulesReading:
     at: float
     """Time at which the values were measured."""
     replicas: int
-    """Number of existing pods (status.replicas), whether ready or not. The HPA divides the total by this number."""
+    """Number of existing pods that aren't ending, whether ready or not: status.replicas, and at most spec.replicas."""
     queue_depth: Value | Missing
     """Number of queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None

@@ -120,6 +120,19 @@ def test_a_pod_unknown_to_prometheus_is_filled_in_as_any_other() -> None:
     assert rules_told.value == 80
 
 
+def test_ending_pods_are_not_filled_in_after_a_scale_down() -> None:
+    made = Sources(policy="Rules", targets={"gpuUtilization": 50})
+    made.with_prometheus(a=30, b=30)
+    made.hear(1)
+    made.world.scale(DIGITS, 1)
+    made.world.have_pods(DIGITS, 1)
+    made.prometheus.pop("digits-a-1")
+    made.hear(1)
+
+    # 80 with the ending pod at its target: two replicas again, a moment after the scale-down.
+    assert made.rules() == Value(30, 1000.0 - 20)
+
+
 def test_batches_stand_in_where_nothing_measures_it() -> None:
     made = Sources(policy="Rules")
     made.with_prometheus()
