@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -33,6 +32,7 @@ from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion
 from halcyon.triton.errors import TritonError
 from halcyon.triton.json_log import log
 from halcyon.triton.pod_revision import revision_of
+from halcyon.triton.repository_index import DEAD_STUB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +52,6 @@ FORGOTTEN_AFTER_S = 60.0
 _PAUSE_S = 0.3
 _MAX_LOAD = 0.1
 """Maximum share of a pod's time that is spent on probes of its backend."""
-_DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
 _BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
 _BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
 """Size of the value 0 in bytes, by data type. For strings, it is the size of the length field of an empty string."""
@@ -243,8 +242,7 @@ class BackendProbes:
         return proof
 
     async def _stub_exit(self, endpoint: Endpoint) -> str | None:
-        ended = (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
-        return None if ended is None else stub_exit(ended)
+        return (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
 
     async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
         """Send a few probes for each instance of the model.
@@ -255,7 +253,7 @@ class BackendProbes:
         for _ in range(2):
             sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))
             for answer in await asyncio.gather(*sent):
-                if _is_failure(answer) and (words := _DEAD_STUB.search(answer.text)):
+                if _is_failure(answer) and (words := DEAD_STUB.search(answer.text)):
                     return await self._stub_exit(endpoint) or words[0]
         return None
 
@@ -295,7 +293,7 @@ class BackendProbes:
                     revision.succeeded = True
                     revision.longest_s = max(revision.longest_s, self._clock() - began)
                 return None
-            if words := _DEAD_STUB.search(answer.text):
+            if words := DEAD_STUB.search(answer.text):
                 return await self._stub_exit(endpoint) or words[0]
             if not revision.succeeded or (number == 0 and not await self._is_alone(endpoint, probe, config)):
                 return None
@@ -319,16 +317,3 @@ def _error(answer: Answer) -> str:
     except (ValueError, KeyError, TypeError):
         text = answer.text
     return " ".join(text.split())[:300]
-
-
-def stub_exit(ended: str) -> str:
-    """Return a text that describes how a Python stub process ended.
-
-    `ended` is `exit-CODE` or `signal-NUMBER`, with `.oom` appended after an OOM kill in the container.
-    """
-    how, _, cause = ended.partition(".")
-    kind, _, number = how.partition("-")
-    text = f"exited with code {number}" if kind == "exit" else f"was ended by signal {number}"
-    return f"a Python stub process {text}" + (
-        "; a process of the container was killed for lack of memory (OOM)" if cause == "oom" else ""
-    )

@@ -6,6 +6,7 @@ calls. The pod isn't ready without them, so their load errors count as those of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from halcyon.api.documents.repository_marker import STUB_EXIT
 from halcyon.triton.errors import MAX_ERROR_CHARS, TritonError
 
+DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
+"""Triton's message for a request or a load that failed because a Python stub process has ended."""
 _MAX_NAME_CHARS = 64
 """Maximum number of characters of a model's name that an error quotes."""
 
@@ -27,7 +30,7 @@ class RepositoryIndex:
     """Triton's reasons why versions of the model, or other models of its repository, could not be loaded; None if all
     were loaded."""
     stub_exit: str | None = None
-    """How a Python stub process of the pod ended, for example `exit-139`; None if all stub processes run."""
+    """How a Python stub process of the pod ended, in words; None if all stub processes run."""
     companions: tuple[str, ...] = ()
     """Names of the other models of the pod that are ready, sorted."""
 
@@ -52,7 +55,7 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
             continue
         name = str(entry.get("name"))
         if name.startswith(STUB_EXIT):
-            stub_exit = name.removeprefix(STUB_EXIT)[:64]
+            stub_exit = _stub_exit(name.removeprefix(STUB_EXIT)[:64])
             continue
         if entry.get("state") == "READY":
             if name == model:
@@ -66,7 +69,9 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
     if of_others:
         # An ensemble has no state if one of its steps isn't loaded.
         errors = [error for error in errors if error != _refusal(pod)]
-    error = "\n".join(dict.fromkeys(of_others + errors))[:MAX_ERROR_CHARS]
+    error = "\n".join(dict.fromkeys(of_others + errors))
+    ended = f" ({stub_exit})" if stub_exit and DEAD_STUB.search(error) else ""
+    error = error[: MAX_ERROR_CHARS - len(ended)] + ended
     return RepositoryIndex(
         tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit, tuple(sorted(companions))
     )
@@ -86,3 +91,12 @@ def _refusal(pod: str) -> str:
         "Triton's index lists the model without a state: Triton rejected its configuration; "
         f"see the log of container triton in pod {pod}"
     )
+
+
+def _stub_exit(ended: str) -> str:
+    """Return in words how a process ended: `exit-CODE` or `signal-NUMBER`, with `.oom` after an OOM kill in the container."""
+    how, _, cause = ended.partition(".")
+    kind, _, number = how.partition("-")
+    text = f"exited with code {number}" if kind == "exit" else f"was ended by signal {number}"
+    killed = "; a process of the container was killed for lack of memory (OOM)" if cause == "oom" else ""
+    return f"a Python stub process {text}{killed}"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from halcyon.triton import backend_probe
-from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, may_share_batches, stub_exit
+from halcyon.triton.backend_probe import MAX_PROBE_BYTES, BackendProbes, Probe, build, may_share_batches
 from halcyon.triton.client import Answer, Endpoint, Metrics, TritonClient
 from halcyon.triton.dead_backend import DeadBackends, Suspicion
 from halcyon.triton.pod_sampler import ScrapedPod
@@ -102,21 +102,6 @@ def test_a_model_of_unknown_or_huge_inputs_has_no_probe(inputs: list[dict[str, A
     assert build(config(input=inputs)) is None
 
 
-@pytest.mark.parametrize(
-    ("ended", "reason"),
-    [
-        ("exit-139", "a Python stub process exited with code 139"),
-        ("signal-11", "a Python stub process was ended by signal 11"),
-        (
-            "signal-9.oom",
-            "a Python stub process was ended by signal 9; a process of the container was killed for lack of memory (OOM)",
-        ),
-    ],
-)
-def test_the_end_of_a_stub_is_described_in_words(ended: str, reason: str) -> None:
-    assert stub_exit(ended) == reason
-
-
 class Responder:
     """A pod that answers each request with this status."""
 
@@ -194,7 +179,7 @@ class EndedStub(Responder):
     """A pod whose start script has found the end of a stub process."""
 
     async def index(self, *_: object, **__: object) -> RepositoryIndex:
-        return RepositoryIndex(stub_exit="signal-9")
+        return RepositoryIndex(stub_exit="a Python stub process was ended by signal 9")
 
 
 def test_a_repeated_proof_is_announced_only_if_the_whole_backend_is_dead() -> None:
