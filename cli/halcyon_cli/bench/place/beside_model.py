@@ -242,7 +242,8 @@ class BesideModel:
             if len(placed) >= count and (count == 1 or len(ready) >= count):
                 return tuple(placed)
             measured = " and ".join(self._client.all_measured)
-            self._progress(f"{measured}: {len(ready)} of {count} pods ready")
+            waiting = f" ({self._why(stages)})" if stages and len(placed) < count else ""
+            self._progress(f"{measured}: {len(ready)} of {count} pods ready{waiting}")
             self._check_copies()
             if time.monotonic() > end:
                 raise PlaceError(
@@ -287,14 +288,17 @@ class BesideModel:
         end = time.monotonic() + self._limits.start_s
         selector = f"{client_job.BENCH_LABEL}={self._client.model},batch.kubernetes.io/job-name={client_job.job_name(self._client.model)}"
         while True:
-            for pod in self._cluster.items(kinds.POD, selector=selector) or []:
+            pods = self._cluster.items(kinds.POD, selector=selector) or []
+            for pod in pods:
                 if fields.mapping(pod.get("status")).get("phase") in {"Running", "Succeeded", "Failed"}:
                     return pod
                 self._check_pull(pod)
-                self._progress(f"client: {stage(pod).state}")
+            why = self._why([stage(pod) for pod in pods])
+            self._progress(f"client: {why}")
             if time.monotonic() > end:
                 raise PlaceError(
-                    f"the client's pod has not started within {self._limits.start_s:.0f} s; see kubectl describe job "
+                    f"the client's pod has not started within {self._limits.start_s:.0f} s: {why}; it requests "
+                    f"{self._client.cpu} CPU and {self._client.memory} of memory; see kubectl describe job "
                     f"{client_job.job_name(self._client.model)} -n {self._cluster.namespace}"
                 )
             self._check_copies()

@@ -13,6 +13,7 @@ from halcyon.kube.kinds import Kind
 from halcyon_cli.bench.place import log_result
 from halcyon_cli.bench.place.beside_model import BesideModel, Deadlines
 from halcyon_cli.bench.place.client_job import JOB
+from halcyon_cli.bench.place.job_lease import PlaceError
 from halcyon_cli.bench.place.log_result import DOCUMENT
 from halcyon_cli.errors import ClusterError
 from tests.unit.cli.bench.place.test_client_job import SETTINGS
@@ -84,3 +85,32 @@ def test_trial_pod_stays_when_a_reading_of_it_fails() -> None:
         beside.keep("client")
     assert shown == ["https://api can't be reached; trying again"]
     assert cluster.requests[-1] == f"delete {JOB.plural}"
+
+
+class FullNode(Client):
+    """A cluster whose only node has no CPU left for the client's pod."""
+
+    def items(self, kind: Kind, *, selector: str = "") -> list[Json]:
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Insufficient cpu.",
+        }
+        if "job-name" not in selector:
+            return super().items(kind, selector=selector)
+        return [{"metadata": {"name": "client"}, "status": {"phase": "Pending", "conditions": [condition]}}]
+
+
+def test_client_without_a_node_is_explained() -> None:
+    cluster, shown = FullNode(), list[str]()
+    settings = replace(SETTINGS, measured="digits")
+    beside = BesideModel(cluster, settings, None, Deadlines(start_s=0, run_s=30), shown.append)  # type: ignore[arg-type]
+    with beside, pytest.raises(PlaceError) as error:
+        beside.start(network_policy=False)
+    why = "pending Unschedulable 0/1 nodes are available: 1 Insufficient cpu."
+    assert shown[-1] == f"client: {why}"
+    assert str(error.value) == (
+        f"the client's pod has not started within 0 s: {why}; it requests 1 CPU and 1Gi of memory; "
+        "see kubectl describe job digits-bench -n team"
+    )
