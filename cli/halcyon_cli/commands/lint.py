@@ -1,4 +1,4 @@
-"""`halcyon lint -f FILE...`: finds errors in the ModelDeployments of files before they are applied. It works offline.
+"""`halcyon lint FILE...`: finds errors in the ModelDeployments of files before they are applied. It works offline.
 
 Out of scope: the rules (`halcyon.api`) and how violations get their line numbers (`lint.checks`).
 """
@@ -23,7 +23,7 @@ _EPILOG = """\
 \b
 examples:
   halcyon lint -f model.yaml
-  halcyon lint -f manifests/ -f extra.yaml --strict
+  halcyon lint models/*.yaml extra.yaml --strict
   helm template charts/mine | halcyon lint -f -
   halcyon lint -f manifests/ -o sarif > lint.sarif
 
@@ -47,19 +47,22 @@ exit status:
     "--file",
     "files",
     type=FILE,
-    required=True,
     multiple=True,
     metavar="FILE",
-    help="YAML or JSON file, a folder of them, or - for stdin. Repeatable.",
+    help="YAML or JSON file, a folder of them, or - for stdin. Repeatable; the same as FILES.",
 )
+@click.argument("more", type=FILE, nargs=-1, metavar="[FILES]...")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @output_options("table", "json", "yaml", "sarif", "github")
-def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
+def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
     """Validate ModelDeployments in files against the rules of the API server and the operator, with line numbers."""
     from halcyon_cli.lint.checks import check  # noqa: PLC0415  # slow to import
     from halcyon_cli.lint.model_configs import config_maps  # noqa: PLC0415
     from halcyon_cli.lint.sarif import github, sarif  # noqa: PLC0415
 
+    files = (*files, *more)
+    if not files:
+        raise click.UsageError("Missing a file or folder, for example: halcyon lint -f model.yaml")
     texts = {file: _read(file) for path in files for file in _files(path)}
     maps = config_maps(texts.values())
     checked = [check(text, input_files.name(file), maps) for file, text in texts.items()]

@@ -5,6 +5,7 @@ Each condition has one function. Its truth table is above the function.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
@@ -28,6 +29,8 @@ def target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
+_NO_GPU = re.compile(r"unsupported gpu id|no GPUs are available|No CUDA GPUs|no NVIDIA driver|CUDA driver version")
+"""Errors of Triton, PyTorch and CUDA in a pod without a GPU."""
 _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 
@@ -41,19 +44,20 @@ def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ModelLoaded of a model."""
     ours = target_pods(view, plan)
     if any(pods.is_ready(p) for p in ours):
-        model = plan.target.model if plan.target else ""
-        return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
+        text = f"Triton has loaded {plan.target.model if plan.target else ''}"
+        return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=text)
     found = pods.failure(ours)
     if found and found.reason in _FETCHER_REASONS:
         return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
     if (error := load_error(view, plan)) is not None:
+        if plan.spec is not None and plan.spec.runtime.gpus == 0 and _NO_GPU.search(error):
+            error += ". The spec requests no GPU; to request one, set spec.runtime.gpu, for example {count: 1}"
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
     if ours:
         text = f"{len(ours)} pods of the revision have been created; none has reported yet whether the model loaded"
         return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
-    return Condition(
-        Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load the model yet"
-    )
+    text = "no pod has tried to load the model yet"
+    return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message=text)
 
 
 def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
@@ -77,14 +81,12 @@ def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ServersReady of a model."""
     if plan.spec is None:
-        return Condition(
-            Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet"
-        )
+        text = "no spec has been accepted yet"
+        return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message=text)
     wanted, _, ready = counts(view, plan)
     if wanted == 0:
-        return Condition(
-            Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas are desired"
-        )
+        text = "0 replicas are desired"
+        return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message=text)
     if ready >= wanted:
         text = f"{ready} of {wanted} servers are ready"
         if ready > wanted:  # while a rollout adds a pod, or before pods are removed

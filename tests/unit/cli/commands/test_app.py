@@ -151,6 +151,18 @@ def test_the_exit_status_of_commands_for_files_is_the_documented_one(
     assert main([*arguments, "-f", str(tmp_path / "m.yaml")]) == status
 
 
+def test_lint_takes_files_with_and_without_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for file in files:
+        file.write_text(MANIFEST.replace("{name: m}", f"{{name: {file.stem}}}"))
+    first, second = map(str, files)
+
+    assert main(["lint", first, second]) == main(["lint", "-f", first, second]) == 0
+    assert capsys.readouterr().out.count("2 ModelDeployments in 2 files") == 2
+    assert main(["lint"]) == 2
+    assert "Missing a file or folder, for example: halcyon lint -f model.yaml" in capsys.readouterr().err
+
+
 def test_the_advice_to_install_is_the_command_of_the_install_guide() -> None:
     assert f"$ {INSTALL_COMMAND}\n" in (ROOT / "docs/guides/install.md").read_text()
 

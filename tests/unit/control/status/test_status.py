@@ -195,6 +195,22 @@ def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
     assert reason_and_message(now, "Stalled") == ("True", "LoadFailed")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "Invalid argument: instance group digits_0 of model digits specifies invalid or unsupported gpu id 0. GPUs with ...",
+        "Internal: RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU ...",
+    ],
+)
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_gpu_that_is_missing_and_not_requested_is_explained(error: str, gpus: int) -> None:
+    signals = Signals(load_errors={"starting-0": error})
+    now = deployed({"runtime": {"gpu": {"count": gpus}}}, ready=0, starting=1, signals=signals)
+    hint = ". The spec requests no GPU; to request one, set spec.runtime.gpu, for example {count: 1}"
+
+    assert condition(now, "ModelLoaded") == ("False", "LoadFailed", error if gpus else error + hint)
+
+
 # ServersReady
 
 
