@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -258,3 +260,24 @@ def test_115_a_pod_without_an_open_stream_ends_within_seconds() -> None:
     assert int(sleep.removeprefix("sleep ")) <= 5
     assert "while" in rest
     assert "/proc/net/tcp" in rest
+
+
+def test_132_all_pods_of_a_model_run_on_linux_nodes() -> None:
+    placement = {"placement": {"nodeSelector": {"pool": "gpus"}}}
+    made = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}, "runtime": placement})))
+    assert [one["spec"]["nodeSelector"]["kubernetes.io/os"] for one in made] == ["linux"] * 2
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda file: file.stem)
+def test_146_a_crd_has_no_field_that_the_api_server_drops(file: Path) -> None:
+    crd = loaded(file.read_text())
+    assert "status" not in crd
+    assert crd["spec"].get("preserveUnknownFields") is None
+    assert [] not in crd["spec"]["names"].values()
+    for version in crd["spec"]["versions"]:
+        assert all(value != [] for key, value in version.items() if key != "schema")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda file: file.stem)
+def test_148_a_crd_fits_in_the_annotation_of_kubectl_apply(file: Path) -> None:
+    assert len(json.dumps(loaded(file.read_text()))) < 0.75 * 262_144

@@ -18,7 +18,7 @@ from typing import Any
 from halcyon.api.types import GROUP
 from halcyon.kube.kinds import Kind
 from halcyon.render import names
-from halcyon.render.metadata import RESTRICTED
+from halcyon.render.metadata import LINUX, RESTRICTED
 from halcyon_cli.bench.options.inputs import InputOptions, named
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.errors import InputError
@@ -140,6 +140,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 15,  # a client that is stopped prints the result so far
+        "nodeSelector": LINUX,
         "securityContext": {"runAsNonRoot": True, **ids, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
