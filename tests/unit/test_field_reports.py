@@ -15,10 +15,11 @@ import pytest
 from benchmarks.right.canary import run
 from benchmarks.right.cases import CASES
 from benchmarks.right.simulated_canary import Rollout
+from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import quantity
 from halcyon.model_config import spec_check
-from halcyon.render import model_overlay
+from halcyon.render import model_overlay, network_policies
 from halcyon.scaling.schedules import CronSchedule, in_force
 from halcyon.signals.prometheus.source import PrometheusSource
 from halcyon.triton.client import parse_metrics
@@ -318,3 +319,19 @@ def test_147_durations_and_quantities_are_stored_as_texts() -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda file: file.stem)
 def test_148_a_crd_fits_in_the_annotation_of_kubectl_apply(file: Path) -> None:
     assert len(json.dumps(loaded(file.read_text()))) < 0.75 * 262_144
+
+
+def test_150_network_policies_allow_the_dns_ports_of_kubernetes_and_openshift() -> None:
+    site = SiteNetwork(operator=({"podSelector": {}},))
+    made = (
+        network_policies.balancers(rendered.SUBJECT, site, operator_port=10250),
+        network_policies.servers(rendered.SUBJECT, site, balancers=True, clients=False, ports=[443]),
+    )
+    for policy in made:
+        ports = [
+            (one["port"], one["protocol"])
+            for rule in policy["spec"]["egress"]
+            if "to" not in rule
+            for one in rule["ports"]
+        ]
+        assert ports == [(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")]

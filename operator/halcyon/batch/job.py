@@ -228,7 +228,6 @@ def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, pee
     servers of its buckets.
     """
     model = {"podSelector": {"matchLabels": {names.OWNER_LABEL: spec.model_deployment}}}
-    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
     ports = {port for access in buckets.values() for port in access.ports()}
     return _owned(NETWORK_POLICY, batch, {}) | {
@@ -238,7 +237,7 @@ def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, pee
             "ingress": [{"from": list(peers.operator), "ports": [{"port": PORT, "protocol": "TCP"}]}],
             "egress": [
                 {"to": [model], "ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]},
-                {"ports": dns},
+                network_policies.DNS,
                 *network_policies.downloads(peers, ports),
             ],
         }

@@ -17,7 +17,7 @@ from typing import Any
 
 from halcyon.api.types import GROUP
 from halcyon.kube.kinds import Kind
-from halcyon.render import names
+from halcyon.render import names, network_policies
 from halcyon.render.metadata import LINUX, RESTRICTED
 from halcyon_cli.bench.options.inputs import InputOptions, named
 from halcyon_cli.bench.options.load import LoadOptions
@@ -199,13 +199,12 @@ def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
     used = [names.HTTP_PORT, names.GRPC_PORT, *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else [])]
     ports = [{"port": port, "protocol": "TCP"} for port in used]
     prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
-    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     measured = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
     return owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"to": measured, "ports": ports}, {"ports": dns}, *prometheus],
+            "egress": [{"to": measured, "ports": ports}, network_policies.DNS, *prometheus],
         }
     }
 
