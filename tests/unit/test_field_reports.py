@@ -291,7 +291,7 @@ def test_146_a_crd_has_no_field_that_the_api_server_drops(file: Path) -> None:
         assert all(value != [] for key, value in version.items() if key != "schema")
 
 
-def test_136_a_warm_up_of_an_unknown_input_names_the_inputs_of_the_model() -> None:
+def test_136_a_warm_up_of_an_unknown_input_names_the_models_inputs() -> None:
     config = b'name: "m" max_batch_size: 8 input [ { name: "image" data_type: TYPE_UINT8 dims: [ -1, -1, 3 ] } ]'
     spec = parse(
         "m",

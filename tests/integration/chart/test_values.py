@@ -210,7 +210,7 @@ def test_only_maps_of_the_users_own_names_are_open() -> None:
     }
 
 
-def test_values_of_an_earlier_chart_are_refused_with_the_names_that_are_missing() -> None:
+def test_values_of_an_earlier_chart_are_refused_by_their_missing_names() -> None:
     """As `helm upgrade --reuse-values` passes them: without the defaults of values that are new."""
     told = refusal({"cpuLimit": None, "dashboard": {"links": None}, "prometheus": {"queries": None}})
     assert "at '': missing property 'cpuLimit'" in told

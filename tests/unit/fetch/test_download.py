@@ -67,7 +67,7 @@ def test_a_bucket_and_its_token_service_have_the_domain_of_their_region(region: 
     )
 
 
-def test_an_object_with_two_slashes_in_its_key_is_named_with_what_to_do() -> None:
+def test_an_object_with_two_slashes_in_its_key_is_named() -> None:
     said = masked_error('Encountered object with invalid path: Path "a//junk.bin" contained empty path segment')
     assert said.startswith("s3://models/a: the object a//junk.bin ")
     assert "rename or delete it" in said
