@@ -212,10 +212,10 @@ def test_only_maps_of_the_users_own_names_are_open() -> None:
 
 def test_values_of_an_earlier_chart_are_refused_by_their_missing_names() -> None:
     """As `helm upgrade --reuse-values` passes them: without the defaults of values that are new."""
-    told = refusal({"cpuLimit": None, "dashboard": {"links": None}, "prometheus": {"queries": None}})
-    assert "at '': missing property 'cpuLimit'" in told
-    assert "at '/dashboard': missing property 'links'" in told
-    assert "at '/prometheus': missing property 'queries'" in told
+    message = refusal({"cpuLimit": None, "dashboard": {"links": None}, "prometheus": {"queries": None}})
+    assert "at '': missing property 'cpuLimit'" in message
+    assert "at '/dashboard': missing property 'links'" in message
+    assert "at '/prometheus': missing property 'queries'" in message
     schema = json.loads((CHART / "values.schema.json").read_text())
     defaults = loaded((CHART / "values.yaml").read_text())
     assert set(schema["required"]) == {name for name, value in defaults.items() if value is not None}
