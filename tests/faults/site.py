@@ -204,7 +204,8 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
         stack.callback(api.close)
         namespace = install(cluster)
         room = {"cpu": "640", "memory": "5Ti", "ephemeral-storage": "9Ti", "pods": "2000", "nvidia.com/gpu": "1000"}
-        api.create("/api/v1/nodes", {"metadata": {"name": _GPUS}, "status": {"capacity": room, "allocatable": room}})
+        meta = {"name": _GPUS, "labels": {"kubernetes.io/os": "linux"}}
+        api.create("/api/v1/nodes", {"metadata": meta, "status": {"capacity": room, "allocatable": room}})
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
         ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())

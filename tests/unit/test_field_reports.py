@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,11 @@ import pytest
 from benchmarks.right.canary import run
 from benchmarks.right.cases import CASES
 from benchmarks.right.simulated_canary import Rollout
+from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.api.types import quantity
+from halcyon.model_config import spec_check
+from halcyon.render import model_overlay, network_policies
 from halcyon.scaling.schedules import CronSchedule, in_force
 from halcyon.signals.prometheus.source import PrometheusSource
 from halcyon.triton.client import parse_metrics
@@ -258,3 +264,74 @@ def test_115_a_pod_without_an_open_stream_ends_within_seconds() -> None:
     assert int(sleep.removeprefix("sleep ")) <= 5
     assert "while" in rest
     assert "/proc/net/tcp" in rest
+
+
+def test_130_requests_of_own_containers_are_those_that_the_limits_name() -> None:
+    made = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}})))
+    containers = [one for pod in made for one in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])]
+    own = [one["resources"] for one in containers if one["name"] != "triton"]
+    assert {one["requests"]["cpu"] for one in own} == {"10m", "50m"}
+    assert {one["requests"]["memory"] for one in own} == {"32Mi", "48Mi", "64Mi"}
+    assert max(quantity(one["limits"]["memory"]) / quantity(one["requests"]["memory"]) for one in own) == 20
+
+
+def test_132_all_pods_of_a_model_run_on_linux_nodes() -> None:
+    placement = {"placement": {"nodeSelector": {"pool": "gpus"}}}
+    made = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}, "runtime": placement})))
+    assert [one["spec"]["nodeSelector"]["kubernetes.io/os"] for one in made] == ["linux"] * 2
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda file: file.stem)
+def test_146_a_crd_has_no_field_that_the_api_server_drops(file: Path) -> None:
+    crd = loaded(file.read_text())
+    assert "status" not in crd
+    assert crd["spec"].get("preserveUnknownFields") is None
+    assert [] not in crd["spec"]["names"].values()
+    for version in crd["spec"]["versions"]:
+        assert all(value != [] for key, value in version.items() if key != "schema")
+
+
+def test_136_a_warm_up_of_an_unknown_input_names_the_models_inputs() -> None:
+    config = b'name: "m" max_batch_size: 8 input [ { name: "image" data_type: TYPE_UINT8 dims: [ -1, -1, 3 ] } ]'
+    spec = parse(
+        "m",
+        {"model": {"source": PVC, "warmup": {"inputs": [{"name": "input", "dataType": "UINT8", "dims": [8, 8, 3]}]}}},
+    )
+    said = spec_check.problem(config, model_overlay.build("m", spec))
+    assert "spec.model.warmup.inputs has input, which is not an input of the model; config.pbtxt has image" in said
+
+
+def test_147_durations_and_quantities_are_stored_as_texts() -> None:
+    properties = loaded((ROOT / "crds/modeldeployments.serving.halcyon.dev.yaml").read_text())["spec"]["versions"][0][
+        "schema"
+    ]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    found = {
+        "traffic": ("drainTimeout", "queueTimeout", "responseTimeout", "maxRequestSize"),
+        "runtime": ("startupTimeout", "sharedMemory"),
+    }
+    for part, names in found.items():
+        for name in names:
+            field = properties[part]["properties"][name]
+            assert field["type"] == "string", name
+            assert "format" not in field, name
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda file: file.stem)
+def test_148_a_crd_fits_in_the_annotation_of_kubectl_apply(file: Path) -> None:
+    assert len(json.dumps(loaded(file.read_text()))) < 0.75 * 262_144
+
+
+def test_150_network_policies_allow_the_dns_ports_of_kubernetes_and_openshift() -> None:
+    site = SiteNetwork(operator=({"podSelector": {}},))
+    made = (
+        network_policies.balancers(rendered.SUBJECT, site, operator_port=10250),
+        network_policies.servers(rendered.SUBJECT, site, balancers=True, clients=False, ports=[443]),
+    )
+    for policy in made:
+        ports = [
+            (one["port"], one["protocol"])
+            for rule in policy["spec"]["egress"]
+            if "to" not in rule
+            for one in rule["ports"]
+        ]
+        assert ports == [(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")]

@@ -223,6 +223,8 @@ def _document(file: Path) -> Mapping[str, Any]:
         document = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KubeconfigError(" ".join(str(error).split())) from None
+    if document is None:  # an empty file, as `touch` makes it
+        return {}
     if not isinstance(document, Mapping):
         raise KubeconfigError("it must be a mapping with contexts, clusters and users")
     return document

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
@@ -103,10 +105,13 @@ class Transport:
 
     @property
     def proxy(self) -> str | None:
-        """URL of the proxy, from the kubeconfig or else from the environment; None if there is none."""
-        parts = urlsplit(self.access.server)
-        from_environment = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-        return self.access.proxy or from_environment
+        """URL of the proxy, from the kubeconfig or else from the environment; None if there is none.
+
+        NO_PROXY applies only to a proxy of the environment, as for kubectl.
+        """
+        server = urlsplit(self.access.server)
+        found = self.access.proxy or ("" if _is_direct(server) else getproxies().get(server.scheme))
+        return f"http://{found}" if found and "://" not in found else found or None
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
@@ -144,6 +149,29 @@ class Transport:
                 for made in ("tls", "pool"):
                     self.__dict__.pop(made, None)
         return self._given
+
+
+def _is_direct(server: SplitResult) -> bool:
+    """Return whether requests to a server bypass the proxy of the environment.
+
+    The rules are those of Go's programs, such as kubectl. Python's own rules have no networks, no wildcards, and no
+    exception for this machine.
+    """
+    host = server.hostname or ""
+    if host == "localhost" or proxy_bypass(server.netloc):
+        return True
+    listed = [entry.strip() for entry in getproxies().get("no", "").split(",")]
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host.endswith(tuple(entry.removeprefix("*").lower() for entry in listed if entry.startswith("*.")))
+    return address.is_loopback or any(address in network for network in _networks(listed))
+
+
+def _networks(entries: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
+    for entry in entries:
+        with contextlib.suppress(ValueError):
+            yield ip_network(entry.strip("[]"), strict=False)
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes | Path, key: bytes | Path | None) -> None:

@@ -47,8 +47,10 @@ def open_tunnel(transport: Transport, path: str, port: int) -> socket.socket:
             subprotocols=[_PROTOCOL],
             suppress_origin=True,
             sslopt=options,
-            http_proxy_host=proxy.hostname,
-            http_proxy_port=proxy.port or (443 if proxy.scheme == "https" else 80) if proxy.hostname else None,
+            # The library has rules of its own for the environment's proxies, and heeds `http_no_proxy` only beside a proxy.
+            http_no_proxy=["-"] if proxy.hostname else ["*"],
+            http_proxy_host=proxy.hostname or "-",
+            http_proxy_port=proxy.port or (443 if proxy.scheme == "https" else 80),
             http_proxy_auth=(unquote(proxy.username), unquote(proxy.password or "")) if proxy.username else None,
         )
     except websocket.WebSocketBadStatusException as error:

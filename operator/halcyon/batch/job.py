@@ -21,7 +21,7 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.batch.bucket_access import BucketAccess, accesses
 from halcyon.kube.kinds import BATCH_INFERENCE, JOB, NETWORK_POLICY, Kind, Object
 from halcyon.render import names, network_policies
-from halcyon.render.metadata import RESTRICTED
+from halcyon.render.metadata import LINUX, RESTRICTED
 
 LABEL: Final = names.BATCH_LABEL
 SPEC_ANNOTATION: Final = f"{GROUP}/batch-spec"
@@ -162,17 +162,15 @@ def _pod(
         for path, volume in access.volumes().items():
             volumes.append(volume)
             mounts.append({"name": volume["name"], "mountPath": path, "readOnly": True})
-    ids = {"runAsUser": _UID, "runAsGroup": _UID, "fsGroup": _UID, "fsGroupChangePolicy": "OnRootMismatch"}
+    fixed: Object = {"runAsUser": _UID, "runAsGroup": _UID, "fsGroup": _UID, "fsGroupChangePolicy": "OnRootMismatch"}
+    ids = fixed if site.fixed_user_ids else {}
     pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 15,
-        "securityContext": {
-            "runAsNonRoot": True,
-            **(ids if site.fixed_user_ids else {}),
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "nodeSelector": LINUX,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} | ids,
         "containers": [
             {
                 "name": CONTAINER,
@@ -230,7 +228,6 @@ def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, pee
     servers of its buckets.
     """
     model = {"podSelector": {"matchLabels": {names.OWNER_LABEL: spec.model_deployment}}}
-    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
     ports = {port for access in buckets.values() for port in access.ports()}
     return _owned(NETWORK_POLICY, batch, {}) | {
@@ -240,7 +237,7 @@ def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, pee
             "ingress": [{"from": list(peers.operator), "ports": [{"port": PORT, "protocol": "TCP"}]}],
             "egress": [
                 {"to": [model], "ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]},
-                {"ports": dns},
+                network_policies.DNS,
                 *network_policies.downloads(peers, ports),
             ],
         }

@@ -25,7 +25,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore
 
-from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.api.documents.store_identity import StoreIdentity, aws_server
 from halcyon.fetch import stores
 from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
@@ -80,9 +80,7 @@ class Remote:
         if not self.is_bucket:
             return self.url
         google = self.url.startswith("gs://")
-        return self.endpoint or (
-            "https://storage.googleapis.com" if google else f"https://s3.{self.bucket_region}.amazonaws.com"
-        )
+        return self.endpoint or ("https://storage.googleapis.com" if google else aws_server("s3", self.bucket_region))
 
     @property
     def is_bucket(self) -> bool:
@@ -221,6 +219,9 @@ def _create_files(store: BucketStore, prefix: str, remote: Remote, folder: Path)
     marked = _find_folders(store, prefix, listing.unclear)
     files = [*listing.files, *(one for one in listing.unclear if one.path not in marked)]
     if not files:
+        if prefix and stores.is_object(store, prefix):
+            upper = re.sub(r"(/[0-9]+)?/[^/]+/?$", "", remote.url)
+            raise SourceError(f"{remote.url} is a file; set the URI to the model's folder, for example {upper}")
         raise SourceError(f"{remote.url} is empty; a model's folder contains, for example, {remote.url}/1/model.onnx")
     parts: list[_Part] = []
     for one in files:

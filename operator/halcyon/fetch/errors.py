@@ -91,6 +91,11 @@ def known_reason(text: str) -> str | None:
             "the store rejects signed requests, because its clock differs from the one of the pod's node, where it is "
             f"{now}; correct the node's clock"
         )
+    if wrong := re.search(r'Path "(.*)" contained empty path segment', text):
+        return (
+            f"the object {wrong[1]} can't be the path of a file, because two slashes follow each other; rename or delete it, or move "
+            "the model into a folder of its own"
+        )
     if "Content-Length Header missing" in text:
         return (
             "the server doesn't send the archive's size (Content-Length), because it packs the archive for each request; store "

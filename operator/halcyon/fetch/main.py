@@ -94,6 +94,8 @@ def fetch(request: Request) -> FetchResult:
     content, note = merged_config.of(folder.config, overlay, backend_of_file=mounted_source.backend_of_file(folder))
     configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
+    for name, config in configs.items():
+        _policy_has_a_version(name, folders[name], config)
     if missing := ensemble.missing_step(configs):
         raise SourceError(missing)
     if request.backends is not None:
@@ -194,6 +196,20 @@ def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> Non
         raise SourceError(
             f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {existing}"
             + (f", and without files {empty}" if empty else "")
+        )
+
+
+def _policy_has_a_version(name: str, folder: mounted_source.ModelFolder, config: bytes | None) -> None:
+    """Raise an error if no version of the source fits the policy in config.pbtxt. Triton reports no reason for this."""
+    try:
+        chosen = config_pbtxt.parse(config or b"", with_unknown=True).version_policy.specific.versions
+    except ModelError:  # newer than this version, and used unchanged
+        return
+    if chosen and not set(chosen) & set(folder.versions):
+        listed, existing = (", ".join(map(str, versions)) for versions in (chosen, folder.versions))
+        raise SourceError(
+            f"the version_policy in config.pbtxt of {name} has only {listed}, and the source has the version folders {existing}; for "
+            f"example version_policy {{ specific {{ versions: [{existing}] }} }}"
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+import obstore
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -113,6 +114,14 @@ def bucket(
             f"{url}: the Secret that {field}.credentials.secretName names has an invalid {NEEDED[parts.scheme]}; "
             "create it again from the value or the file that the store issued"
         ) from error
+
+
+def is_object(store: BucketStore, key: str) -> bool:
+    """Return whether a bucket has an object with this key and content. The result is False if the store denies access."""
+    try:
+        return obstore.head(store, key)["size"] > 0
+    except (exceptions.BaseError, FileNotFoundError):
+        return False
 
 
 def without_signature(text: str) -> str:

@@ -167,7 +167,7 @@ def role_binding(subject: Subject) -> Object:
 
 def service(subject: Subject, spec: Spec) -> Object:
     """Build the Service for clients, which has the same name as the ModelDeployment and selects the balancers."""
-    asked = spec.traffic.service
+    asked, tls = spec.traffic.service, "https" if spec.traffic.tls else ""
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
     if asked.annotations:
         result["metadata"]["annotations"] = dict(sorted(asked.annotations.items()))
@@ -175,20 +175,8 @@ def service(subject: Subject, spec: Spec) -> Object:
         "type": asked.type,
         "selector": names.selector(subject.name, names.BALANCER),
         "ports": [
-            {
-                "name": "http",
-                "port": names.HTTP_PORT,
-                "protocol": "TCP",
-                "targetPort": "http",
-                "appProtocol": "https" if spec.traffic.tls else "http",
-            },
-            {
-                "name": "grpc",
-                "port": names.GRPC_PORT,
-                "protocol": "TCP",
-                "targetPort": "grpc",
-                "appProtocol": "https" if spec.traffic.tls else "kubernetes.io/h2c",
-            },
+            {"name": name, "port": port, "protocol": "TCP", "targetPort": name, "appProtocol": tls or plain}
+            for name, port, plain in (("http", names.HTTP_PORT, "http"), ("grpc", names.GRPC_PORT, "kubernetes.io/h2c"))
         ],
     }
     if spec.traffic.stickiness is not None:

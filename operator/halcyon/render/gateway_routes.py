@@ -60,7 +60,7 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
-    """Build the GRPCRoute of a model. The route has no timeouts, because gRPC clients set their own."""
+    """Build the GRPCRoute of a model. The Gateway API has no timeouts for it."""
     # Two rules, because up to version 1.2 of the Gateway API a GRPCRoute rule has at most 8 matches.
     rules = (
         {

@@ -19,6 +19,9 @@ RESTRICTED: Object = {
 }
 """Security context of containers, which complies with the Pod Security Standard "restricted". The root file system is read-only."""
 
+LINUX: Object = {"kubernetes.io/os": "linux"}
+"""Node selector of all pods: the images of Triton and Halcyon are for Linux, and a cluster may have Windows nodes."""
+
 
 def pod_security(uid: int, site: Site) -> Object:
     """Return the security context of a pod, which complies with the Pod Security Standard "restricted".
@@ -49,17 +52,14 @@ def resources(site: Site, *, cpu: str, memory: str, memory_limit: str) -> Object
 
 
 def placed(placement: Placement) -> Object:
-    """Return the fields of a pod for scheduling and priority. The result is empty if none are set."""
-    said: Object = {}
-    if placement.node_selector:
-        said["nodeSelector"] = dict(placement.node_selector)
-    if placement.tolerations:
-        said["tolerations"] = [toleration.to_dict() for toleration in placement.tolerations]
-    if placement.priority_class_name:
-        said["priorityClassName"] = placement.priority_class_name
-    if placement.runtime_class_name:
-        said["runtimeClassName"] = placement.runtime_class_name
-    return said
+    """Return the fields of a pod for scheduling and priority."""
+    said = {
+        "nodeSelector": LINUX | dict(placement.node_selector or {}),
+        "tolerations": [toleration.to_dict() for toleration in placement.tolerations or ()],
+        "priorityClassName": placement.priority_class_name,
+        "runtimeClassName": placement.runtime_class_name,
+    }
+    return {field: value for field, value in said.items() if value}
 
 
 def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = None) -> Object:

@@ -22,8 +22,9 @@ from halcyon.render import names
 from halcyon.render.metadata import Object, child
 from halcyon.render.site import Subject
 
-_HTTP_PORT, _HTTPS_PORT, _DNS_PORT = 80, 443, 53
-_DNS: Object = {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+_HTTP_PORT, _HTTPS_PORT = 80, 443
+DNS: Object = {"ports": [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]}
+"""Egress rule for DNS. Rules apply to the ports of pods, and OpenShift's DNS pods have the port 5353."""
 
 
 def _anywhere(network: str, version: int) -> Object:
@@ -71,7 +72,7 @@ def servers(
         ingress.append(_from(network.scrapers, names.METRICS_PORT))
     egress = list(network.egress)
     if rules := downloads(network, ports):
-        egress += [*rules, _DNS]
+        egress += [*rules, DNS]
     return _policy(subject, names.SERVER, ingress, egress)
 
 
@@ -89,7 +90,7 @@ def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> 
         _to([its_balancers], names.AGENT_PORT),
         _to(network.operator, operator_port),
         _to(_ANYWHERE, *network.api_server_ports),
-        _DNS,
+        DNS,
     ]
     return _policy(subject, names.BALANCER, ingress, egress)
 

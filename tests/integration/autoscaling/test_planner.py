@@ -319,7 +319,7 @@ async def test_a_full_quota_limits_the_replicas_instead_of_leaving_pods_uncreate
 def two_gpus(cluster: Cluster) -> Iterator[dict[str, str]]:
     """Labels of a node with 2 GPUs."""
     name = f"gpus-{uuid.uuid4().hex[:8]}"
-    labels = {"halcyon.dev/pool": name}
+    labels = {"halcyon.dev/pool": name, "kubernetes.io/os": "linux"}
     resources = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "100", "nvidia.com/gpu": "2"}
     node = {"metadata": {"name": name, "labels": labels}, "status": {"capacity": resources, "allocatable": resources}}
     cluster.api.create("/api/v1/nodes", node)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime.controller import HaproxyController
@@ -376,6 +377,25 @@ async def test_a_certificate_that_haproxy_refuses_leaves_the_last_good_one(
     await secured.turn()
     assert secured.trouble == ""
     assert await secured.served(other) == other.der
+
+
+@pytest.mark.parametrize("tool", ["openssl ecparam", "windows", "spaces"])
+async def test_a_key_is_served_as_each_tool_writes_it(secured: Secured, tool: str) -> None:
+    own, above = pair(), pair()
+    chain, key = own.crt + above.crt, own.key
+    if tool == "openssl ecparam":
+        plain = serialization.load_pem_private_key(own.key.encode(), None)
+        form = serialization.PrivateFormat.TraditionalOpenSSL
+        key = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
+        key += plain.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    elif tool == "windows":
+        chain, key = chain.replace("\n", "\r\n"), key.replace("\n", "\r\n")
+    else:
+        chain, key = chain.replace("\n", " \n"), key.replace("\n", "  \n")
+    secured.put(chain, key)
+    await secured.begin()
+    assert secured.trouble == ""
+    assert await secured.served(own) == own.der
 
 
 async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanced, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_images_are_pulled_early_only_if_asked_for() -> None:
     daemons = find(render(given), "DaemonSet", "halcyon-prepull")
     spec = daemons["spec"]["template"]["spec"]
     assert spec["containers"][0]["image"] == "nvcr.io/nvidia/tritonserver:26.07-py3"
-    assert spec["nodeSelector"] == given["prePull"]["nodeSelector"]
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "true", "kubernetes.io/os": "linux"}
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     labels = daemons["spec"]["template"]["metadata"]["labels"]
     assert daemons["spec"]["selector"]["matchLabels"].items() <= labels.items()

@@ -20,6 +20,7 @@ from tests.integration.charts import (
     refusal,
     render,
 )
+from tests.yaml_text import loaded
 
 pytestmark = pytest.mark.more
 
@@ -207,6 +208,18 @@ def test_only_maps_of_the_users_own_names_are_open() -> None:
         "resources/requests",
         "texts",
     }
+
+
+def test_values_of_an_earlier_chart_are_refused_by_their_missing_names() -> None:
+    """As `helm upgrade --reuse-values` passes them: without the defaults of values that are new."""
+    message = refusal({"cpuLimit": None, "dashboard": {"links": None}, "prometheus": {"queries": None}})
+    assert "at '': missing property 'cpuLimit'" in message
+    assert "at '/dashboard': missing property 'links'" in message
+    assert "at '/prometheus': missing property 'queries'" in message
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    defaults = loaded((CHART / "values.yaml").read_text())
+    assert set(schema["required"]) == {name for name, value in defaults.items() if value is not None}
+    assert "--reset-then-reuse-values" in (ROOT / "docs/guides/install.md").read_text()
 
 
 def test_generated_output_equals_values_yaml_as_written_by_hand() -> None:

@@ -282,7 +282,7 @@ def _held_node(space: Space) -> str:
     """Create a node whose pods KWOK doesn't start, and return its name."""
     name = f"held-{space.namespace}"
     room = {"cpu": "64", "memory": "512Gi", "pods": "100"}
-    labels = {HOLD: "", "type": "kwok", "kubernetes.io/hostname": name}
+    labels = {HOLD: "", "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
     node = {"metadata": {"name": name, "labels": labels}, "status": {"capacity": room, "allocatable": room}}
     space.api.create(NODES, {"apiVersion": "v1", "kind": "Node", **node})
     return name

@@ -517,6 +517,22 @@ def test_names_of_any_characters_arrive(store: s3.Store, to: Path, credentials: 
     assert set(files(to)) == {f"{name}.bin" for name in names}
 
 
+@pytest.mark.parametrize("file", ["config.pbtxt", "1/model.py"])
+def test_a_uri_of_a_file_names_the_folder_of_its_model(store: s3.Store, to: Path, credentials: Path, file: str) -> None:
+    remote = Remote(f"s3://models/vision/digits/{file}", endpoint=store.url, credentials=credentials)
+    said = refusal(remote, to, SourceError)
+    assert f"{remote.url} is a file; set the URI to the model's folder, for example s3://models/vision/digits" in said
+    assert said.endswith("/digits")
+
+
+def test_folders_of_a_model_may_have_the_names_of_folders_above(store: s3.Store, to: Path, credentials: Path) -> None:
+    store.put("models/model/checkpoints/1/model/model.py", b"code")
+    store.put("models/model/checkpoints/1/checkpoints/model.ckpt", b"weights")
+    remote = Remote("s3://models/model/checkpoints", endpoint=store.url, credentials=credentials)
+    download(remote, to, quiet, anywhere)
+    assert set(files(to)) == {"1/model/model.py", "1/checkpoints/model.ckpt"}
+
+
 def test_the_port_80_of_a_store_is_its_port(tmp_path: Path, to: Path, credentials: Path) -> None:
     try:
         with socket.create_server(("127.0.0.1", 80)):

@@ -38,7 +38,8 @@ class Pool:
     def __init__(self, space: Space, gpus: int) -> None:
         self.space, self.name = space, f"gpus-{space.namespace}"
         room = {"cpu": "64", "memory": "512Gi", "pods": "100", "nvidia.com/gpu": str(gpus)}
-        labels = {POOL: space.namespace, HOLD: "", "type": "kwok", "kubernetes.io/hostname": self.name}
+        labels = {POOL: space.namespace, HOLD: "", "type": "kwok"}
+        labels |= {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux"}
         node = {"metadata": {"name": self.name, "labels": labels}, "status": {"capacity": room, "allocatable": room}}
         space.api.create(_NODES, {"apiVersion": "v1", "kind": "Node", **node})
 

@@ -41,6 +41,7 @@ def test_a_runner_complies_with_the_restricted_standard_and_has_no_token() -> No
     built = pod(made())
     container = built["containers"][0]
     assert built["automountServiceAccountToken"] is False
+    assert built["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert built["securityContext"]["runAsNonRoot"] is True
     assert built["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -1,4 +1,4 @@
-"""What an error of a download says when the store's library repeats values of its Secret."""
+"""Servers of a download, and errors whose text the store's library repeats, with values of a Secret in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore import exceptions
 
+from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.fetch.download import Remote, _store_error
 
 SAID = "the request for a model at http://store.example/a/b failed: connection refused"
@@ -45,3 +46,28 @@ def test_a_secret_that_holds_another_is_masked_as_a_whole() -> None:
     )
 
     assert found == "s3://models/a: no: ***"
+
+
+@pytest.mark.parametrize(
+    ("region", "domain"),
+    [
+        (None, "us-east-1.amazonaws.com"),
+        ("eu-central-1", "eu-central-1.amazonaws.com"),
+        ("us-gov-west-1", "us-gov-west-1.amazonaws.com"),
+        ("cn-north-1", "cn-north-1.amazonaws.com.cn"),
+        ("cn-northwest-1", "cn-northwest-1.amazonaws.com.cn"),
+        ("eusc-de-east-1", "eusc-de-east-1.amazonaws.eu"),
+    ],
+)
+def test_a_bucket_and_its_token_service_have_the_domain_of_their_region(region: str | None, domain: str) -> None:
+    remote = Remote("s3://models/a", region=region)
+    assert remote.server == f"https://s3.{domain}"
+    assert StoreIdentity("aws", "arn:aws:iam::1:role/models").servers(remote.bucket_region) == (
+        f"https://sts.{domain}",
+    )
+
+
+def test_an_object_with_two_slashes_in_its_key_is_named() -> None:
+    said = masked_error('Encountered object with invalid path: Path "a//junk.bin" contained empty path segment')
+    assert said.startswith("s3://models/a: the object a//junk.bin ")
+    assert "rename or delete it" in said

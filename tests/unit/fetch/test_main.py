@@ -229,6 +229,14 @@ def test_a_conflict_is_reported_as_one(pod: Pod) -> None:
     assert "preferred_batch_size 9 is above max_batch_size 8" in message
 
 
+def test_a_version_policy_without_a_version_of_the_source_is_refused(pod: Pod) -> None:
+    pod.put("config.pbtxt", 'backend: "python" version_policy { specific { versions: [7, 8] } }')
+    pod.put("1/model.py")
+    reason, message = pod.refusal(Overlay("m"))
+    assert reason == "ModelSourceNotFound"
+    assert "config.pbtxt of m has only 7, 8, and the source has the version folders 1;" in message
+
+
 def test_a_version_that_is_not_there_is_named_with_those_that_are(pod: Pod) -> None:
     pod.put("1/model.py")
     pod.put("3/model.py")

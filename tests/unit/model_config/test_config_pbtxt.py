@@ -60,6 +60,13 @@ GOLDEN = [
         ),
     ),
     (
+        'name: "m"\nmax_batch_size: ${triton_max_batch_size}\n',
+        (
+            "config.pbtxt, line 2, column 17: `max_batch_size: ${triton_max_batch_size}`: Couldn't parse integer: $; "
+            "expected a whole number, for example max_batch_size: 16"
+        ),
+    ),
+    (
         "dynamic_batching { preserve_ordering: yes }\n",
         (
             'config.pbtxt, line 1, column 39: `dynamic_batching { preserve_ordering: yes }`: Expected "true" or '

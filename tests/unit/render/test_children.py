@@ -709,8 +709,9 @@ def test_balancers_follow_the_sites_placement_and_servers_the_models() -> None:
     (front,) = (pod for pod in made if pod["containers"][0]["name"] == "haproxy")
     (server,) = (pod for pod in made if pod["containers"][0]["name"] == "triton")
 
+    of_the_site["nodeSelector"] = {"pool": "edge", "kubernetes.io/os": "linux"}
     assert {key: front[key] for key in of_the_site} == of_the_site
-    assert server["nodeSelector"] == {"pool": "gpus"}
+    assert server["nodeSelector"] == {"pool": "gpus", "kubernetes.io/os": "linux"}
     assert not {"tolerations", "priorityClassName"} & server.keys()
 
 

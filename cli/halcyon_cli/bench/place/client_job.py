@@ -17,8 +17,8 @@ from typing import Any
 
 from halcyon.api.types import GROUP
 from halcyon.kube.kinds import Kind
-from halcyon.render import names
-from halcyon.render.metadata import RESTRICTED
+from halcyon.render import names, network_policies
+from halcyon.render.metadata import LINUX, RESTRICTED
 from halcyon_cli.bench.options.inputs import InputOptions, named
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.errors import InputError
@@ -140,6 +140,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
         "enableServiceLinks": False,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 15,  # a client that is stopped prints the result so far
+        "nodeSelector": LINUX,
         "securityContext": {"runAsNonRoot": True, **ids, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
@@ -198,13 +199,12 @@ def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
     used = [names.HTTP_PORT, names.GRPC_PORT, *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else [])]
     ports = [{"port": port, "protocol": "TCP"} for port in used]
     prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
-    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     measured = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
     return owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"to": measured, "ports": ports}, {"ports": dns}, *prometheus],
+            "egress": [{"to": measured, "ports": ports}, network_policies.DNS, *prometheus],
         }
     }
 

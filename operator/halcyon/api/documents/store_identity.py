@@ -9,6 +9,14 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+_AWS_DOMAINS = {"cn": "amazonaws.com.cn", "eusc": "amazonaws.eu"}
+"""Domains of AWS's partitions other than the global one, by the beginning of their regions' names."""
+
+
+def aws_server(service: str, region: str) -> str:
+    """Return the URL of a service of AWS in a region."""
+    return f"https://{service}.{region}.{_AWS_DOMAINS.get(region.partition('-')[0], 'amazonaws.com')}"
+
 
 @dataclass(frozen=True)
 class StoreIdentity:
@@ -53,7 +61,7 @@ class StoreIdentity:
         if self.endpoint is not None:
             return (self.endpoint,)
         if self.cloud == "aws":
-            return (f"https://sts.{region}.amazonaws.com",)
+            return (aws_server("sts", region),)
         if self.cloud == "azure":
             return ("https://login.microsoftonline.com",)
         impersonation = ("https://iamcredentials.googleapis.com",) if self.also else ()

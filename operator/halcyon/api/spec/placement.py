@@ -225,7 +225,7 @@ class Placement(ApiModel):
     """Placement of pods: their nodes and their priority."""
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
-    """Labels that a node must have, for example `pool: gpu`. Default: none."""
+    """Labels that a node must have besides `kubernetes.io/os: linux`, for example `pool: gpu`. Default: none."""
     tolerations: Annotated[tuple[Toleration, ...], Field(min_length=1, max_length=16)] | None = None
     """Taints that the pods tolerate. Default: none."""
     priority_class_name: DnsName | None = None

@@ -241,7 +241,7 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
     Raises:
         SecretError: tls.crt and tls.key are not a certificate and its key.
     """
-    chain, key = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
+    (chain, unread), (key, unread_key) = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
     # OpenSSL can load certificate and key only from a file.
     aside = _write(run_dir / "certificate.try", chain + key)
     try:
@@ -251,7 +251,7 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
         raise SecretError(f"tls.crt and tls.key are not a certificate and its key: {_words(error)}") from error
     finally:
         aside.unlink()
-    return chain + key, ""
+    return chain + key, unread or unread_key
 
 
 def _keys(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
@@ -262,7 +262,7 @@ def _keys(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
 
 
 def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
-    text = _blocks("ca.crt", contents["ca.crt"])
+    text, unread = _blocks("ca.crt", contents["ca.crt"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=text)
@@ -270,22 +270,30 @@ def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
         raise SecretError(f"ca.crt is not a certificate: {_words(error)}") from error
     if not context.get_ca_certs():
         raise SecretError("ca.crt contains no CA certificate")
-    return text, ""
+    return text, unread
 
 
-def _blocks(key: str, content: bytes) -> str:
-    """Return the PEM blocks in the content, without other text.
+def _blocks(key: str, content: bytes) -> tuple[str, str]:
+    """Return the PEM blocks in the content, without other text, and a message about those that can't be read.
+
+    As for OpenSSL, spaces at the end of a line have no meaning.
 
     Raises:
         SecretError: the key is missing, or its content is not PEM.
     """
     if not content:
         raise SecretError(f"key {key} is missing; kubectl describe secret lists the keys")
-    text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
-    blocks = "".join(match[0] for match in _BLOCK.finditer(text))
+    text = re.sub(r"[ \t\r]+\n", "\n", content.decode("ascii", errors="replace").rstrip() + "\n")
+    blocks = [match[0] for match in _BLOCK.finditer(text)]
     if not blocks:
         raise SecretError(f"{key} is not PEM; it must begin with -----BEGIN")
-    return blocks
+    unread = text.count("-----BEGIN ") - len(blocks)
+    problem = (
+        f"{key} has {unread + len(blocks)} PEM blocks, and {unread} can't be read and are left out"
+        if unread > 0
+        else ""
+    )
+    return "".join(blocks), problem
 
 
 def _words(error: Exception) -> str:

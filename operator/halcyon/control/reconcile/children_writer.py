@@ -42,7 +42,7 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _current: dict[Key, dict[tuple[Kind, str], str]] = field(default_factory=dict)
-    """Digest and resourceVersion of child objects that are up to date, so that they aren't compared in each reconcile.
+    """Digest and version of child objects that are up to date, so that they aren't compared in each reconcile.
 
     These include objects that the cluster changes on each write, for example by an admission policy. Otherwise they
     would be written in each reconcile."""
@@ -123,8 +123,12 @@ class ChildrenWriter:
 
 
 def _state(desired: Object, live: Object) -> str:
-    """Return a text that differs if an object of the plan or its live object has changed."""
-    return f"{desired['metadata']['annotations'][DIGEST]} {live['metadata']['resourceVersion']}"
+    """Return a text that differs if an object of the plan or its live object has changed, apart from the live status."""
+    meta = live["metadata"]
+    # A change of the status changes the resourceVersion, but not the generation.
+    ignored = {"managedFields", "resourceVersion"} if "generation" in meta else {"managedFields"}
+    version = hash(tuple((key, str(meta[key])) for key in sorted(meta.keys() - ignored)))
+    return f"{desired['metadata']['annotations'][DIGEST]} {version}"
 
 
 def _rejections(results: list[BaseException | None]) -> list[str]:

@@ -150,3 +150,29 @@ def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, change: dict[st
 
     with pytest.raises(KubeconfigError, match=reason):
         read([file])
+
+
+def test_an_empty_kubeconfig_among_others_has_no_entries(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "comment").write_text("# nothing yet\n")
+    found = read([tmp_path / "empty", config(tmp_path, "one"), tmp_path / "comment"])
+    assert found.server == "https://one:6443"
+
+
+def test_a_context_that_is_named_needs_no_current_one(tmp_path: Path) -> None:
+    assert read([config(tmp_path, "one", current="")], "x").server == "https://one:6443"
+
+
+@pytest.mark.parametrize("user", [None, {}])
+def test_a_user_of_a_kubeconfig_may_have_no_credentials(tmp_path: Path, user: dict[str, Any] | None) -> None:
+    file = config(tmp_path)
+    document = json.loads(file.read_text())
+    document["users"] = [{"name": "u"} if user is None else {"name": "u", "user": user}]
+    file.write_text(json.dumps(document))
+    found = read([file])
+    assert (found.token, found.certificate, found.basic, found.plugin) == (None, None, None, None)
+
+
+def test_a_user_name_that_is_null_leaves_the_certificate(tmp_path: Path) -> None:
+    found = of_user(tmp_path, username=None, password=None, **{"client-certificate": "me.crt", "client-key": "me.key"})
+    assert (found.basic, found.certificate) == (None, tmp_path / "me.crt")

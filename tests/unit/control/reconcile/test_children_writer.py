@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -126,6 +127,44 @@ async def test_an_unchanged_object_is_compared_once(monkeypatch: pytest.MonkeyPa
     await team.reconciler.reconcile(ONE)
     assert compared == ["PodDisruptionBudget"]
     assert team.api.objects[where]["spec"] != edited["spec"]
+
+
+class Mirrored(Api):
+    """An API server with a policy that replaces the registry of each Deployment's images."""
+
+    writes: int = 0
+
+    @override
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        if kind is not kinds.DEPLOYMENT:
+            return await super().apply(kind, obj, subresource=subresource, manager=manager)
+        self.writes += 1
+        made = copy.deepcopy(obj)
+        made["metadata"]["generation"] = 1
+        for container in made["spec"]["template"]["spec"]["containers"]:
+            container["image"] = f"mirror.example.com/{container['image']}"
+        return await super().apply(kind, made)
+
+
+async def test_a_policy_that_replaces_images_causes_one_write_for_each_plan() -> None:
+    api = Mirrored()
+    team = Team(api=api)
+    team.ask("one")
+    for _ in range(4):
+        await team.reconciler.reconcile(ONE)
+    before = api.writes
+    deployments = [(where, obj) for where, obj in api.objects.items() if where[0] is kinds.DEPLOYMENT]
+    assert before == len(deployments) > 0
+    for ready in range(3):
+        for where, obj in deployments:
+            team.seen(kinds.DEPLOYMENT, where[2], obj | {"status": {"readyReplicas": ready}})
+        await team.reconciler.reconcile(ONE)
+    assert api.writes == before
+    # An edit of the metadata is still noticed, although it has no generation of its own.
+    (_, _, name), first = deployments[0]
+    team.seen(kinds.DEPLOYMENT, name, first | {"metadata": {**first["metadata"], "annotations": {}}})
+    await team.reconciler.reconcile(ONE)
+    assert api.writes == before + 1
 
 
 async def test_objects_that_are_no_longer_planned_leave_no_state() -> None:

@@ -41,6 +41,7 @@ def test_objects_are_valid() -> None:
 def test_pod_is_restricted_and_has_no_token() -> None:
     spec = client_job.pod(SETTINGS)
     assert spec["automountServiceAccountToken"] is False
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert spec["securityContext"]["runAsNonRoot"] is True
     (container,) = spec["containers"]
     security = container["securityContext"]
