@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import struct
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from e2e.load.settings import Load
 
 _INPUTS = 64
 _LONGEST_KIND = 120
+_REPEATED_AFTER_S = 1.0
 _INT32 = struct.Struct("<i")
 
 
@@ -70,7 +72,12 @@ class Connections:
         stubs = []
         for _ in range(load.channels):
             # Without its own subchannel pool, a channel shares its connection with other channels to the same address.
-            options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+            options: list[tuple[str, Any]] = [
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.max_receive_message_length", -1),
+            ]
+            if load.repeats:
+                options.append(("grpc.service_config", _retries(load.repeats)))
             channel = grpc.aio.insecure_channel(load.address, options=options)
             self._stack.push_async_callback(channel.close)
             stubs.append(service_pb2_grpc.GRPCInferenceServiceStub(channel))
@@ -100,12 +107,32 @@ class Connections:
         async def call(n: int) -> Answer:
             # The client has no timeout for a whole request, and would wait for minutes.
             async with asyncio.timeout(load.timeout_s + 1):
-                result = await client.infer(load.model, inputs[n % _INPUTS], outputs=wanted)
+                for attempt in itertools.count():
+                    try:
+                        result = await client.infer(load.model, inputs[n % _INPUTS], outputs=wanted)
+                        break
+                    except InferenceServerException as error:
+                        if error.status() != "429" or attempt >= load.repeats:
+                            raise
+                    await asyncio.sleep(_REPEATED_AFTER_S)
             batch = None if load.batch_output is None else int(result.as_numpy(load.batch_output).flat[0])
             who = None if load.who_output is None else bytes(result.as_numpy(load.who_output).flat[0]).decode()
             return Answer(batch, who)
 
         return call
+
+
+def _retries(count: int) -> str:
+    """Return the service configuration of a gRPC client that repeats rejected requests."""
+    policy = {
+        "maxAttempts": count + 1,
+        "initialBackoff": f"{_REPEATED_AFTER_S:g}s",
+        "maxBackoff": f"{_REPEATED_AFTER_S:g}s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+    }
+    name = {"service": "inference.GRPCInferenceService"}
+    return json.dumps({"methodConfig": [{"name": [name], "retryPolicy": policy}]})
 
 
 def _message(load: Load, value: Any, outputs: list[str]) -> Any:

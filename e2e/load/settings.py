@@ -48,6 +48,8 @@ class Load:
     pause_s: float = 0.0
     """Pause in seconds between a response and the client's next request, in the closed loop."""
     seed: int = 0
+    repeats: int = 0
+    """Maximum number of times that a rejected request is sent again, each a second after its rejection."""
 
     def __post_init__(self) -> None:
         limits: tuple[tuple[str, float, float, str], ...] = (
