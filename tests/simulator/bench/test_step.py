@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.profile import Phase, Profile
+from benchmarks.quality import rows as quality_rows
 from benchmarks.quality.rows import holds
 from benchmarks.right.step import __main__ as step
-from benchmarks.right.step.figures import Samples, above_capacity, batch_time_ratio, figures
+from benchmarks.right.step.figures import Samples, StepFigures, above_capacity, batch_time_ratio, excess, figures
 
 EVEN = Profile((Phase(0.0, 10.0), Phase(10.0, 40.0)), 20.0)
 """10/s, then 40/s."""
@@ -52,7 +53,7 @@ def test_capacity_of_a_quiet_second_serves_no_other() -> None:
     assert above_capacity(burst, ((0.0, 1),), pod_rps=20.0, until_s=4.0) == pytest.approx(30)
 
 
-def found(samples: Samples) -> step.StepFigures:
+def found(samples: Samples) -> StepFigures:
     return figures(samples, EVEN, objective_s=0.5, pod_rps=20.0, capacity_rps=20.0, start_s=4.0)
 
 
@@ -140,9 +141,18 @@ def test_repeats_may_cost_one_replica(repeated: int, is_right: bool) -> None:
 
 
 def test_samples_of_another_commit_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step.rows, "OUT", tmp_path)
+    monkeypatch.setattr(quality_rows, "OUT", tmp_path)
     seed = step.RUNS["4.1"][0]
     step.keep("4.1", seed, "abc", run([0.1] * len(ARRIVALS)))
     assert step.kept("4.1", "def") == {}
     assert list(step.kept("4.1", "abc")) == ["seed_1"]
     assert found(step.kept("4.1", "abc")["seed_1"]) == found(run([0.1] * len(ARRIVALS)))
+
+
+def test_excess_of_a_second_is_listed_by_arrival() -> None:
+    count = len(ARRIVALS)
+    latency_s: list[float | None] = [0.1] * count
+    latency_s[0] = 0.6
+    latency_s[100:110] = [None] * 10
+    seconds = excess(run(latency_s), objective_s=0.5, pod_rps=20.0, until_s=20.0)
+    assert seconds == [(0, 1, 0, 0), (10, 0, 10, 20), *((second, 0, 0, 20) for second in range(11, 15))]
