@@ -97,24 +97,39 @@ class Connections:
 
     def _http(self, values: Any, outputs: list[str]) -> Caller:
         load = self._load
-        client = http_aio.InferenceServerClient(load.address, conn_limit=load.clients, conn_timeout=load.timeout_s)
-        self._stack.push_async_callback(client.close)
+        clients: list[http_aio.InferenceServerClient] = []
+
+        def connect(connections: int) -> http_aio.InferenceServerClient:
+            client = http_aio.InferenceServerClient(load.address, conn_limit=connections, conn_timeout=load.timeout_s)
+            self._stack.push_async_callback(client.close)
+            return client
+
+        shared = None if load.own_connections else connect(load.clients)
         inputs = [
             [http_aio.InferInput(load.input, list(load.shape), "FP32").set_data_from_numpy(value)] for value in values
         ]
         wanted = [http_aio.InferRequestedOutput(name) for name in outputs] or None
 
+        async def repeated(client: http_aio.InferenceServerClient, n: int) -> Any:
+            left = load.repeats
+            while True:
+                try:
+                    return await client.infer(load.model, inputs[n % _INPUTS], outputs=wanted)
+                except InferenceServerException as error:
+                    if error.status() != "429" or not left:
+                        raise
+                left -= 1
+                await asyncio.sleep(_REPEATED_AFTER_S)
+
         async def call(n: int) -> Answer:
-            # The client has no timeout for a whole request, and would wait for minutes.
-            async with asyncio.timeout(load.timeout_s + 1):
-                for attempt in itertools.count():
-                    try:
-                        result = await client.infer(load.model, inputs[n % _INPUTS], outputs=wanted)
-                        break
-                    except InferenceServerException as error:
-                        if error.status() != "429" or attempt >= load.repeats:
-                            raise
-                    await asyncio.sleep(_REPEATED_AFTER_S)
+            client = shared or (clients.pop() if clients else connect(1))
+            try:
+                # The client has no timeout for a whole request, and would wait for minutes.
+                async with asyncio.timeout(load.timeout_s + 1):
+                    result = await repeated(client, n)
+            finally:
+                if shared is None:
+                    clients.append(client)
             batch = None if load.batch_output is None else int(result.as_numpy(load.batch_output).flat[0])
             who = None if load.who_output is None else bytes(result.as_numpy(load.who_output).flat[0]).decode()
             return Answer(batch, who)

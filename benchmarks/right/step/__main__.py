@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from benchmarks import step as step_on_pods
@@ -33,6 +33,15 @@ _SHORT = step(low_rps=step_on_pods.LOW_RPS, high_rps=step_on_pods.HIGH_RPS, befo
 _REPEATS = 3
 
 
+_CLIENTS: Mapping[str, Client] = {
+    "grpc": Client(),
+    "http_own": Client("http", own_connections=True),
+    "http_pool": Client("http"),
+}
+"""Kinds of clients by name: over gRPC, over HTTP with a connection for each request in progress, and with one pool of
+connections for all requests."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run of a row."""
@@ -46,8 +55,8 @@ class Run:
 RUNS: Mapping[str, Sequence[Run]] = {
     "4.1": tuple(Run(f"seed_{seed}", profile, seed) for _, profile, seed in step_on_pods.STEPS),
     "4.4": tuple(
-        Run(protocol + ("_repeated" if repeats else ""), _SHORT, client=Client(protocol, repeats))
-        for protocol in ("grpc", "http")
+        Run(name + ("_repeated" if repeats else ""), _SHORT, client=replace(client, repeats=repeats))
+        for name, client in _CLIENTS.items()
         for repeats in (0, _REPEATS)
     ),
 }
@@ -101,15 +110,22 @@ def floor_row(found: Mapping[str, Samples]) -> Row:
 def repeats_row(found: Mapping[str, Samples]) -> Row:
     """Return row 4.4 from the samples of its clients."""
     replicas = {name: most(samples.replicas) for name, samples in found.items()}
-    more = [replicas[f"{name}_repeated"] - replicas[name] for name in ("grpc", "http")]
+    more = [replicas[f"{name}_repeated"] - replicas[name] for name in _CLIENTS]
     return Row(
         "4.4",
-        f"the step, clients that repeat {_REPEATS} times after 1 s, gRPC and HTTP",
-        {"more_replicas": max(more), **{f"replicas_{name}": count for name, count in replicas.items()}},
+        f"the step, clients that repeat {_REPEATS} times after 1 s, gRPC and HTTP (a connection for each request in progress, and one pool for all)",
+        {
+            "more_replicas": max(more),
+            "kinds_of_clients": len(more),
+            **{f"replicas_{name}": count for name, count in replicas.items()},
+        },
         "at most one replica more than without",
         [("more_replicas", MAX_MORE, "<=")],
         "python -m benchmarks.right.step 4.4",
         scene.STAND_INS,
+        "a balancer recognizes a repeated HTTP request by its connection; from a pool, it comes on any connection, and counts as new demand"
+        if max(more) > MAX_MORE
+        else "",
         n=sum(len(samples.arrivals_s) for samples in found.values()),
         law=scene.LAW.text,
         load=_text(_SHORT),
@@ -176,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the rows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.right.step", description=__doc__)
     parser.add_argument("rows", nargs="*", help="4.1, 4.4; default: both")
-    parser.add_argument("--run", help="this run alone: seed_1 to seed_3, grpc, grpc_repeated, http, http_repeated")
+    parser.add_argument("--run", help="this run alone: seed_1 to seed_3, grpc, http_own, http_pool, grpc_repeated, ...")
     parser.add_argument("--again", action="store_true", help="measure runs again that this commit already has")
     parser.add_argument("--trial", action="store_true", help="a step of 95 s, which no row uses")
     given = parser.parse_args(arguments)

@@ -133,7 +133,7 @@ def test_row_of_the_step_says_that_the_machine_was_slow() -> None:
 
 @pytest.mark.parametrize(("repeated", "is_right"), [(3, True), (4, True), (5, True), (6, False)])
 def test_repeats_may_cost_one_replica(repeated: int, is_right: bool) -> None:
-    counts = {"grpc": 4, "grpc_repeated": 4, "http": 4, "http_repeated": repeated}
+    counts = dict.fromkeys([one.name for one in step.RUNS["4.4"]], 4) | {"http_pool_repeated": repeated}
     made = {name: run([0.1] * len(ARRIVALS), replicas=((-1.0, 1), (31.0, count))) for name, count in counts.items()}
     row = step.repeats_row(made)
     assert row.value["more_replicas"] == max(repeated - 4, 0)
