@@ -80,13 +80,13 @@ def running(
     variation: float = 1.0,
     begin_s: float = 0.0,
     repeats: int = 0,
-    own_connections: bool = False,
+    connections: str = "library",
 ) -> Iterator[Running]:
     """Start a load, which has begun when the context is entered, and is ended when it is left.
 
     `channels` is the number of gRPC connections, and `variation` that of the arrivals (`Profile.arrivals`).
     The load does not begin before `begin_s`, on the monotonic clock, so that several loads can begin together.
-    For `repeats` and `own_connections`, see `e2e.load.settings.Load`.
+    For `repeats` and `connections`, see `e2e.load.settings.Load`.
 
     Raises:
         BenchError: the load doesn't begin.
@@ -103,7 +103,7 @@ def running(
         "variation": variation,
         "begin_s": begin_s,
         "repeats": repeats,
-        "own_connections": own_connections,
+        "connections": connections,
     }
     with begun("benchmarks.open_loop", json.dumps(told), what=f"{model} at {address}") as (process, began_s):
         try:
@@ -123,7 +123,7 @@ async def _send(told: dict[str, Any]) -> Sent:
         channels=told["channels"],
         clients=MAX_IN_FLIGHT,
         repeats=told["repeats"],
-        own_connections=told["own_connections"],
+        connections=told["connections"],
         input="x",
         shape=(1, 1),
         batch_output=None,

@@ -50,9 +50,10 @@ class Load:
     seed: int = 0
     repeats: int = 0
     """Maximum number of times that a rejected request is sent again, each a second after its rejection."""
-    own_connections: bool = False
-    """Whether each HTTP request in progress keeps a connection of its own until its last attempt has ended, as a thread
-    with a session of its own does. If not, all share a pool, so that a repeated request comes on any connection."""
+    connections: Literal["library", "own", "pool"] = "library"
+    """Connections of HTTP requests. `library`: those of tritonclient, which repeats nothing. `own`: each request keeps a
+    connection of its own until its last attempt has ended, as a thread with a session of its own does. `pool`: each
+    attempt uses any connection of a pool."""
 
     def __post_init__(self) -> None:
         limits: tuple[tuple[str, float, float, str], ...] = (

@@ -35,8 +35,8 @@ _REPEATS = 3
 
 _CLIENTS: Mapping[str, Client] = {
     "grpc": Client(),
-    "http_own": Client("http", own_connections=True),
-    "http_pool": Client("http"),
+    "http_own": Client("http", connections="own"),
+    "http_pool": Client("http", connections="pool"),
 }
 """Kinds of clients by name: over gRPC, over HTTP with a connection for each request in progress, and with one pool of
 connections for all requests."""

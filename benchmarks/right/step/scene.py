@@ -55,8 +55,8 @@ class Client:
     protocol: str = "grpc"
     repeats: int = 0
     """Maximum number of times that a client repeats a rejected request, a second after its rejection."""
-    own_connections: bool = False
-    """Whether a repeated HTTP request comes on the connection of the rejected one."""
+    connections: str = "library"
+    """Connections of HTTP requests (`e2e.load.settings.Load`)."""
 
 
 def balancer_plan() -> BalancerPlan:
@@ -83,7 +83,7 @@ async def measured(profile: Profile, *, seed: int, client: Client) -> Samples:
                     protocol=client.protocol,
                     channels=CHANNELS // BALANCERS,
                     repeats=client.repeats,
-                    own_connections=client.own_connections,
+                    connections=client.connections,
                 )
             finally:
                 deciding.cancel()
