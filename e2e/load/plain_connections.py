@@ -71,7 +71,8 @@ class PlainConnections:
         writer.write(request)
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-            length = head.partition("content-length:")[2].partition("\r\n")[0]
+            # Triton also sends Inference-Header-Content-Length.
+            length = head.partition("\r\ncontent-length:")[2].partition("\r\n")[0]
             await reader.readexactly(int(length or 0))
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError("the server closed the connection before its response had ended") from error

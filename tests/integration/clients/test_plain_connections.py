@@ -19,7 +19,11 @@ async def rejecting(attempts: list[tuple[int, bytes]], statuses: list[int]) -> A
     async def answer(request: web.Request) -> web.Response:
         assert request.transport is not None
         attempts.append((request.transport.get_extra_info("peername")[1], await request.read()))
-        return web.Response(status=statuses[min(len(attempts), len(statuses)) - 1], text="x" * 100)
+        status = statuses[min(len(attempts), len(statuses)) - 1]
+        # As Triton's responses: the JSON part is shorter than the body, whose binary part may contain spaces.
+        return web.Response(
+            status=status, body=b"x" * 96 + b" \r\n ", headers={"Inference-Header-Content-Length": "96"}
+        )
 
     app = web.Application()
     app.router.add_post("/v2/models/m/infer", answer)
@@ -42,6 +46,16 @@ async def test_rejected_request_is_repeated_until_an_answer(is_shared: bool) -> 
         assert await connections.send(request, 3, 0.01) == 200
         connections.close()
     assert [body for _, body in attempts] == [b"body"] * 3
+
+
+async def test_next_response_on_a_connection_begins_after_the_whole_body() -> None:
+    attempts: list[tuple[int, bytes]] = []
+    async with rejecting(attempts, [200]) as address:
+        connections = PlainConnections(address, is_shared=False)
+        request = plain_request("/v2/models/m/infer", address, b"", None)
+        assert [await connections.send(request, 0, 0.0) for _ in range(3)] == [200] * 3
+        connections.close()
+    assert len({port for port, _ in attempts}) == 1
 
 
 async def test_last_rejection_is_the_status_of_a_request() -> None:
