@@ -79,11 +79,14 @@ def running(
     channels: int = _CHANNELS,
     variation: float = 1.0,
     begin_s: float = 0.0,
+    repeats: int = 0,
+    connections: str = "library",
 ) -> Iterator[Running]:
     """Start a load, which has begun when the context is entered, and is ended when it is left.
 
     `channels` is the number of gRPC connections, and `variation` that of the arrivals (`Profile.arrivals`).
     The load does not begin before `begin_s`, on the monotonic clock, so that several loads can begin together.
+    For `repeats` and `connections`, see `e2e.load.settings.Load`.
 
     Raises:
         BenchError: the load doesn't begin.
@@ -99,6 +102,8 @@ def running(
         "channels": channels,
         "variation": variation,
         "begin_s": begin_s,
+        "repeats": repeats,
+        "connections": connections,
     }
     with begun("benchmarks.open_loop", json.dumps(told), what=f"{model} at {address}") as (process, began_s):
         try:
@@ -117,6 +122,8 @@ async def _send(told: dict[str, Any]) -> Sent:
         protocol=told["protocol"],
         channels=told["channels"],
         clients=MAX_IN_FLIGHT,
+        repeats=told["repeats"],
+        connections=told["connections"],
         input="x",
         shape=(1, 1),
         batch_output=None,

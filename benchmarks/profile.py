@@ -46,6 +46,10 @@ class Profile:
                     break
                 yield at
 
+    def scaled(self, factor: float) -> "Profile":
+        """Return the load with each rate multiplied by the factor."""
+        return Profile(tuple(Phase(phase.from_s, factor * phase.rate_rps) for phase in self.phases), self.until_s)
+
     @property
     def rises_s(self) -> list[float]:
         """Return the times at which the rate increases."""

@@ -1,4 +1,4 @@
-"""`make quality`: measure the house, and print each row of every table that falls short.
+"""`make quality`: measure the house, and print each row of every table that falls short or is missing.
 
 python -m benchmarks.quality            measures, and prints
 python -m benchmarks.quality record X   records that `make X` has passed on this commit
@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.measure import page
 from benchmarks.quality import house
-from benchmarks.quality.rows import OUT, TITLES, commit, record, short, today, write_page
+from benchmarks.quality.rows import OUT, TITLES, commit, missing, record, short, today, write_page
 
 
 def main(argv: list[str]) -> int:
@@ -26,7 +26,8 @@ def main(argv: list[str]) -> int:
         return 0
     record("house", house.rows())
     for table in TITLES:
-        print(*short(table), sep="\n", end="\n" if short(table) else "")
+        for sentence in (*short(table), *missing(table)):
+            print(sentence)
     return 0
 
 

@@ -32,6 +32,19 @@ TITLES = {
     "tune": "Tune it, teach the autoscaler, and run data sets beside the users",
 }
 """Title of each table's page."""
+EXPECTED: Mapping[str, Sequence[str]] = {
+    "right": (
+        *("1.1", "1.2", "1.3", "1.4"),
+        *("2.1", "2.2", "2.3"),
+        *("3.1", "3.2"),
+        *("4.1", "4.2", "4.3", "4.4", "4.5"),
+        *("5.1", "5.2", "5.3", "5.4"),
+        *("6.1", "6.2"),
+        *("7.1", "7.2"),
+        *("8.1", "8.2"),
+    ),
+}
+"""Ids of the rows that a table must have, by table. A table without an entry has the rows that were recorded."""
 
 
 @dataclass
@@ -118,6 +131,12 @@ def short(table: str) -> list[str]:
         for row in read(table)
         if not row["holds"]
     ]
+
+
+def missing(table: str) -> list[str]:
+    """Return a sentence for each expected row that isn't recorded."""
+    recorded = {str(row["id"]) for row in read(table)}
+    return [f"{table} {row} isn't measured" for row in EXPECTED.get(table, ()) if row not in recorded]
 
 
 def page(table: str, rows: Sequence[Mapping[str, Any]]) -> str:

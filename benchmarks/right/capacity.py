@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import sys
 import time
 from collections import Counter
@@ -26,13 +27,16 @@ from benchmarks.quality.rows import Row, record
 from benchmarks.right.simulated_capacity import KINDS, LOADS, LOCKED, loop, result
 from e2e.cluster.progress import say
 from halcyon.api.documents.balancer_plan import BalancerPlan
+from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.render.server_maxconn import finds_concurrency, server_connections
 from halcyon.scaling.planner.capacity_source import source
 from halcyon.scaling.planner.objectives import largest, objectives
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import plan, replica_of
 from halcyon.scaling.planner.reading import PodReading
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import SignalMemory, reading
@@ -109,14 +113,18 @@ def balancer_plan() -> BalancerPlan:
 
 @dataclass
 class Autoscaler:
-    """The operator's path from reports to replicas. Pods become endpoints `START_S` after they are ordered."""
+    """The operator's path from reports to replicas. Pods become endpoints `start_s` after they are ordered."""
 
     balancers: Sequence[ways.Balancer]
     addresses: Sequence[str]
     began: float
+    spec: Spec = _SPEC
+    start_s: float = START_S
     replicas: int = 1
     counts: list[tuple[float, int]] = field(default_factory=list)
     """(seconds, replicas) at each change."""
+    ready: list[tuple[float, int]] = field(default_factory=list)
+    """(seconds, number of endpoints) at each change."""
     sources: list[tuple[float, str]] = field(default_factory=list)
     why: str = ""
     _created: dict[str, float] = field(default_factory=dict)
@@ -125,36 +133,47 @@ class Autoscaler:
     _memory: PlannerMemory = field(default_factory=PlannerMemory)
     _seen: list[int] = field(default_factory=list)
     _serving: tuple[str, ...] = ()
+    _has_report: bool = False
+    _confirmed: bool = False
 
     def __post_init__(self) -> None:
         self._created = {self.addresses[0]: self.began - 60.0}
         self._seen = [0] * len(self.balancers)
+        self._hub.subscribe(lambda _namespace, _name, confirms: self._add_report(confirms=confirms))
+
+    async def run(self) -> None:
+        """Decide as often as the operator's loop does, until cancelled.
+
+        A decision follows a new report, but at most one every `MIN_DECISION_INTERVAL_S`, unless a report confirms growth.
+        """
+        decided = -math.inf
+        while True:
+            now = time.monotonic()
+            self._receive(now)
+            waited_s = now - decided
+            is_due = self._confirmed or (self._has_report and waited_s >= MIN_DECISION_INTERVAL_S)
+            if is_due or waited_s >= MAX_DECISION_INTERVAL_S:
+                self._confirmed = self._has_report = False
+                self.decide()
+                decided = now
+            await asyncio.sleep(TICK_S)
 
     def decide(self) -> None:
         """Receive the new reports, and apply the planner's replicas."""
         now = time.monotonic()
-        for number, one in enumerate(self.balancers):
-            records = one.agent.collectors[0].records
-            for _, report in records[self._seen[number] :]:
-                self._hub.receive(report, now)
-            self._seen[number] = len(records)
-        serving = tuple(address for address, at in self._created.items() if now - at >= START_S)
-        if serving != self._serving:
-            self._serving = serving
-            for one in self.balancers:
-                one.endpoints(serving)
+        self._receive(now)
         picture = self._hub.snapshot("default", "m", now)
         if picture is None:
             return
         pods = tuple(
-            PodReading(ways.pod_name(address), "ready", at, at + START_S)
-            if address in serving
+            PodReading(ways.pod_name(address), "ready", at, at + self.start_s)
+            if address in self._serving
             else PodReading(ways.pod_name(address), "starting", at)
             for address, at in self._created.items()
         )
         found = reading(picture, replicas=self.replicas, pods=pods, epoch=WallClock(0.0), memory=self._signals)
         self._signals = found.memory
-        aims = objectives(_SPEC, largest_seen=largest(found.reading.batches), start_s=START_S)
+        aims = objectives(self.spec, largest_seen=largest(found.reading.batches), start_s=self.start_s)
         made = plan(now, aims, found.reading, self._memory)
         self._memory = made.memory
         line = made.memory.capacity.line
@@ -173,6 +192,24 @@ class Autoscaler:
             for address in list(self._created)[made.count :]:
                 del self._created[address]
         self.why = capacity.why
+
+    def _add_report(self, *, confirms: bool) -> None:
+        self._has_report = True
+        self._confirmed |= confirms
+
+    def _receive(self, now: float) -> None:
+        """Store the new reports, and make pods endpoints whose start is over."""
+        for number, one in enumerate(self.balancers):
+            records = one.agent.collectors[0].records
+            for _, report in records[self._seen[number] :]:
+                self._hub.receive(report, now)
+            self._seen[number] = len(records)
+        serving = tuple(address for address, at in self._created.items() if now - at >= self.start_s)
+        if serving != self._serving:
+            self._serving = serving
+            self.ready.append((round(now - self.began, 2), len(serving)))
+            for one in self.balancers:
+                one.endpoints(serving)
 
     def reached_s(self, count: int, begin: float) -> float | None:
         """Return the seconds after `begin` at which there were at least `count` replicas; None if never."""

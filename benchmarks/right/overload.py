@@ -140,17 +140,22 @@ def _outcome(what: str, sent: Sequence[Sent], law: Law, *, capacity_rps: float, 
     )
 
 
-async def _offer(
+async def _offer(addresses: Sequence[str], rate_rps: float, for_s: float, **options: Any) -> list[Sent]:
+    """Send an open loop with one mean rate to balancers, and return the results."""
+    return await offer(addresses, Profile((Phase(0.0, rate_rps),), for_s), **options)
+
+
+async def offer(
     addresses: Sequence[str],
-    rate_rps: float,
-    for_s: float,
+    profile: Profile,
     *,
     seed: int = 1,
     split: Sequence[float] | None = None,
     deadline_s: float = _DEADLINE_S,
+    model: str = MODEL,
     **options: Any,
 ) -> list[Sent]:
-    """Send an open loop to balancers, each with its share of the rate (`split`), and return the results."""
+    """Send an open loop to balancers, each with its share of the rates (`split`), and return the results."""
     begin_s = time.monotonic() + _STARTS_S if len(addresses) > 1 else 0.0
     shares = split or [1 / len(addresses)] * len(addresses)
     with contextlib.ExitStack() as stack:
@@ -159,8 +164,8 @@ async def _offer(
                 stack.enter_context,
                 open_loop.running(
                     address,
-                    MODEL,
-                    Profile((Phase(0.0, rate_rps * share),), for_s),
+                    model,
+                    profile.scaled(share),
                     deadline_s=deadline_s,
                     seed=seed + 100 * number,
                     begin_s=begin_s,

@@ -48,6 +48,12 @@ class Load:
     pause_s: float = 0.0
     """Pause in seconds between a response and the client's next request, in the closed loop."""
     seed: int = 0
+    repeats: int = 0
+    """Maximum number of times that a rejected request is sent again, each a second after its rejection."""
+    connections: Literal["library", "own", "pool"] = "library"
+    """Connections of HTTP requests. `library`: those of tritonclient, which repeats nothing. `own`: each request keeps a
+    connection of its own until its last attempt has ended, as a thread with a session of its own does. `pool`: each
+    attempt uses any connection of a pool."""
 
     def __post_init__(self) -> None:
         limits: tuple[tuple[str, float, float, str], ...] = (

@@ -510,6 +510,7 @@ async def test_a_repetition_after_a_rejection_is_no_new_demand() -> None:
         reading = await runtime.read()
         assert (reading.requests - before.requests, reading.rejected - before.rejected) == (5, 5)
         assert (reading.client_retries, reading.demand - before.demand) == (2, 3)
+        assert reading.rejected_demand - before.rejected_demand == 3
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "clients.md").read_text()

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.adoption import dashboard
 from benchmarks.measure import page as measure_page
 from benchmarks.quality import rows
-from benchmarks.quality.rows import DATA, PAGES, TITLES, Row, holds, page, raw, read, record, short
+from benchmarks.quality.rows import DATA, PAGES, TITLES, Row, holds, missing, page, raw, read, record, short
 
 
 def test_row_holds_if_each_figure_is_in_its_bound() -> None:
@@ -57,6 +57,22 @@ def test_record_in_a_new_clone_keeps_the_committed_rows(tmp_path: Path, monkeypa
     assert read("hold")[0] == committed[0]
     assert (tmp_path / "docs/hold.md").read_text() == page("hold", read("hold"))
     assert (tmp_path / "build/hold.json").read_text() == (tmp_path / "docs/data/hold.json").read_text()
+
+
+def test_expected_row_is_missing_until_it_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OUT", "PAGES", "DATA"):
+        monkeypatch.setattr(rows, name, tmp_path / name)
+    (tmp_path / "PAGES").mkdir()
+    monkeypatch.setattr(rows, "EXPECTED", {"right": ("3.2", "4.1")})
+    record("right", [Row("3.2", "w", {"s": 3}, "t", [("s", 2, "<=")])])
+    assert missing("right") == ["right 4.1 isn't measured"]
+    record("right", [Row("4.1", "w", {"s": 3}, "t", [("s", 2, "<=")])])
+    assert missing("right") == missing("tune") == []
+
+
+def test_recorded_rows_of_a_table_are_expected() -> None:
+    for table, expected in rows.EXPECTED.items():
+        assert {str(row["id"]) for row in read(table)} <= set(expected)
 
 
 def test_raw_samples_of_a_row_are_those_of_the_last_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ class BalancerSample:
     client repeats after a rejection."""
     rejected: int
     """Counter of requests that HAProxy rejected: the queue was full, no response was expected in time, or no server was
-    free in time."""
+    free in time. As in `requests`, a request that a client repeats counts once."""
     errors: int
     """Counter of requests that failed because the connection to a server failed or broke."""
     held: int = 0

@@ -59,17 +59,30 @@ class WideCounters:
         self._wide: dict[int, int] = {}
         self._base: dict[int, int] = {}
         """Value that is subtracted from each counter, so that it starts at 0; by counter number."""
+        self._rejected = self._unrepeated = 0
 
     def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
         """Return the counters by number, continued beyond their overflow. For a new process, they start again at 0."""
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
+            self._rejected = self._unrepeated = 0
             if uptime_s > _MAX_UNWRAPPED_S:
                 self._base = {number: value for number, value in counters.items() if number >= latency_buckets.FIRST}
         for number, value in counters.items():
             known = self._wide.get(number, 0)
             self._wide[number] = known + (value - self._base.get(number, 0) - known) % _WRAP
         return dict(self._wide)
+
+    def rejected_demand(self, rejected: int, repeated: int) -> int:
+        """Return the counter of rejected requests in which a request that a client repeats counts once.
+
+        Between two calls it grows by the rejections without the repeated requests, and it never falls. It is called
+        after `read`, with two of the counters.
+        """
+        unrepeated = rejected - min(repeated, rejected)
+        self._rejected += max(unrepeated - self._unrepeated, 0)
+        self._unrepeated = unrepeated
+        return self._rejected
 
 
 @dataclass(frozen=True)
@@ -131,6 +144,8 @@ class HaproxyStats:
     """Number of requests that this process has held since it started."""
     client_retries: int = 0
     """Number of requests that a client sent again after a rejection. For HTTP it is an estimate."""
+    rejected_demand: int = 0
+    """Number of rejected requests that are in `demand`: one that a client sent again counts once."""
     retried: int = 0
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
@@ -207,6 +222,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
                 {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
             ),
             client_retries=client_retries,
+            rejected_demand=wide.rejected_demand(rejected, client_retries),
             broken=_broken(broken),
             connections_used=_connections_used(stat),
             open_holds=_open_holds(state),

@@ -5,11 +5,16 @@ of the model, its batches and its hardware. Otherwise it only measures the deman
 that it stays valid when the number of servers changes. It expires `MAX_AGE_S` after the last sample with queued
 requests, because an outdated rate would reject requests that could be served now. A new rate is measured as soon as
 requests are queued again.
+
+A new server sends its first responses only after the time of a response. Until then, the responses would be divided by
+too many servers, so that the rate per server would be too low.
 """
 
-# requests are queued in two successive samples | the responses in between measure
-# yes                                           | the capacity of the servers
-# no                                            | the demand, which says nothing about the capacity
+# requests are queued in two successive samples | number of servers             | the responses in between measure
+# yes                                           | the same                      | the capacity of the servers
+# yes                                           | changed in between            | nothing: it is unknown when it changed
+# yes                                           | grew less than a response ago | nothing: new servers have not responded yet
+# no                                            | any                           | the demand, which says nothing about the capacity
 
 from __future__ import annotations
 
@@ -58,6 +63,10 @@ class ServiceRateMeter:
     def __init__(self) -> None:
         """Create a meter without samples."""
         self._last: tuple[float, HaproxyStats] | None = None
+        self._servers = 0
+        self._settled_at = 0.0
+        """Time from which the servers in use respond at their full rate."""
+        self._service_s = 0.0
         self._intervals: deque[_QueuedInterval] = deque()
 
     def add(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
@@ -69,9 +78,12 @@ class ServiceRateMeter:
             now: monotonic time, in seconds.
         """
         last, self._last = self._last, (now, reading)
+        before, self._servers = self._servers, servers
+        if servers > before:
+            self._settled_at = now + min(self._service_s, WINDOW_S)
         if last is not None and last[1].process != reading.process:
             self._intervals.clear()
-        elif last is not None:
+        elif last is not None and servers == before and last[0] >= self._settled_at:
             self._add_interval(last[1], reading, lasted_s=now - last[0], servers=servers, now=now)
         while self._intervals and now - self._intervals[0].until > MAX_WINDOW_S + MAX_AGE_S:
             self._intervals.popleft()
@@ -99,4 +111,5 @@ class ServiceRateMeter:
         enough = answered >= MIN_REQUESTS or (lasted_s >= MAX_WINDOW_S and answered >= MIN_ANSWERS)
         if not enough or not servers:
             return None
-        return ServiceRate(answered / server_s * servers, service_ms / answered / 1000)
+        self._service_s = service_ms / answered / 1000
+        return ServiceRate(answered / server_s * servers, self._service_s)

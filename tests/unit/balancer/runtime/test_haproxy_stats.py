@@ -56,3 +56,55 @@ def test_usage_of_clients_is_read_by_the_name_of_the_key() -> None:
         "bob": ClientUsage(1, 70, 90),
     }
     assert parse_usage(head) == {}
+
+
+def repeating(seconds: int, *, capacity: int, arrivals: int = 210, repeats: int = 3) -> list[tuple[int, int, int]]:
+    """Return (requests, rejected, repeated) after each second, with clients that repeat rejected requests a second later."""
+    requests = rejected = repeated = 0
+    waiting = [0] * repeats  # rejected in the last second, by the attempts that are left
+    found = []
+    for _ in range(seconds):
+        attempts = [*waiting, arrivals]
+        free, failed = capacity, []
+        for count in attempts:
+            taken = min(count, free)
+            free -= taken
+            failed.append(count - taken)
+        requests, repeated = requests + sum(attempts), repeated + sum(waiting)
+        rejected += sum(failed)
+        waiting = failed[1:]
+        found.append((requests, rejected, repeated))
+    return found
+
+
+def test_answers_to_repeating_clients_are_the_demand_without_rejections() -> None:
+    wide, answered, raw = WideCounters(), [0], []
+    for requests, rejected, repeated in repeating(12, capacity=62):
+        wide.read(1, {0: requests, 1: rejected, 5: repeated}, uptime_s=1)
+        answered.append(requests - repeated - wide.rejected_demand(rejected, repeated))
+        raw.append(requests - repeated - rejected)
+    assert [after - before for before, after in itertools.pairwise(answered)] == [62] * 12
+    assert raw[-1] < 0, "the rejections of repeated requests are more than the demand"
+
+
+def test_rejected_demand_never_falls_when_repeated_requests_are_answered() -> None:
+    wide, counts = WideCounters(), []
+    states = repeating(6, capacity=62)
+    for more in range(1, 5):  # all clients repeat, and are answered
+        requests, rejected, repeated = states[5]
+        states.append((requests + 300 * more, rejected, repeated + 90 * more))
+    for requests, rejected, repeated in states:
+        wide.read(1, {0: requests, 1: rejected, 5: repeated}, uptime_s=1)
+        counts.append(wide.rejected_demand(rejected, repeated))
+    assert counts == sorted(counts)
+    assert counts[-1] == counts[5]
+    # The next overload counts from its first rejection.
+    assert wide.rejected_demand(rejected + 10, repeated) == counts[-1] + 10
+
+
+def test_rejected_demand_of_a_new_process_starts_again() -> None:
+    wide = WideCounters()
+    wide.read(1, {}, uptime_s=1)
+    assert wide.rejected_demand(100, 40) == 60
+    wide.read(2, {}, uptime_s=1)
+    assert wide.rejected_demand(5, 0) == 5

@@ -46,6 +46,26 @@ def test_a_server_more_is_a_higher_rate_at_once() -> None:
     assert last.rate_rps == pytest.approx(100 * 4 / 2, rel=0.2)
 
 
+@pytest.mark.parametrize("service_ms", [200, 1500, 60_000])
+def test_rate_of_a_server_is_not_that_of_new_ones_without_answers(service_ms: int) -> None:
+    meter = ServiceRateMeter()
+    for second in range(5):
+        meter.add(reading(60 * second, service_ms=60 * second * service_ms), servers=1, now=float(second))
+    # Three more servers come between two samples, and send their first responses after the time of a response.
+    answered, rates = 240, []
+    for second in range(5, 16):
+        answered += 60 if second - 5 <= min(service_ms / 1000, 2) else 240
+        rates.append(meter.add(reading(answered, service_ms=answered * service_ms), servers=4, now=float(second)))
+    assert [None if rate is None else round(rate.rate_rps) for rate in rates] == [240] * len(rates)
+
+
+def test_rate_of_a_server_is_not_that_of_one_that_left() -> None:
+    meter = ServiceRateMeter()
+    sampled_rate(meter, 100, seconds=4)
+    assert meter.add(reading(490), servers=1, now=5.0) == ServiceRate(50.0, 0.05)
+    assert meter.add(reading(540), servers=1, now=6.0) == ServiceRate(50.0, 0.05)
+
+
 def test_slow_answers_take_longer_to_be_known() -> None:
     meter = ServiceRateMeter()
     assert sampled_rate(meter, 1, seconds=19) is None
