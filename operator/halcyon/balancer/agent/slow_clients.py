@@ -1,12 +1,21 @@
-"""Ends requests that clients do not finish sending, while requests of other clients wait for the servers that they hold.
+"""Ends requests that only their clients could continue, while requests of other clients wait for the servers that they hold.
 
-A request whose body is larger than a buffer goes to a server before its client has sent all of it. Such a request takes
-one of the server's places until the client has sent the rest, however slowly: some dozens of them stop a model.
+A request takes one of a server's places until its response has left HAProxy. Some requests wait for their client:
+
+- A request whose body is larger than a buffer goes to a server before its client has sent all of it.
+- A response that is larger than a buffer stays at the server until its client reads it.
+- A gRPC stream is open until its client ends it. It rests while its client has all that it asked for (`streams.lua`).
+
+Some dozens of them stop a model, however slowly they advance.
 
 A source is a client's address; IPv6 addresses are masked to /64. While a request waits and no server has a free place,
-no source may hold more than its equal share of the places with requests that it has been sending for `SLOW_S`. The
-oldest above the share are ended, and those of the source that wait. For some time, HAProxy then rejects requests of this source that are larger than a
-buffer (`client_limits.slow_rules`). A source that is alone keeps all of its requests.
+no source may hold more than its equal share of the places if requests have waited for its clients for `SLOW_S`. The
+oldest above the share are ended, and those of the source that wait and are not complete. A source that is alone keeps
+all of its requests.
+
+For `SLOW_FOR_S`, HAProxy then limits the source (`client_limits`). After an upload, requests that are larger than a
+buffer are rejected. After a response or a stream, the source has no more requests in progress than its share, and its
+responses that are not read are ended at the first look.
 """
 
 from __future__ import annotations
@@ -16,14 +25,16 @@ import ipaddress
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
+from halcyon.balancer.config.client_limits import SLOW_FOR_S
 from halcyon.balancer.config.error_responses import PROTOCOLS, Protocol
+from halcyon.balancer.config.grpc_streams import FRONTEND
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from halcyon.balancer.config.model import ServerKey
     from halcyon.balancer.runtime.controller import HaproxyController
@@ -31,27 +42,41 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import RuntimeSocket
 
 INTERVAL_S: Final = 0.5
+QUICK_INTERVAL_S: Final = 0.2
+"""Interval while a source is limited because of its responses."""
 SLOW_S: Final = 1.5
-"""Time for which a client may go on sending a request that is at a server while others wait, in seconds."""
+"""Time for which a request at a server may wait for its client while others wait, in seconds."""
+REST_S: Final = 10.0
+"""Time for which a stream may rest before it counts as waiting for its client, in seconds."""
+_STREAM: Final = re.compile(r"stream (?P<id>0x[0-9a-f]+) (?P<source>\S+) (?P<rest_ms>\d+)")
 _LINE: Final = re.compile(
-    r"(?P<id>0x[0-9a-f]+): proto=tcp\S* src=(?P<source>\S+):(?P<port>\d+) fe=\S+ be=(?P<protocol>http|grpc)_\S+ srv=(?P<server>\S+) "
-    r".* scf=\[\d+,(?P<flags>[0-9a-f]+)h,"
+    r"(?P<id>0x[0-9a-f]+): proto=(?:tcp\S* src=(?P<source>\S+):(?P<port>\d+) fe=(?:http|grpc)"
+    rf"|unix_stream src=\S+ fe={FRONTEND}) "
+    r"be=(?P<protocol>http|grpc)_\S+ srv=(?P<server>\S+) "
+    r".* scf=\[\d+,(?P<flags>[0-9a-f]+)h,fd=-?\d+,rex=[^,]*,wex=(?P<blocked>[^\]]*)\] scb=\[(?P<state>\d+),"
 )
 _COMPLETE: Final = 0x2
 """Flag of a client's side in HAProxy 3.0 (`SC_FL_EOI`): the whole request has been received."""
+_ESTABLISHED: Final = "8"
+"""State of a server's side in HAProxy 3.0 (`SC_ST_EST`): the response is not complete, so the request has its place."""
+
+WaitsFor = Literal["upload", "response", "message"]
 
 
 @dataclass(frozen=True)
-class Upload:
+class ClientRequest:
     """A request in HAProxy that is at a server, or waits for one."""
 
     session: str
-    """Address and port of the client and HAProxy's identifier, which alone may be used again."""
+    """HAProxy's identifier, which may be used again, with the client's address and port, or `stream` in place of the port."""
     source: str
     protocol: Protocol
     is_waiting: bool
-    is_sending: bool
-    """Whether HAProxy has not received the whole request."""
+    is_complete: bool
+    """Whether HAProxy has received the whole request. A stream is never complete."""
+    waits_for: WaitsFor | None = None
+    """What only the client can do to continue the request: send the rest of it, read its response, or send a stream's
+    next message."""
 
     @property
     def id(self) -> str:
@@ -59,17 +84,35 @@ class Upload:
         return self.session.partition(" ")[0]
 
 
-def parse(text: str) -> list[Upload]:
-    """Return the requests of clients in the response to `show sess`."""
-    found = []
+def parse(text: str) -> list[ClientRequest]:
+    """Return the requests of clients in the responses to `show streams` and `show sess`."""
+    streams, found = dict[str, tuple[str, float]](), []
     for line in text.splitlines():
+        if (of_stream := _STREAM.fullmatch(line)) is not None:
+            streams[of_stream["id"]] = (of_stream["source"], int(of_stream["rest_ms"]) / 1000)
+            continue
         match = _LINE.match(line)
-        if match is not None:
-            source = _source(match["source"])
-            protocol: Protocol = "http" if match["protocol"] == "http" else "grpc"
-            is_sending = not int(match["flags"], 16) & _COMPLETE
-            session = f"{match['id']} {match['source']} {match['port']}"
-            found.append(Upload(session, source, protocol, match["server"] == "<none>", is_sending))
+        if match is None:
+            continue
+        is_stream = match["source"] is None
+        if is_stream and match["id"] not in streams:
+            # It began after the list of streams.
+            continue
+        address, rest_s = streams[match["id"]] if is_stream else (match["source"], 0.0)
+        is_complete = not is_stream and bool(int(match["flags"], 16) & _COMPLETE)
+        is_waiting = match["server"] == "<none>"
+        waits_for: WaitsFor | None = None
+        if is_waiting:
+            pass
+        elif match["blocked"] and match["state"] == _ESTABLISHED:
+            waits_for = "response"
+        elif is_stream:
+            waits_for = "message" if rest_s >= REST_S else None
+        elif not is_complete:
+            waits_for = "upload"
+        protocol: Protocol = "http" if match["protocol"] == "http" else "grpc"
+        session = f"{match['id']} {address} {match['port'] or 'stream'}"
+        found.append(ClientRequest(session, _source(address), protocol, is_waiting, is_complete, waits_for))
     return found
 
 
@@ -96,41 +139,67 @@ def full(loads: BackendLoads, ready: Collection[ServerKey]) -> dict[Protocol, in
     return found
 
 
-def above_share(uploads: Iterable[Upload], places: Mapping[Protocol, int], slow: Mapping[str, float]) -> list[Upload]:
-    """Return the requests to end: of each source above its share, those that it has been sending for the longest time.
+@dataclass(frozen=True)
+class Excess:
+    """Requests of one source to end, because it holds more than its share of the places."""
 
-    Its unfinished requests that wait end, too. Otherwise they would take the free places before the requests of others.
+    source: str
+    share: int
+    """Number of places that the source may have."""
+    requests: tuple[ClientRequest, ...]
+
+    @property
+    def has_uploads(self) -> bool:
+        """Whether requests end that their client did not finish sending."""
+        return any(request.waits_for == "upload" for request in self.requests)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether responses end that their client did not read, or streams that it did not use."""
+        return any(request.waits_for in ("response", "message") for request in self.requests)
+
+
+def above_share(
+    requests: Iterable[ClientRequest], places: Mapping[Protocol, int], slow: Mapping[str, float]
+) -> list[Excess]:
+    """Return the requests to end: of each source above its share, those that have waited for their client for the longest time.
+
+    Its requests that wait for a server and are not complete end, too. Otherwise they would take the free places before
+    the requests of others.
 
     Args:
-        uploads: all requests at servers, and those that wait.
+        requests: all requests at servers, and those that wait.
         places: number of places at servers, for each protocol that is full.
-        slow: since when each slow session has been sending at a server.
+        slow: since when each slow session has waited for its client.
     """
+    requests = list(requests)
     found = []
     for protocol, total in places.items():
-        ours = [upload for upload in uploads if upload.protocol == protocol]
-        sources = {upload.source for upload in ours}
+        ours = [request for request in requests if request.protocol == protocol]
+        sources = {request.source for request in ours}
         if len(sources) < 2:
             continue
-        held = Counter(upload.source for upload in ours if not upload.is_waiting)
+        share = total // len(sources)
+        held = Counter(request.source for request in ours if not request.is_waiting)
         for source in sorted(sources):
-            sending = [upload for upload in ours if upload.source == source and upload.session in slow]
-            sending.sort(key=lambda upload: slow[upload.session])
-            ended = sending[: max(held[source] - total // len(sources), 0)]
+            own = [request for request in ours if request.source == source]
+            waiting = sorted((one for one in own if one.session in slow), key=lambda one: slow[one.session])
+            ended = waiting[: max(held[source] - share, 0)]
+            if any(request.waits_for != "response" for request in ended):
+                ended += [request for request in own if request.is_waiting and not request.is_complete]
             if ended:
-                ended += [
-                    upload for upload in ours if upload.source == source and upload.is_waiting and upload.is_sending
-                ]
-            found += ended
+                found.append(Excess(source, max(share, 1), tuple(ended)))
     return found
 
 
 async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:
     """Look for slow requests while requests wait, and end those above the share of their source, until cancelled."""
     since: dict[str, float] = {}
+    limited_until: dict[str, float] = {}
     clock = asyncio.get_running_loop().time
     while True:
-        await asyncio.sleep(INTERVAL_S)
+        limited_until = {source: until for source, until in limited_until.items() if until > clock()}
+        await asyncio.sleep(QUICK_INTERVAL_S if limited_until else INTERVAL_S)
         reading = controller.reading
         ready = {key for key, server in reading.servers.items() if server.admin == "ready"} if reading else ()
         places = full(reading.loads, ready) if reading else {}
@@ -138,25 +207,34 @@ async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:
             since.clear()
             continue
         try:
-            uploads = parse(await runtime.sessions())
+            requests = parse(await runtime.sessions())
             now = clock()
-            sending = {upload.session for upload in uploads if upload.is_sending and not upload.is_waiting}
-            since = {session: since.get(session, now) for session in sending}
-            slow = {session: at for session, at in since.items() if now - at >= SLOW_S}
-            ended = above_share(uploads, places, slow)
-            if ended:
-                await _end(runtime, ended)
+            waiting = {request.session: request for request in requests if request.waits_for}
+            since = {session: since.get(session, now) for session in waiting}
+            slow = {
+                session: at
+                for session, at in since.items()
+                if now - at >= SLOW_S
+                or (waiting[session].waits_for == "response" and waiting[session].source in limited_until)
+            }
+            for excess in above_share(requests, places, slow):
+                await _end(runtime, excess)
+                if excess.has_others:
+                    limited_until[excess.source] = now + SLOW_FOR_S
         except HaproxyError as error:
             log("warning", "slow requests could not be ended; the next look tries again", error=str(error))
 
 
-async def _end(runtime: RuntimeSocket, ended: Sequence[Upload]) -> None:
-    sources = Counter(upload.source for upload in ended)
-    await runtime.end_sessions([upload.id for upload in ended], slow=list(sources))
-    for source, count in sources.items():
-        log(
-            "warning",
-            "ended requests that their client did not finish sending, because others wait",
-            source=source,
-            requests=count,
-        )
+async def _end(runtime: RuntimeSocket, excess: Excess) -> None:
+    await runtime.end_sessions(
+        [request.id for request in excess.requests],
+        source=excess.source,
+        is_slow=excess.has_uploads,
+        places=excess.share if excess.has_others else 0,
+    )
+    log(
+        "warning",
+        "ended requests that waited for their client, because others wait for a server",
+        source=excess.source,
+        requests=len(excess.requests),
+    )
