@@ -213,8 +213,8 @@ _LARGE = 4 << 20
 """Bytes of a body that is larger than all buffers, so its request is sent to a server before it is complete."""
 _FIRST = 48 << 10
 _HALF_CALL = crowd.message(23_900, announced=2 * 23_900)
-_ANSWER = 12 << 20
-"""Bytes of a response that is larger than all buffers, those of both kernels included."""
+_ANSWER = 1 << 20
+"""Bytes of a response that is larger than all buffers on the way to a client with a small one."""
 _SMALL = b"\0\0\0\0\0"
 _PAGE = b"GET /metrics HTTP/1.1\r\nHost: m\r\n\r\n"
 

@@ -32,7 +32,7 @@ LARGE = {
     + crowd.call(1, "ModelInfer", crowd.message(1), whole=True, more={b"answer-bytes": b"400000"}),
 }
 """Requests whose responses don't fit into all buffers on the way to a client that reads nothing."""
-_RST_STREAM = 3
+_RST_STREAM, _WINDOW_UPDATE = 3, 8
 
 
 @pytest.fixture
@@ -99,6 +99,22 @@ async def test_calls_that_are_reset_at_once_are_not_counted(balanced: Balanced) 
         assert not reader.at_eof()
     finally:
         writer.close()
+
+
+async def test_streams_of_one_client_leave_the_queue_to_others(balanced: Balanced) -> None:
+    """A stream reaches a queue after two hops, and the next ones have passed the queue's limit by then."""
+    await balanced.begin(replace(PLAN, max_connections=4, queue_limit=40))
+    many = Crowd("127.0.0.9", balanced.haproxy.ports.grpc)
+    streams = (crowd.call(2 * number + 1, "ModelStreamInfer", crowd.message(1)) for number in range(250))
+    try:
+        await asyncio.to_thread(many.come, 4, crowd.preface() + b"".join(streams))
+        for _ in range(10):
+            assert (await raw(balanced.haproxy.ports.http, POST % b""))[0] == 200
+            loads = await balanced.haproxy.runtime.loads()
+            assert loads.waiting["a"][1] <= 50
+            await asyncio.sleep(0.1)
+    finally:
+        many.go()
 
 
 async def test_streams_of_one_source_leave_streams_to_others(balanced: Balanced) -> None:

@@ -37,6 +37,16 @@ def prologue(out: Writer, *, lua: str) -> None:
     out.add(f"set-var {_NUMBER} int(0)")
 
 
+def arrival_rules(out: Writer) -> None:
+    """Add the rules of front end `grpc` that count streams on their way through the hops as waiting requests.
+
+    They come after the rules that count the queues. A stream reaches a queue only in its last hop. Without these rules,
+    all streams that arrive meanwhile would pass the limit of the queue.
+    """
+    out.add(f"http-request set-var(txn.arrived) fe_conn({FRONTEND}) if {IS_STREAM}")
+    out.add(f"http-request set-var(txn.waiting) be_conn({BACKEND}),sub(txn.arrived),add(txn.waiting) if {IS_STREAM}")
+
+
 def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
     """Add the sections through which gRPC streams pass. The last is front end `streams_in`, which the caller completes.
 
