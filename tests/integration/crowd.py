@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ASKS_ONCE: Final = b"GET /none HTTP/1.1\r\nHost: m\r\n\r\n"
 """Request to which HAProxy itself responds, and keeps the connection open."""
@@ -37,8 +37,33 @@ def preface(*, window: int = 65535) -> bytes:
     return _PREFACE + frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, window)) + room
 
 
-def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = False, key: str = "") -> bytes:
-    """Return a gRPC call: its headers, with this API key, and this part of its body. `whole` ends the call there."""
+def text(value: bytes) -> bytes:
+    """Return a text of HPACK, without Huffman's code."""
+    if len(value) < 127:
+        return bytes([len(value)]) + value
+    rest, octets = len(value) - 127, [127]
+    while rest >= 128:
+        octets.append(rest % 128 + 128)
+        rest //= 128
+    return bytes([*octets, rest]) + value
+
+
+def fields_of(fields: Mapping[bytes, bytes], *, kind: int = 0x10) -> bytes:
+    """Return header fields as HPACK has them: as literals that are never indexed, or of another kind."""
+    return b"".join(bytes([kind]) + text(name) + text(value) for name, value in fields.items())
+
+
+def call(
+    stream: int,
+    method: str,
+    body: bytes | None = None,
+    *,
+    whole: bool = False,
+    key: str = "",
+    more: Mapping[bytes, bytes] | None = None,
+    kind: int = 0x10,
+) -> bytes:
+    """Return a gRPC call: its headers, with this API key and more fields, and this part of its body. `whole` ends the call there."""
     fields = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -47,9 +72,9 @@ def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = F
         b"content-type": b"application/grpc",
         b"te": b"trailers",
     } | ({b"x-api-key": key.encode()} if key else {})
-    # Literal header fields without indexing, so that no table of the connection is needed.
-    block = b"".join(b"\x10" + bytes([len(k)]) + k + bytes([len(v)]) + v for k, v in fields.items())
-    made = frame(_HEADERS, _END_HEADERS, stream, block)
+    # Literals without indexing, so that no table of the connection is needed, unless `kind` is another.
+    block = fields_of(fields | dict(more or {}), kind=kind)
+    made = frame(_HEADERS, _END_HEADERS | (_END_STREAM if whole and body is None else 0), stream, block)
     parts = [] if body is None else [body[at : at + 16384] for at in range(0, len(body), 16384)]
     for number, part in enumerate(parts, 1):
         made += frame(_DATA, _END_STREAM if whole and number == len(parts) else 0, stream, part)

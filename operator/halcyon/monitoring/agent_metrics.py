@@ -38,7 +38,11 @@ METRICS: Final = (
         "counter",
         "Requests for which a second connection was tried, or that were sent a second time.",
     ),
-    _own("broken_streams_total", "counter", "Streams that broke because their server went away."),
+    _own(
+        "broken_streams_total",
+        "counter",
+        "Streams that broke because their server went away, or that the balancer ended for others.",
+    ),
     _own("held_requests_total", "counter", "Requests that arrived while no server was ready, and were held for one."),
     _own("held", "gauge", "Requests that are held until the first server is ready."),
     _own("queued", "gauge", "Requests that are queued until a server has free capacity."),

@@ -80,6 +80,8 @@ class Pod:
     """Maximum of `running`."""
     hold: asyncio.Event | None = None
     """If set, requests wait for this event."""
+    answer_bytes: int = 0
+    """Size that answers to inference are filled up to; a request may choose another with the header `answer-bytes`."""
 
     async def start(self, *, with_grpc: bool = True) -> Pod:
         self._writers: set[asyncio.StreamWriter] = set()
@@ -153,11 +155,10 @@ class Pod:
         if self.refuses:
             return 503, json.dumps({"error": "Exceeds maximum queue size"})
         await self._work()
-        return self.answers, json.dumps(
-            {"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]}
-        )
+        answer = {"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]}
+        return self.answers, json.dumps(answer).ljust(int(fields.get("answer-bytes", self.answer_bytes)))
 
-    async def infer(self, method: str) -> bytes:
+    async def infer(self, method: str, answer_bytes: int | None = None) -> bytes:
         self.seen.append(method)
         self.grpc_count += 1
         await self._work()
@@ -168,7 +169,7 @@ class Pod:
             # Counted as in Triton, only for this pod.
             of_model = service_pb2.ModelStatistics(name=self.model, version="1", inference_count=self.grpc_count)
             return bytes(service_pb2.ModelStatisticsResponse(model_stats=[of_model]).SerializeToString())
-        return self.address.encode()
+        return self.address.encode().ljust(self.answer_bytes if answer_bytes is None else answer_bytes)
 
     async def _work(self) -> None:
         self.running += 1
@@ -195,7 +196,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
         async def unary(_request: bytes, context: Any) -> bytes:
             if self._pod.refuses:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
-            answer = await self._pod.infer(method)
+            size = dict(context.invocation_metadata()).get("answer-bytes")
+            answer = await self._pod.infer(method, None if size is None else int(size))
             if self._pod.code is not None:
                 await context.abort(self._pod.code, "as the test has it")
             return answer

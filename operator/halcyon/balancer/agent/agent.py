@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from halcyon.balancer.agent import probes, readiness, slow_uploads, tasks
+from halcyon.balancer.agent import probes, readiness, slow_clients, tasks
 from halcyon.balancer.agent.api_denials import ApiDenials
 from halcyon.balancer.agent.drain import HELD_POLL_INTERVAL_S, BalancerDrain
 from halcyon.balancer.agent.endpoint_watch import EndpointWatch
@@ -116,7 +116,7 @@ class Agent:
                     self._run_passes(),
                     self._denials.check(lambda: self._plan is not None and self._knows_endpoints),
                     self._front_ends.run(),
-                    slow_uploads.run(self._runtime, self._controller),
+                    slow_clients.run(self._runtime, self._controller),
                     tasks.until(stop),
                 ]
                 running = [asyncio.ensure_future(loop) for loop in loops]

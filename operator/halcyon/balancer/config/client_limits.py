@@ -36,12 +36,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER
-from halcyon.balancer.config import error_responses
+from halcyon.balancer.config import error_responses, grpc_streams
 from halcyon.balancer.config.memory_budget import (
     MAX_LOWER,
     MAX_METRICS_CONNECTIONS,
     MAX_POLLED,
     MAX_REQUESTS,
+    MAX_STREAMS,
     STREAMS_PER_CHANNEL,
     HaproxyLimits,
     users_requests,
@@ -65,7 +66,12 @@ _MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
 SLOW: Final = "slow"
 """Name of the stick table with the sources that held servers with requests that they did not finish sending."""
-_SLOW_FOR_S: Final = 60
+CAPPED: Final = "capped"
+"""Name of the stick table with the sources whose clients held servers without need, and the requests that each may have in progress."""
+SLOW_FOR_S: Final = 60
+"""Time for which a source is in the tables `SLOW` and `CAPPED`, in seconds."""
+_UNREAD_MS: Final = 60_000
+"""Maximum time for which a client reads nothing of a response that is sent to it, in milliseconds."""
 _CROWDED: Final = "{ sc_conn_cur(3) gt 0 }"
 """HAProxy condition that is true if more than half of the maximum number of requests are in progress. Requests are
 counted per source only then. Checking that the counter exists is cheaper than comparing numbers."""
@@ -95,9 +101,10 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
         out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _max_connections(room, frontend))
     out.section("backend $table", table=_SCRAPES)
     out.add("stick-table type ipv6 size 1000 expire 10s store http_req_rate(10s)")
-    # The agent adds sources (`slow_uploads`).
-    out.section("backend $table", table=SLOW)
-    out.add("stick-table type ipv6 size 1000 expire $seconds store gpc0", seconds=_SLOW_FOR_S * 1000)
+    # The agent adds sources (`slow_clients`).
+    for table in (SLOW, CAPPED):
+        out.section("backend $table", table=table)
+        out.add("stick-table type ipv6 size 1000 expire $seconds store gpc0", seconds=SLOW_FOR_S * 1000)
     out.section("backend $table", table=_BY_SOURCE)
     out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MAX_REQUESTS)
 
@@ -182,6 +189,15 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
         )
 
 
+def reset_rule(out: Writer) -> None:
+    """Add the rule of the front end `grpc` that ends calls which their client has reset already.
+
+    Such a call evaluates no later rule, and is not counted. Only the access log's rules come before it. It applies
+    often only to a client that resets its calls as fast as it sends them.
+    """
+    error_responses.reject(out, "grpc", (499, 1, "the client reset the call"), "{ fs.aborted -m bool }")
+
+
 def scrape_rules(out: Writer) -> None:
     """Add the rules of the front end `metrics` that limit scrapes.
 
@@ -202,7 +218,7 @@ def few_connections_left(room: HaproxyLimits) -> str:
     return f"{{ fe_conn gt {room.http // 2} }}"
 
 
-def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
+def counting_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, table: str) -> None:
     """Add the rules of a client-facing front end that count requests. They come before all rules that respond or wait.
 
     `table` is the stick table that counts the requests of all sources.
@@ -210,8 +226,12 @@ def counting_rules(out: Writer, plan: BalancerPlan, table: str) -> None:
     lower_class_rule(out, plan, table)
     most = users_requests(plan)
     out.add("http-request track-sc0 int(1) table $table", table=table)
+    # Looking up the source is needed only while there are entries.
+    out.add(f"http-request set-var(txn.places) {_SOURCE},table_gpc0({CAPPED}) if {{ table_cnt({CAPPED}) gt 0 }}")
+    out.add("acl capped var(txn.places) -m int gt 0")
+    streams = f" or {grpc_streams.IS_STREAM} {_many_streams(2)}" if protocol == "grpc" else ""
     out.add(
-        f"http-request track-sc3 {_SOURCE} table $table if {{ sc_conn_cur(0) gt $half }}",
+        f"http-request track-sc3 {_SOURCE} table $table if {{ sc_conn_cur(0) gt $half }} or capped{streams}",
         table=_BY_SOURCE,
         half=most // 2,
     )
@@ -246,10 +266,30 @@ def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         f" or {{ sc_conn_cur(3) gt {most // 16} }} {{ sc_conn_cur(0) gt {most * 7 // 8} }}"
         f" or {_CROWDED} {{ sc_conn_cur(0) gt {most} }}"
     )
+    if protocol == "grpc":
+        condition += f" or {grpc_streams.IS_STREAM} {{ sc_conn_cur(3) gt {MAX_STREAMS // 4} }} {_many_streams(4, 3)}"
     error_responses.reject_retryable(out, plan, protocol, "too many", condition)
+    error_responses.reject_retryable(
+        out, plan, protocol, "too slow to read", "capped infers { sc_conn_cur(3),sub(txn.places) -m int gt 0 }"
+    )
     if plan.has_lower_class:
         condition = f"lower infers {{ sc_conn_cur(0) gt {MAX_LOWER} }}"
         error_responses.reject_retryable(out, plan, protocol, "too many lower", condition)
+
+
+def response_rules(out: Writer, protocol: Protocol) -> None:
+    """Add the rule of a client-facing front end that limits for how long a client may read nothing of a response.
+
+    While a request is sent, `timeout client` applies, which is longer than a request may wait. A stream's client is
+    silent between two messages, so that timeout applies to it, too.
+    """
+    condition = f" if !{{ be_name -m str {grpc_streams.BACKEND} }}" if protocol == "grpc" else ""
+    out.add(f"http-response set-timeout client {_UNREAD_MS}{condition}")
+
+
+def _many_streams(divisor: int, factor: int = 1) -> str:
+    """Return the HAProxy condition that is true if more than this share of the maximum number of streams is open."""
+    return f"{{ be_conn({grpc_streams.BACKEND}) gt {MAX_STREAMS * factor // divisor} }}"
 
 
 def _max_connections(room: HaproxyLimits, frontend: Frontend) -> int:

@@ -24,6 +24,7 @@ OverloadReason = Literal[
     "too many lower",
     "no room",
     "too slow",
+    "too slow to read",
 ]
 
 _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
@@ -58,6 +59,11 @@ _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
         429,
         8,
         "this source held servers with requests that it did not finish sending; send less than $large bytes, or retry after a minute",
+    ),
+    "too slow to read": (
+        429,
+        8,
+        "this source held servers with responses that it did not read or streams that it did not use; retry after a minute",
     ),
     "no room": (503, 14, "the servers of model $model had no room for a batch request in time; retry later"),
 }

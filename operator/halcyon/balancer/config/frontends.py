@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from halcyon.balancer.config.error_responses import Protocol
@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 _PROTOCOL_OPTIONS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
 """`bind` options of HAProxy for each protocol, as (options for a port without TLS, options for a port with TLS)."""
+_SOCKETS: Final[dict[Protocol, int]] = {"http": 16, "grpc": 1}
+"""Number of listening sockets of each protocol's port.
+
+HAProxy accepts four connections of a socket, and then polls all connections that are ready before it comes back to the
+socket. `tune.maxpollevents` makes that a long way: behind some hundreds of busy connections, new ones waited for
+seconds. A new gRPC connection may bring 256 calls at once, so few of them are accepted at a time."""
 
 
 def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:
@@ -29,7 +35,8 @@ def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
     port = listen.ports.http if protocol == "http" else listen.ports.grpc
     plain, encrypted = _PROTOCOL_OPTIONS[protocol]
     if listen.tls is None:
-        bind(out, listen, port, plain)
+        for _ in range(_SOCKETS[protocol]):
+            bind(out, listen, port, plain)
     elif not listen.tls.certificate:
         # Without a certificate no client can connect: HAProxy never falls back to plain text. A front end must have an address, so it
         # gets a unix socket that nothing uses.
@@ -40,7 +47,8 @@ def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
         if listen.tls.clients:
             options += " ca-file $ca_file verify required"
             values["ca_file"] = listen.beside(listen.tls.clients)
-        bind(out, listen, port, options + plain, **values)
+        for _ in range(_SOCKETS[protocol]):
+            bind(out, listen, port, options + plain, **values)
 
 
 def prologue(out: Writer, listen: Listen) -> None:

@@ -7,6 +7,8 @@ within the drain time. In HTTP/2, HAProxy could only reset the stream, which gRP
 can be completed: `streams.lua`, in section `streams_end`, ends it with gRPC status 14, UNAVAILABLE.
 
 All hops are unix sockets of the same HAProxy process. Each stream has its own connections, and no other requests pass through them.
+The PROXY protocol passes the client's address on. In place of the client's port, each stream has a number of its own.
+By both, `streams.lua` recognises a stream in its last two hops.
 """
 
 # front end `grpc` --> streams --> streams_end --> front end `streams_in` --> back end of a slot
@@ -25,11 +27,24 @@ if TYPE_CHECKING:
 IS_STREAM: Final = "{ path -m str /inference.GRPCInferenceService/ModelStreamInfer }"
 BACKEND: Final = "streams"
 FRONTEND: Final = "streams_in"
+_NUMBER: Final = "proc.stream"
+"""HAProxy variable with the number of the last stream, from 0 to 65534."""
 
 
 def prologue(out: Writer, *, lua: str) -> None:
     """Add the line to the section `global` that makes HAProxy load `streams.lua` from the path `lua`."""
     out.add("lua-load $file", file=lua)
+    out.add(f"set-var {_NUMBER} int(0)")
+
+
+def arrival_rules(out: Writer) -> None:
+    """Add the rules of front end `grpc` that count streams on their way through the hops as waiting requests.
+
+    They come after the rules that count the queues. A stream reaches a queue only in its last hop. Without these rules,
+    all streams that arrive meanwhile would pass the limit of the queue.
+    """
+    out.add(f"http-request set-var(txn.arrived) fe_conn({FRONTEND}) if {IS_STREAM}")
+    out.add(f"http-request set-var(txn.waiting) be_conn({BACKEND}),sub(txn.arrived),add(txn.waiting) if {IS_STREAM}")
 
 
 def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
@@ -46,18 +61,21 @@ def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
     out.add("retries 0")
     out.add("timeout server $ms", ms=longest_ms)
     # Each connection ends with its stream, so no idle connection delays the end of the process.
-    out.add("server end unix@$file pool-max-conn 0 maxconn $most", file=path, most=MAX_STREAMS)
+    out.add(f"http-request set-var({_NUMBER}) var({_NUMBER}),add(1),mod(65535)")
+    out.add(f"http-request set-src-port var({_NUMBER})")
+    out.add("server end unix@$file pool-max-conn 0 maxconn $most send-proxy-v2", file=path, most=MAX_STREAMS)
     out.section("frontend streams_end")
     out.add("mode tcp")
     out.add("no option idle-close-on-response")
-    out.add("bind unix@$file mode 600", file=path)
+    out.add("bind unix@$file mode 600 accept-proxy", file=path)
     out.add("timeout client $ms", ms=longest_ms)
     out.add("filter lua.streams")
     out.add("default_backend streams_end")
     out.section("backend streams_end")
     out.add("mode tcp")
     out.add("timeout server $ms", ms=longest_ms)
-    out.add("server in unix@$file", file=end_path)
+    out.add("server in unix@$file send-proxy-v2", file=end_path)
     out.section(f"frontend {FRONTEND}")
-    out.add("bind unix@$file mode 600", file=end_path)
+    out.add("bind unix@$file mode 600 accept-proxy", file=end_path)
     out.add("timeout client $ms", ms=longest_ms)
+    out.add("http-request lua.at_server")

@@ -53,6 +53,8 @@ UNUSED_PORT = 1
 # a waiting request from blocking its gRPC channel, because HAProxy opens the window again for what it has received, not for what it has
 # passed on. docs/decisions/0050-far-clients.md has the measurements.
 _CLIENT_WINDOW_BYTES = 4 * 1024 * 1024
+_HANDSHAKE_MS: Final = 30_000
+"""Maximum time of a TLS handshake, in milliseconds."""
 # Servers are near, so responses need no large window.
 _SERVER_WINDOW_BYTES = 30000
 
@@ -161,6 +163,8 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     # Applies only while a client is sending a request, even if that request is held or queued. For idle channels, http-keep-alive
     # applies.
     out.add("timeout client $ms", ms=max(plan.longest_wait_ms + plan.response_timeout_ms + 30000, 60000))
+    # Without this line, `timeout client` would apply, which can be an hour.
+    out.add("timeout client-hs $ms", ms=_HANDSHAKE_MS)
     out.add("timeout http-request 30s")
     # Applies to gRPC channels, too. HAProxy cannot shorten this timeout when few connections are left; `client_limits` limits their use.
     out.add("timeout http-keep-alive 5m")
@@ -173,7 +177,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     out.add("option http-no-delay")
     client_limits.connection_rules(out, room, "http")
     access_log.arrival_rules(out, plan, "http")
-    client_limits.counting_rules(out, plan, queueing.COUNTERS)
+    client_limits.counting_rules(out, plan, "http", queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "http")
     # The undecoded path must match exactly; any other spelling gets a 404.
     out.add("acl reads path -m str " + " ".join(open_endpoints.HTTP_SERVER_READS))
@@ -196,6 +200,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     stickiness.statistics_rule(out, "!infers { path -m end /stats }")
     api_keys.usage_rule(out, listen)
     queueing.arrival_rules(out, plan, "http")
+    client_limits.response_rules(out, "http")
     latency_buckets.client_response_rules(out)
     error_responses.errors(out, "http")
 
@@ -211,7 +216,8 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     frontends.bind_clients(out, listen, "grpc")
     client_limits.connection_rules(out, room, "grpc")
     access_log.arrival_rules(out, plan, "grpc")
-    client_limits.counting_rules(out, plan, queueing.COUNTERS)
+    client_limits.reset_rule(out)
+    client_limits.counting_rules(out, plan, "grpc", queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
     # Compare path and query: gRPC methods have no query, so requests with a query do not match.
@@ -228,6 +234,7 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     stickiness.statistics_rule(out, "!infers { path -m end /ModelStatistics }")
     api_keys.usage_rule(out, listen)
     queueing.arrival_rules(out, plan, "grpc")
+    client_limits.response_rules(out, "grpc")
     latency_buckets.client_response_rules(out)
     error_responses.errors(out, "grpc")
 

@@ -137,6 +137,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     for slot in _weighted_slots(plan):
         out.add(f"acl up nbsrv({protocol}_$slot) gt 0", slot=slot.name)
     _queue_length_rules(out, plan)
+    if protocol == "grpc":
+        grpc_streams.arrival_rules(out)
     # Only inference requests are held.
     out.add("http-request allow if !infers !up")
     _lower_class_rules(out, plan, protocol)

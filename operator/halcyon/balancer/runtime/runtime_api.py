@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.api_keys import USAGE
-from halcyon.balancer.config.client_limits import SLOW
+from halcyon.balancer.config.client_limits import CAPPED, SLOW
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports
 from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
@@ -100,24 +100,28 @@ class RuntimeSocket:
         return replace(parse_loads(stat), classes=class_load(table) if classes else None)
 
     async def sessions(self) -> str:
-        """Return a line for each request in HAProxy, as `show sess` writes it.
+        """Return a line for each stream, and one for each request in HAProxy (`show streams`, `show sess`).
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        return await self._request(self.path, "show sess", self.timeout_s)
+        return await self._request(self.path, "show streams;show sess", self.timeout_s)
 
-    async def end_sessions(self, sessions: Sequence[str], *, slow: Sequence[str]) -> None:
-        """End requests by their identifiers in `sessions`, and mark sources as slow. Requests that have ended don't matter.
+    async def end_sessions(self, sessions: Sequence[str], *, source: str, is_slow: bool, places: int) -> None:
+        """End requests of a source by their identifiers, and limit the source. Requests that have ended don't matter.
 
         Args:
             sessions: identifiers of the requests.
-            slow: IP addresses of the sources.
+            source: IP address of the source.
+            is_slow: whether large requests of the source are rejected for some time.
+            places: maximum number of its requests in progress for some time; 0 for no limit.
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        lines = [f"set table {SLOW} key {_as_ipv6(source)} data.gpc0 1" for source in slow]
+        key = _as_ipv6(source)
+        lines = [f"set table {SLOW} key {key} data.gpc0 1"] if is_slow else []
+        lines += [f"set table {CAPPED} key {key} data.gpc0 {places}"] if places else []
         lines += [f"shutdown session {session}" for session in sessions]
         for start in range(0, len(lines), 64):
             await self._request(self.path, ";".join(lines[start : start + 64]), self.timeout_s)

@@ -209,6 +209,14 @@ def test_a_log_that_the_agent_does_not_know_is_refused() -> None:
         render(replace(PLAN, access_log="x"), listen=Listen())
 
 
+@pytest.mark.parametrize("tls", [None, TlsFiles("certificate-0.pem")], ids=["plain", "TLS"])
+def test_new_http_connections_are_accepted_at_many_sockets(tls: TlsFiles | None) -> None:
+    """HAProxy accepts four connections of a socket in each round of all ready connections. Calls of gRPC come in hundreds."""
+    lines = render(PLAN, listen=Listen(tls=tls)).splitlines()
+    ports = [line.split()[1] for line in lines if line.startswith("  bind :")]
+    assert [ports.count(port) for port in (":8000", ":8001", ":9101")] == [16, 1, 1]
+
+
 @given(text=st.text(max_size=80))
 def test_a_tls_file_with_an_odd_name_never_reaches_the_configuration(text: str) -> None:
     for tls in (TlsFiles(text, ""), TlsFiles("certificate-0.pem", text)):
@@ -220,7 +228,7 @@ def test_a_tls_file_with_an_odd_name_never_reaches_the_configuration(text: str) 
 def test_a_tls_port_never_takes_plain_text_and_is_closed_without_certificate() -> None:
     served = render(PLAN, listen=Listen(tls=TlsFiles("certificate-0.pem", "clients-0.pem")))
     binds = [line for line in served.splitlines() if line.startswith("  bind :800")]
-    assert [line.split(" ssl crt ")[0] for line in binds] == ["  bind :8000", "  bind :8001"]
+    assert [line.split(" ssl crt ")[0] for line in binds] == ["  bind :8000"] * 16 + ["  bind :8001"]
     assert all("ca-file /run/halcyon/clients-0.pem verify required" in line for line in binds)
     assert "bind :800" not in render(PLAN, listen=Listen(tls=TlsFiles()))
     assert "ssl" not in render(PLAN, listen=Listen())

@@ -1,0 +1,240 @@
+"""Ends requests that only their clients could continue, while requests of other clients wait for the servers that they hold.
+
+A request takes one of a server's places until its response has left HAProxy. Some requests wait for their client:
+
+- A request whose body is larger than a buffer goes to a server before its client has sent all of it.
+- A response that is larger than a buffer stays at the server until its client reads it.
+- A gRPC stream is open until its client ends it. It rests while its client has all that it asked for (`streams.lua`).
+
+Some dozens of them stop a model, however slowly they advance.
+
+A source is a client's address; IPv6 addresses are masked to /64. While a request waits and no server has a free place,
+no source may hold more than its equal share of the places if requests have waited for its clients for `SLOW_S`. The
+oldest above the share are ended, and those of the source that wait and are not complete. A source that is alone keeps
+all of its requests.
+
+For `SLOW_FOR_S`, HAProxy then limits the source (`client_limits`). After an upload, requests that are larger than a
+buffer are rejected. After a response or a stream, the source has no more requests in progress than its share, and its
+responses that are not read are ended at the first look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from halcyon.balancer.config.client_limits import SLOW_FOR_S
+from halcyon.balancer.config.error_responses import PROTOCOLS, Protocol
+from halcyon.balancer.config.grpc_streams import FRONTEND
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
+from halcyon.triton.json_log import log
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from halcyon.balancer.config.model import ServerKey
+    from halcyon.balancer.runtime.controller import HaproxyController
+    from halcyon.balancer.runtime.haproxy_stats import BackendLoads
+    from halcyon.balancer.runtime.runtime_api import RuntimeSocket
+
+INTERVAL_S: Final = 0.5
+QUICK_INTERVAL_S: Final = 0.2
+"""Interval while a source is limited because of its responses."""
+SLOW_S: Final = 1.5
+"""Time for which a request at a server may wait for its client while others wait, in seconds."""
+REST_S: Final = 10.0
+"""Time for which a stream may rest before it counts as waiting for its client, in seconds."""
+_STREAM: Final = re.compile(r"stream (?P<id>0x[0-9a-f]+) (?P<source>\S+) (?P<rest_ms>\d+)")
+_LINE: Final = re.compile(
+    r"(?P<id>0x[0-9a-f]+): proto=(?:tcp\S* src=(?P<source>\S+):(?P<port>\d+) fe=(?:http|grpc)"
+    rf"|unix_stream src=\S+ fe={FRONTEND}) "
+    r"be=(?P<protocol>http|grpc)_\S+ srv=(?P<server>\S+) "
+    r".* scf=\[\d+,(?P<flags>[0-9a-f]+)h,fd=-?\d+,rex=[^,]*,wex=(?P<blocked>[^\]]*)\] scb=\[(?P<state>\d+),"
+)
+_COMPLETE: Final = 0x2
+"""Flag of a client's side in HAProxy 3.0 (`SC_FL_EOI`): the whole request has been received."""
+_ESTABLISHED: Final = "8"
+"""State of a server's side in HAProxy 3.0 (`SC_ST_EST`): the response is not complete, so the request has its place."""
+
+WaitsFor = Literal["upload", "response", "message"]
+
+
+@dataclass(frozen=True)
+class ClientRequest:
+    """A request in HAProxy that is at a server, or waits for one."""
+
+    session: str
+    """HAProxy's identifier, which may be used again, with the client's address and port, or `stream` in place of the port."""
+    source: str
+    protocol: Protocol
+    is_waiting: bool
+    is_complete: bool
+    """Whether HAProxy has received the whole request. A stream is never complete."""
+    waits_for: WaitsFor | None = None
+    """What only the client can do to continue the request: send the rest of it, read its response, or send a stream's
+    next message."""
+
+    @property
+    def id(self) -> str:
+        """Identifier in HAProxy's Runtime API."""
+        return self.session.partition(" ")[0]
+
+
+def parse(text: str) -> list[ClientRequest]:
+    """Return the requests of clients in the responses to `show streams` and `show sess`."""
+    streams, found = dict[str, tuple[str, float]](), []
+    for line in text.splitlines():
+        if (of_stream := _STREAM.fullmatch(line)) is not None:
+            streams[of_stream["id"]] = (of_stream["source"], int(of_stream["rest_ms"]) / 1000)
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        is_stream = match["source"] is None
+        if is_stream and match["id"] not in streams:
+            # It began after the list of streams.
+            continue
+        address, rest_s = streams[match["id"]] if is_stream else (match["source"], 0.0)
+        is_complete = not is_stream and bool(int(match["flags"], 16) & _COMPLETE)
+        is_waiting = match["server"] == "<none>"
+        waits_for: WaitsFor | None = None
+        if is_waiting:
+            pass
+        elif match["blocked"] and match["state"] == _ESTABLISHED:
+            waits_for = "response"
+        elif is_stream:
+            waits_for = "message" if rest_s >= REST_S else None
+        elif not is_complete:
+            waits_for = "upload"
+        protocol: Protocol = "http" if match["protocol"] == "http" else "grpc"
+        session = f"{match['id']} {address} {match['port'] or 'stream'}"
+        found.append(ClientRequest(session, _source(address), protocol, is_waiting, is_complete, waits_for))
+    return found
+
+
+def _source(address: str) -> str:
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    # On a port for both families, IPv4 addresses are mapped.
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, 64), strict=False).network_address)
+
+
+def full(loads: BackendLoads, ready: Collection[ServerKey]) -> dict[Protocol, int]:
+    """Return the number of places at servers, for each protocol in which a request waits and no place is free.
+
+    `ready` has the servers that take requests. All others have no places.
+    """
+    found: dict[Protocol, int] = {}
+    for number, protocol in enumerate(PROTOCOLS):
+        up = [load for key, load in loads.servers.items() if key in ready and key not in loads.down]
+        places = sum(load.limits[number] for load in up)
+        inflight = sum(load.inflight[number] for load in up)
+        if any(waiting[number] for waiting in loads.waiting.values()) and inflight >= places > 0:
+            found[protocol] = places
+    return found
+
+
+@dataclass(frozen=True)
+class Excess:
+    """Requests of one source to end, because it holds more than its share of the places."""
+
+    source: str
+    share: int
+    """Number of places that the source may have."""
+    requests: tuple[ClientRequest, ...]
+
+    @property
+    def has_uploads(self) -> bool:
+        """Whether requests end that their client did not finish sending."""
+        return any(request.waits_for == "upload" for request in self.requests)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether responses end that their client did not read, or streams that it did not use."""
+        return any(request.waits_for in ("response", "message") for request in self.requests)
+
+
+def above_share(
+    requests: Iterable[ClientRequest], places: Mapping[Protocol, int], slow: Mapping[str, float]
+) -> list[Excess]:
+    """Return the requests to end: of each source above its share, those that have waited for their client for the longest time.
+
+    Its requests that wait for a server and are not complete end, too. Otherwise they would take the free places before
+    the requests of others.
+
+    Args:
+        requests: all requests at servers, and those that wait.
+        places: number of places at servers, for each protocol that is full.
+        slow: since when each slow session has waited for its client.
+    """
+    requests = list(requests)
+    found = []
+    for protocol, total in places.items():
+        ours = [request for request in requests if request.protocol == protocol]
+        sources = {request.source for request in ours}
+        if len(sources) < 2:
+            continue
+        share = total // len(sources)
+        held = Counter(request.source for request in ours if not request.is_waiting)
+        for source in sorted(sources):
+            own = [request for request in ours if request.source == source]
+            waiting = sorted((one for one in own if one.session in slow), key=lambda one: slow[one.session])
+            ended = waiting[: max(held[source] - share, 0)]
+            if any(request.waits_for != "response" for request in ended):
+                ended += [request for request in own if request.is_waiting and not request.is_complete]
+            if ended:
+                found.append(Excess(source, max(share, 1), tuple(ended)))
+    return found
+
+
+async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:
+    """Look for slow requests while requests wait, and end those above the share of their source, until cancelled."""
+    since: dict[str, float] = {}
+    limited_until: dict[str, float] = {}
+    clock = asyncio.get_running_loop().time
+    while True:
+        limited_until = {source: until for source, until in limited_until.items() if until > clock()}
+        await asyncio.sleep(QUICK_INTERVAL_S if limited_until else INTERVAL_S)
+        reading = controller.reading
+        ready = {key for key, server in reading.servers.items() if server.admin == "ready"} if reading else ()
+        places = full(reading.loads, ready) if reading else {}
+        if not places:
+            since.clear()
+            continue
+        try:
+            requests = parse(await runtime.sessions())
+            now = clock()
+            waiting = {request.session: request for request in requests if request.waits_for}
+            since = {session: since.get(session, now) for session in waiting}
+            slow = {
+                session: at
+                for session, at in since.items()
+                if now - at >= SLOW_S
+                or (waiting[session].waits_for == "response" and waiting[session].source in limited_until)
+            }
+            for excess in above_share(requests, places, slow):
+                await _end(runtime, excess)
+                if excess.has_others:
+                    limited_until[excess.source] = now + SLOW_FOR_S
+        except HaproxyError as error:
+            log("warning", "slow requests could not be ended; the next look tries again", error=str(error))
+
+
+async def _end(runtime: RuntimeSocket, excess: Excess) -> None:
+    await runtime.end_sessions(
+        [request.id for request in excess.requests],
+        source=excess.source,
+        is_slow=excess.has_uploads,
+        places=excess.share if excess.has_others else 0,
+    )
+    log(
+        "warning",
+        "ended requests that waited for their client, because others wait for a server",
+        source=excess.source,
+        requests=len(excess.requests),
+    )
