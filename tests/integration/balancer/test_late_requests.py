@@ -99,7 +99,11 @@ class Crowd:
 
     async def _send(self, name: str) -> None:
         call = self.channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=30 * PATIENCE)
-        self.codes[name] = str((await call.code()).name)
+        try:
+            self.codes[name] = str((await call.code()).name)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
         self.answered.append(name)
 
 
