@@ -33,7 +33,6 @@ from halcyon.render.server_maxconn import server_connections
 
 MODEL = "sleeps"
 _TIMES = 3.0
-_CASES = ("grpc", "http", "one channel")
 _DEADLINE_S = 10.0
 _STARTS_S = 6.0
 """Time in seconds after which two loads begin together: longer than the start of a process on a busy machine."""
@@ -203,47 +202,34 @@ async def overload(law: Law, *, pods: int, for_s: float, case: str = "") -> list
     `case` is a part of the names of the cases to measure, for example `2 balancers, http`; empty for all.
     """
     found = []
-    if not any(case in f"{law.text}, {pods} pods, {count} balancers, {name}" for count in (1, 2) for name in _CASES):
-        return []
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
             warm_up(server, law)
         for count in (1, 2):
+            one_channel: dict[str, Any] = {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}
+            cases: dict[str, dict[str, Any]] = {"grpc": {}, "http": {"protocol": "http"}, "one channel": one_channel}
+            chosen = [name for name in cases if case in f"{law.text}, {pods} pods, {count} balancers, {name}"]
+            if not chosen:
+                continue
             async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as made:
-                cases: list[tuple[str, dict[str, Any]]] = [
-                    ("grpc", {}),
-                    ("http", {"protocol": "http"}),
-                    ("one channel", {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}),
-                ]
-                for name, options in cases:
-                    if case not in f"{law.text}, {pods} pods, {count} balancers, {name}":
-                        continue
-                    found.append(await offered(made, law, pods=pods, for_s=for_s, name=name, **options))
+                for name in chosen:
+                    found.append(await offered(made, law, pods=pods, for_s=for_s, name=name, **cases[name]))
                     say(f"overload: {found[-1]}")
                     await asyncio.sleep(3)
     return found
 
 
-async def normal(law: Law, *, pods: int, for_s: float, mode: str, case: str = "") -> list[Outcome]:
-    """Measure 80 % of the load of these pods with Poisson arrivals, and 70 % with a variation of 3.
-
-    `case` is a part of the names of the cases to measure; empty for all.
-    """
+async def normal(law: Law, *, pods: int, for_s: float, mode: str) -> list[Outcome]:
+    """Measure 80 % of the load of these pods with Poisson arrivals, and 70 % with a variation of 3."""
     found = []
-    names = {
-        f"{law.text}, {pods} pods, {share:.0%}, CV {variation:g}, {mode}": (share, variation)
-        for share, variation in ((0.8, 1.0), (0.7, 3.0))
-    }
-    chosen = {name: load for name, load in names.items() if case in name}
-    if not chosen:
-        return []
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
             warm_up(server, law)
         capacity = pods * law.peak_rps
         async with ways.balancers(2, plan(law, 2, mode), [server.address for server in servers]) as made:
-            for what, (share, variation) in chosen.items():
+            for share, variation in ((0.8, 1.0), (0.7, 3.0)):
                 sent = await _offer([one.grpc for one in made], share * capacity, for_s, variation=variation)
+                what = f"{law.text}, {pods} pods, {share:.0%}, CV {variation:g}, {mode}"
                 found.append(_outcome(what, sent, law, capacity_rps=capacity, for_s=for_s))
                 say(f"overload: {found[-1]}")
     return found
@@ -317,8 +303,7 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
         ],
         command="python -m benchmarks.right.overload 4.3",
         stand_ins=_STAND_INS,
-        why="on one pod, bursts with a variation of 3 need a queue of up to four objectives, with which an overload begins too late: "
-        "docs/decisions/0120-bursts-that-are-rejected.md"
+        why="a burst that lasts is rejected as an overload: docs/decisions/0123-late-requests.md"
         if value["refused_share_cv_3"] > 0.001
         else "",
         n=sum(one.offered for some in found.values() for one in some),
@@ -375,30 +360,20 @@ def row_5() -> rows.Row:
     )
 
 
-def _measure_case(row: str, case: str, *, for_s: float) -> None:
-    """Measure the cases of row 4.2 or 4.3 with this text in their names. They write what they have found."""
-    if row == "4.2":
-        for law in LAWS:
-            asyncio.run(overload(law, pods=1, for_s=for_s, case=case))
-        return
-    for pods in (1, 4):
-        for mode in ("Reject", "Wait"):
-            asyncio.run(normal(LAWS[0], pods=pods, for_s=for_s, mode=mode, case=case))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the rows, and record them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.right.overload", description=__doc__)
     parser.add_argument("rows", nargs="*", default=["4.2", "4.3", "4.5"])
     parser.add_argument("--seconds", type=float, help="duration of each load (default: 30 for 4.2, 600 for 4.3)")
     parser.add_argument(
-        "--case", help="part of the names of the cases to measure, for example `2 balancers, http`; nothing is recorded"
+        "--case", help="cases of row 4.2 to measure, a part of their names: `2 balancers, http`; nothing is recorded"
     )
     parser.add_argument("--laws", type=int, default=len(LAWS), help="number of laws of row 4.2")
     given = parser.parse_args(arguments)
     for name in given.rows:
         if given.case is not None:
-            _measure_case(name, given.case, for_s=given.seconds or 30.0)
+            for law in LAWS:
+                asyncio.run(overload(law, pods=1, for_s=given.seconds or 30.0, case=given.case))
             continue
         if name == "4.2":
             row = row_2(for_s=given.seconds or 30.0, laws=LAWS[: given.laws])

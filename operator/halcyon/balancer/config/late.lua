@@ -18,14 +18,15 @@ local time_ms = tonumber(table.remove(parameters, 1))
 local limit = tonumber(table.remove(parameters, 1))
 local backends = parameters
 
--- A poll takes a few microseconds, and lets all requests go that there is room for. Those that go next must wake soon; the others poll
--- more rarely, so that 100 requests poll 4000 times a second.
-local MIN_POLL_INTERVAL_MS, MAX_POLL_INTERVAL_MS, PLACES_PER_MS = 2, 50, 2
+-- A poll takes a few microseconds, and lets all requests go that there is room for. Those that go next must wake soon, so the interval
+-- is longer by 1 ms for each place in the line: 100 requests poll 4500 times a second.
+local MIN_POLL_INTERVAL_MS, MAX_POLL_INTERVAL_MS = 2, 50
 local GRACE_MS = 1000
+local CHECK_INTERVAL_MS = 50
 
 local line = { first = 1, last = 0 }
 local expires_ms, granted_ms = {}, {}
-local waiting = 0
+local waiting, checked_at = 0, 0
 local moments, moments_at, counted_at = 0, 0, 0
 
 local function now_ms()
@@ -117,7 +118,7 @@ local function wait(txn, id, deadline)
     local now = now_ms()
     while true do
         if not granted_ms[id] then
-            local pause_ms = math.min(MIN_POLL_INTERVAL_MS + (id - line.first) // PLACES_PER_MS, MAX_POLL_INTERVAL_MS)
+            local pause_ms = math.min(MIN_POLL_INTERVAL_MS + id - line.first, MAX_POLL_INTERVAL_MS)
             expires_ms[id] = now + 2 * pause_ms + GRACE_MS
             let_go(txn, now)
             if not granted_ms[id] then
@@ -157,8 +158,12 @@ core.register_action("late", { "http-req" }, function(txn)
     txn:set_var("txn.late", result)
 end)
 
--- Number of late requests that wait, for `hold.lua` and `lower.lua`.
+-- Number of late requests that wait, for `hold.lua` and `lower.lua`, which asks often.
 function halcyon_late()
-    forget_expired(now_ms())
+    local now = now_ms()
+    if waiting > 0 and now - checked_at >= CHECK_INTERVAL_MS then
+        checked_at = now
+        forget_expired(now)
+    end
     return waiting
 end
