@@ -233,7 +233,7 @@ async def test_late_requests_are_reported_as_waiting() -> None:
     async with crowd() as clients:
         await clients.fill()
         reading = await clients.balanced.haproxy.runtime.read()
-        sample = balancer_sample(reading, ())
+        sample = balancer_sample(reading, "")
         assert sample is not None
         assert (sample.queued, sample.inflight, sample.held) == (IN_TIME + LATE_MOST, 1, 0)
         assert (await clients.balanced.haproxy.runtime.loads(classes=True, late=True)).late == LATE_MOST
