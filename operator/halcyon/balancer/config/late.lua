@@ -159,7 +159,7 @@ core.register_action("late", { "http-req" }, function(txn)
     txn:set_var("txn.late", result)
 end)
 
--- Number of late requests that wait, for `hold.lua` and `lower.lua`, which asks often.
+-- Number of late requests that wait, for `hold.lua`, and for `lower.lua`, which reads it often.
 function halcyon_late()
     local now = now_ms()
     if waiting > 0 and now - checked_at >= CHECK_INTERVAL_MS then
