@@ -1,6 +1,6 @@
 """Overload by default: rows 4.2, 4.3 and 4.5 on real Triton and HAProxy processes with their agents, without a cluster.
 
-    python -m benchmarks.right.overload [4.2|4.3|4.5] [--seconds N]
+    python -m benchmarks.right.overload [4.2|4.3|4.5] [--seconds N] [--case TEXT]
 
 The balancers have the plan that the controller writes for a model with `targets.latency` and no field of `traffic`.
 """
@@ -201,21 +201,24 @@ def warm_up(triton: Triton, law: Law) -> None:
             stub.ModelInfer(request, timeout=60)
 
 
-async def overload(law: Law, *, pods: int, for_s: float) -> list[Outcome]:
-    """Measure three times the load of these pods: both protocols, one and two balancers, many channels and one."""
+async def overload(law: Law, *, pods: int, for_s: float, case: str = "") -> list[Outcome]:
+    """Measure three times the load of these pods: both protocols, one and two balancers, many channels and one.
+
+    `case` is a part of the names of the cases to measure, for example `2 balancers, http`; empty for all.
+    """
     found = []
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
             warm_up(server, law)
         for count in (1, 2):
+            one_channel: dict[str, Any] = {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}
+            cases: dict[str, dict[str, Any]] = {"grpc": {}, "http": {"protocol": "http"}, "one channel": one_channel}
+            chosen = [name for name in cases if case in f"{law.text}, {pods} pods, {count} balancers, {name}"]
+            if not chosen:
+                continue
             async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as made:
-                cases: list[tuple[str, dict[str, Any]]] = [
-                    ("grpc", {}),
-                    ("http", {"protocol": "http"}),
-                    ("one channel", {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}),
-                ]
-                for name, options in cases:
-                    found.append(await offered(made, law, pods=pods, for_s=for_s, name=name, **options))
+                for name in chosen:
+                    found.append(await offered(made, law, pods=pods, for_s=for_s, name=name, **cases[name]))
                     say(f"overload: {found[-1]}")
                     await asyncio.sleep(3)
     return found
@@ -305,8 +308,7 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
         ],
         command="python -m benchmarks.right.overload 4.3",
         stand_ins=_STAND_INS,
-        why="on one pod, bursts with a variation of 3 need a queue of up to four objectives, with which an overload begins too late: "
-        "docs/decisions/0120-bursts-that-are-rejected.md"
+        why="a burst that lasts is rejected as an overload: docs/decisions/0123-late-requests.md"
         if value["refused_share_cv_3"] > 0.001
         else "",
         n=sum(one.offered for some in found.values() for one in some),
@@ -368,9 +370,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.right.overload", description=__doc__)
     parser.add_argument("rows", nargs="*", default=["4.2", "4.3", "4.5"])
     parser.add_argument("--seconds", type=float, help="duration of each load (default: 30 for 4.2, 600 for 4.3)")
+    parser.add_argument(
+        "--case", help="cases of row 4.2 to measure, a part of their names: `2 balancers, http`; nothing is recorded"
+    )
     parser.add_argument("--laws", type=int, default=len(LAWS), help="number of laws of row 4.2")
     given = parser.parse_args(arguments)
     for name in given.rows:
+        if given.case is not None:
+            for law in LAWS:
+                asyncio.run(overload(law, pods=1, for_s=given.seconds or 30.0, case=given.case))
+            continue
         if name == "4.2":
             row = row_2(for_s=given.seconds or 30.0, laws=LAWS[: given.laws])
         elif name == "4.5":

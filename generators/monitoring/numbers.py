@@ -118,8 +118,8 @@ GROUPS: Final = (
         (
             Number(
                 "waiting",
-                "Requests that wait in balancers for a server's free capacity or for the first server, plus those in Triton's queue of the ready "
-                "pods; mean over 15 s. Releases of Triton without a gauge: the time that requests waited, by Little's law, over at "
+                "Requests that wait in balancers for a server's free capacity (late ones included) or for the first server, plus those in Triton's "
+                "queue of the ready pods; mean over 15 s. Releases of Triton without a gauge: the time that requests waited, by Little's law, over at "
                 "least three times at which some of them left the queue. The growth of these times counts the requests that wait longer.",
                 "`halcyon_agent_queued`, `halcyon_agent_held`, `nv_inference_pending_request_count` (or `nv_inference_queue_duration_us`)",
                 (
@@ -157,7 +157,8 @@ GROUPS: Final = (
             Number(
                 "rejected",
                 "Requests per second that balancers turn away (429, 503, gRPC 8, 14): the queue is full, the answer would be late, no server in "
-                "time. A rejection counts when it happens, which may be up to the queue timeout after the request.",
+                "time. A rejection counts when it happens, which may be up to the queue timeout after the request. A request that its client "
+                "repeats counts once, as in the requests per second; `halcyon_agent_rejected_total` has each rejection.",
                 "`halcyon_agent_rejected_total`",
                 (
                     "model: Errors, rejected",

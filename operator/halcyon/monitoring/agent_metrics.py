@@ -45,7 +45,7 @@ METRICS: Final = (
     ),
     _own("held_requests_total", "counter", "Requests that arrived while no server was ready, and were held for one."),
     _own("held", "gauge", "Requests that are held until the first server is ready."),
-    _own("queued", "gauge", "Requests that are queued until a server has free capacity."),
+    _own("queued", "gauge", "Requests that are queued until a server has free capacity, late ones included."),
     _own("inflight", "gauge", "Requests that servers are processing."),
     _own(
         "batch_requests_total",

@@ -21,7 +21,7 @@ async def test_answers_of_both_balancers_are_in_time() -> None:
             found = await overload.offered(made, UNBATCHED, pods=1, for_s=15.0, name="grpc")
 
     assert found.failed == 0
-    # Those of the first second are late, since a burst waits up to twice the objective: 18 of 300. With the shares of the
-    # demand, 102 were late.
+    # Those of the first second are late, since each balancer takes what the other has left: 18 of 300 before late requests waited behind
+    # others. With the shares of the demand, 102 were late.
     assert found.late < 0.15 * (found.in_time + found.late)
     assert found.goodput > 0.85

@@ -25,10 +25,10 @@ class Overload(ApiModel):
     """Handling of requests while more requests arrive than the ready pods can answer."""
 
     mode: Literal["Reject", "Wait"]
-    """Action on a request that would wait too long. `Reject`: the request is rejected at once, with 429 or
-    RESOURCE_EXHAUSTED. Halcyon computes the limit of the queue from scaling.targets.latency and the throughput of a
-    pod. A short burst of up to twice this limit is answered late instead of rejected. `Wait`: the request waits, within
-    queueLimit and queueTimeout."""
+    """Action on a request that would wait too long. `Reject`: during an overload, the request is rejected at once, with
+    429 or RESOURCE_EXHAUSTED. In a short burst, it waits behind all requests that can be answered in time, for at most
+    six times the latency objective. Halcyon computes the limit of the queue from scaling.targets.latency and the
+    throughput of a pod. `Wait`: the request waits, within queueLimit and queueTimeout."""
 
 
 class Traffic(ApiModel):

@@ -361,12 +361,12 @@ class Agent:
             # With few requests per pod, the whole-number limits of balancers differ by more than their demand, and so do their rates.
             share = concurrency.served_share(plan.balancers) or share
         elsewhere = None if limits.lasts else concurrency.elsewhere(plan.balancers)
+        sent, fills = concurrency.sent, concurrency.fills_servers(plan)
+        bounded = limits.lasts or (concurrency.has_late and not fills)
         concurrency.objective_bound = (
-            capacity.bound(servers, plan.balancers) if capacity is not None and servers and limits.lasts else 0
+            capacity.bound(servers, plan.balancers) if capacity is not None and servers and bounded else 0
         )
-        values = limits.values(
-            servers=servers, share=share, least_share=1 / plan.balancers, sent=concurrency.sent, elsewhere=elsewhere
-        )
+        values = limits.values(servers, share, 1 / plan.balancers, sent=sent, fills=fills, elsewhere=elsewhere)
         self._controller.variables.set(values | self._shares.room(plan, self._controller.classes, servers=servers))
         await self._controller.variables.write(reading.process)
 

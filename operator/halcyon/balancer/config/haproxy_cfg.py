@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.memory_budget import HaproxyLimits
     from halcyon.balancer.config.model import Listen
 
-LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua", "lower.lua")}
+LUA = {
+    name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua", "late.lua", "lower.lua")
+}
 """Text of each Lua file that haproxy.cfg may load, by file name. The files are in the folder of HAProxy's runtime
 socket."""
 
@@ -93,7 +95,8 @@ def digest(plan: BalancerPlan, *, listen: Listen) -> str:
 
 
 def _digest(plan: BalancerPlan, body: str) -> str:
-    loaded = [text for name, text in LUA.items() if name != "lower.lua" or plan.has_lower_class]
+    unused = {"late.lua": not plan.objective_ms, "lower.lua": not plan.has_lower_class}
+    loaded = [text for name, text in LUA.items() if not unused.get(name)]
     return "halcyon-" + hashlib.sha256(("".join(loaded) + body).encode()).hexdigest()[:16]
 
 
@@ -140,7 +143,8 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     # requests share one at the same time; idle connections are used again.
     out.add("tune.h2.be.max-concurrent-streams 1")
     frontends.prologue(out, listen)
-    queueing.prologue(out, plan, lua=listen.beside("hold.lua"), lower_lua=listen.beside("lower.lua"))
+    late_lua, lower_lua = listen.beside("late.lua"), listen.beside("lower.lua")
+    queueing.prologue(out, plan, lua=listen.beside("hold.lua"), late_lua=late_lua, lower_lua=lower_lua)
     grpc_streams.prologue(out, lua=listen.beside("streams.lua"))
 
 

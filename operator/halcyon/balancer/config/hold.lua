@@ -108,7 +108,8 @@ core.register_action("hold", { "http-req" }, function(txn, ...)
     txn:set_var("txn.held", result)
 end, slots)
 
-core.register_cli({ "show", "held" }, "show held : requests held until a server is up, and how many have been held in total", function(applet)
+local USAGE = "show held : requests held until a server is up, how many have been held in total, and late requests that wait (late.lua)"
+core.register_cli({ "show", "held" }, USAGE, function(applet)
     release_expired()
-    applet:send(string.format("held=%d came=%d\n", held, came))
+    applet:send(string.format("held=%d came=%d late=%d\n", held, came, halcyon_late and halcyon_late() or 0))
 end)

@@ -100,6 +100,9 @@ end
 -- Rows in servers, and those of this class among them; nil while other requests wait for a server, or none is up.
 local function used_rows(txn, now)
     local requests, is_up = 0, false
+    if halcyon_late and halcyon_late() > 0 then
+        return nil
+    end
     for _, backend in ipairs(backends) do
         if txn.f:queue(backend) > 0 then
             return nil

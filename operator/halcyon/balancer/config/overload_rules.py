@@ -1,12 +1,13 @@
 """Rules of haproxy.cfg that reject requests while more arrive than can be answered within the latency objective. Pure.
 
-A new request is rejected if, for at least the time of the objective, the queue has been too long to be answered within
-the objective. It is also rejected if the queue is more than twice as long. A shorter burst waits: its requests are
-late, but they are answered.
+If the queue is too long for a new request to be answered within the objective, the request is late. Late requests
+wait in `late.lua` behind all others, and go to a server if it would be idle otherwise. So a burst is answered, but it
+doesn't delay the requests that come after it. A late request is rejected once it has waited for `LATE_OBJECTIVES` times
+the objective. It is rejected at once if too many late requests wait, or if a request was rejected within the time of
+the objective. Nearly all requests that an overload rejects are therefore rejected at once.
 
-Rejection ends when the queue has been below its limit for the time of the objective. The agent sets the limits once per
-second, from the time of a batch, the measured rate and this balancer's share of the requests (`overload_limits`). While
-they are 0, no requests are rejected.
+The agent sets the limits once per second, from the time of a batch, the measured rate and this balancer's share of the
+requests (`overload_limits`). While they are 0, no request is late.
 
 The limits do not apply to requests that were held at zero replicas, or to those that arrive until the held ones are
 answered.
@@ -15,17 +16,19 @@ With API keys, a client is rejected only if it has at least its share of all req
 do not suffer from one client that sends too many.
 """
 
-# requests that wait in this balancer   | and for as long as the objective  | a new request
-# up to what can be answered in time    | -                                 | waits
-# up to twice as long                   | fewer waited at some time         | waits: it is late, but the burst is answered
-# more than can be answered in time     | as many waited all the time       | is rejected
-# more than twice as long               | -                                 | is rejected
+# requests that wait or are in servers | rejected within the objective | late requests                      | a new request
+# up to what can be answered in time   | -                             | -                                  | waits
+# more                                 | none                          | up to `LATE_MOST`, or come at once | waits behind all others: it is late
+# more                                 | none                          | more, and come one after the other | is rejected
+# more                                 | some                          | -                                  | is rejected
+# more, and its client has few of them | -                             | -                                  | waits, up to `HOPELESS`
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import client_limits, error_responses
+from halcyon.balancer.config.model import SENT_ROW
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -33,18 +36,31 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 IN_TIME: Final = "proc.in_time"
-"""HAProxy variable with a number of queued requests, in whole batches. If at least this many requests are queued during
-a lasting overload, a new request would miss the latency objective."""
+"""HAProxy variable with a number of requests in this balancer and its servers, in whole batches. If at least this many
+are present during a lasting overload, a new request would miss the latency objective."""
 LATE: Final = "proc.late"
-"""HAProxy variable with a number of queued requests. If at least this many are queued, a new request takes longer than
-the latency objective."""
+"""HAProxy variable with a number of requests in this balancer and its servers. If at least this many are present, a new
+request takes longer than the latency objective."""
 HOPELESS: Final = "proc.hopeless"
-"""HAProxy variable with a number of queued requests. If at least this many are queued, a new request takes longer than
-twice the latency objective. If it is 0, overload limits are off."""
+"""HAProxy variable with a number of requests in this balancer and its servers. If at least this many are present, a new
+request takes longer than twice the latency objective. If it is 0, overload limits are off."""
 PRESENT: Final = "proc.present"
 """HAProxy variable with the number of requests that can be answered within the latency objective. This number includes
 both queued requests and requests in progress at servers."""
+LATE_MOST: Final = "proc.late_most"
+"""HAProxy variable with the maximum number of late requests that wait in this balancer."""
+LATE_ROOM: Final = "proc.late_room"
+"""HAProxy variable with a number of requests. A late request is sent to a server only while this balancer has fewer
+requests in progress at servers."""
+LATE_PACE: Final = "proc.late_pace"
+"""HAProxy variable with the requests per 1000 s that servers answer for this balancer, with full batches."""
+LATE_SPREAD: Final = "proc.late_spread"
+"""HAProxy variable with a number of late requests, in hundredths. If more come, not at once but one after the other, an
+overload lasts (`late.lua`)."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
+LATE_LIMITS: Final = (LATE_MOST, LATE_ROOM, LATE_PACE, LATE_SPREAD)
+LATE_OBJECTIVES: Final = 6
+"""Maximum time that a late request waits, as a multiple of the latency objective."""
 WOKEN: Final = "proc.woken"
 """HAProxy variable that `hold.lua` sets to 1 when a server is up and the held requests are released. It is 0 again once
 they are answered."""
@@ -53,6 +69,8 @@ _OVER_SINCE: Final = "proc.over_since"
 _OVER_AT: Final = "proc.over_at"
 """HAProxy variables with the first (`over_since`) and the last (`over_at`) time at which the queue exceeded its limit,
 in milliseconds since the epoch."""
+_REFUSED_AT: Final = "proc.refused_at"
+"""HAProxy variable with the time of the last rejection because of the objective, in milliseconds since the epoch."""
 REJECTED_AT: Final = "sess.rejected_at"
 """HAProxy variable with the time of the last rejection on an HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"
@@ -74,23 +92,44 @@ def repetition_rules(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-request unset-var({REJECTED_AT}) if {{ var(txn.since_ms) -m found }}")
 
 
-def prologue(out: Writer) -> None:
-    """Add the initial values of the variables for overload limits to the section `global`."""
-    for name in (*LIMITS, WOKEN, _OVER_SINCE, _OVER_AT):
+def backends(plan: BalancerPlan) -> tuple[str, ...]:
+    """Return the names of the back ends of all slots."""
+    return tuple(f"{protocol}_{slot.name}" for slot in plan.slots for protocol in error_responses.PROTOCOLS)
+
+
+def prologue(out: Writer, plan: BalancerPlan, *, late_lua: str) -> None:
+    """Add the initial values of the variables for overload limits to the section `global`, and load `late.lua`.
+
+    `late_lua` is the path of that file.
+    """
+    for name in (*LIMITS, *LATE_LIMITS, WOKEN, _OVER_SINCE, _OVER_AT, _REFUSED_AT):
         out.add(f"set-var {name} int(0)")
+    if plan.objective_ms:
+        places = {f"backend_{letter}": name for letter, name in zip("abcdefgh", backends(plan), strict=False)}
+        time_ms = min(LATE_OBJECTIVES * plan.objective_ms, plan.queue_timeout_ms)
+        line = "lua-load $file $ms $limit" + "".join(f" ${place}" for place in places)
+        out.add(line, file=late_lua, ms=time_ms, limit=plan.queue_limit, **places)
 
 
-def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end that reject requests during overload.
+def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, counters: str) -> None:
+    """Add the rules of a client-facing front end that find late requests, and reject them during a lasting overload.
 
     They use its ACLs `waits`, `up` and `infers`. They come after `client_limits.queue_rules`, which count the requests
-    of each client.
+    of each client. `late_rules` has the rules for late requests that are not rejected at once. `counters` is the stick
+    table that counts requests by class.
     """
     if not plan.objective_ms:
         return
     out.add(f"http-request set-var(txn.now) date(0,ms) if waits up infers {{ var({HOPELESS}) -m int gt 0 }}")
     out.add("acl limited var(txn.now) -m found")
-    drained = f"{{ var(txn.waiting),sub({LATE}) -m int le 0 }}"
+    # Requests that wait for a server or are in one, without late ones that wait, and without batch inference.
+    for number, backend in enumerate(backends(plan)):
+        more = ",add(txn.present)" if number else ""
+        out.add(f"http-request set-var(txn.present) be_conn($backend){more} if limited", backend=backend)
+    if plan.has_lower_class:
+        out.add(f"http-request set-var(txn.sent) int({SENT_ROW}),table_conn_cur($table) if limited", table=counters)
+        out.add("http-request set-var(txn.present) var(txn.present),sub(txn.sent) if limited")
+    drained = f"{{ var(txn.present),sub({LATE}) -m int le 0 }}"
     out.add(f"http-request set-var({WOKEN}) int(0) if limited {{ var({WOKEN}) -m int gt 0 }} {drained}")
     out.add(f"acl woken var({WOKEN}) -m int gt 0")
     # For how long the queue has exceeded its limit, without a pause as long as the objective.
@@ -100,8 +139,8 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None
         objective=plan.objective_ms,
     )
     out.add("acl lasts var(txn.over_ms) -m int ge $objective", objective=plan.objective_ms)
-    out.add(f"http-request set-var(txn.over) var(txn.waiting),sub({LATE}) if limited !lasts")
-    out.add(f"http-request set-var(txn.over) var(txn.waiting),sub({IN_TIME}) if limited lasts")
+    out.add(f"http-request set-var(txn.over) var(txn.present),sub({LATE}) if limited !lasts")
+    out.add(f"http-request set-var(txn.over) var(txn.present),sub({IN_TIME}) if limited lasts")
     out.add("acl over var(txn.over) -m int ge 0")
     out.add(f"http-request set-var({_OVER_SINCE}) var(txn.now) if over !woken !{{ var(txn.over_ms) -m found }}")
     out.add(f"http-request set-var({_OVER_AT}) var(txn.now) if over !woken")
@@ -110,6 +149,25 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None
     out.add(f"http-request set-var(txn.share) var({PRESENT}),div(txn.n_clients) if over {{ sc_conn_cur(4) gt 0 }}")
     out.add("http-request set-var(txn.own) sc_conn_cur(4),sub(txn.share) if over { sc_conn_cur(4) gt 0 }")
     out.add("acl within_share var(txn.own) -m int le 0")
-    error_responses.reject_retryable(out, plan, protocol, "over objective", "over lasts !woken !within_share")
-    hopeless = f"limited !woken {{ var(txn.waiting),sub({HOPELESS}) -m int ge 0 }}"
+    out.add("http-request set-var(txn.is_late) bool(true) if over !woken !within_share")
+    out.add("acl is_late var(txn.is_late) -m found")
+    # A client within its share.
+    hopeless = f"limited !woken !is_late {{ var(txn.present),sub({HOPELESS}) -m int ge 0 }}"
     error_responses.reject_retryable(out, plan, protocol, "over objective", hopeless)
+    out.add(f"http-request set-var(txn.refused_ms) var(txn.now),sub({_REFUSED_AT}) if is_late")
+    refuses = "is_late { var(txn.refused_ms) -m int lt $objective }"
+    out.add(f"http-request set-var({_REFUSED_AT}) var(txn.now) if {refuses}", objective=plan.objective_ms)
+    error_responses.reject_retryable(out, plan, protocol, "over objective", refuses)
+
+
+def late_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+    """Add the rules of a client-facing front end that make late requests wait in `late.lua`, up to a limit.
+
+    They come after all rules that reject requests on arrival.
+    """
+    if not plan.objective_ms:
+        return
+    out.add("http-request lua.late if is_late")
+    refused = "is_late { var(txn.late) -m str full over }"
+    out.add(f"http-request set-var({_REFUSED_AT}) date(0,ms) if {refused}")
+    error_responses.reject_retryable(out, plan, protocol, "over objective", refused)

@@ -28,8 +28,8 @@ unknown, and no request is rejected because of it.
 # large, of a source that sends slowly  | 429, gRPC 8 (`client_limits.slow_rules`)
 # no server is up                       | the request is held (`hold.lua`)
 # queueLimit requests are queued        | 429, gRPC 8; a client with few of them is admitted (`client_limits`)
-# latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
-# it would be late at the current rate  | 429, gRPC 8
+# latency objective exceeded            | it waits behind all others (`late.lua`), or 429, gRPC 8 (`overload_rules`)
+# it would miss its deadline or timeout | 429, gRPC 8
 # otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
 from __future__ import annotations
@@ -96,17 +96,18 @@ def longest_ms(plan: BalancerPlan) -> int:
     return plan.longest_wait_ms + plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 
-def prologue(out: Writer, plan: BalancerPlan, *, lua: str, lower_lua: str) -> None:
-    """Add initial values of variables to the section `global`, and the lines that load `hold.lua` and `lower.lua`."""
+def prologue(out: Writer, plan: BalancerPlan, *, lua: str, late_lua: str, lower_lua: str) -> None:
+    """Add initial values of variables to the section `global`, and the lines that load Lua files of the queue."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
-    overload_rules.prologue(out)
+    overload_rules.prologue(out, plan, late_lua=late_lua)
     out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
     if plan.has_lower_class:
         for name in LOWER_VARIABLES:
             out.add(f"set-var {name} int(0)")
-        backends = [f"{protocol}_{slot.name}" for slot in plan.slots for protocol in PROTOCOLS]
-        places = {f"backend_{letter}": name for letter, name in zip("abcdefgh", backends, strict=False)}
+        places = {
+            f"backend_{letter}": name for letter, name in zip("abcdefgh", overload_rules.backends(plan), strict=False)
+        }
         line = "lua-load $file $ms" + "".join(f" ${place}" for place in places)
         out.add(line, file=lower_lua, ms=plan.queue_timeout_ms, **places)
 
@@ -161,7 +162,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {when} {sooner}", ms=limit_ms)
         out.add(f"http-request set-var(txn.left_ms) int($ms) if {when} !{sooner}", ms=limit_ms)
     client_limits.queue_rules(out, plan, protocol)
-    overload_rules.rejection_rules(out, plan, protocol)
+    overload_rules.rejection_rules(out, plan, protocol, counters=COUNTERS)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is
     # needed because rate and time are means, and a response that is just too late costs as much as one in time. If no requests are
     # queued, a server has free capacity, and this request is not rejected.
@@ -171,6 +172,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     )
     late = "waits { var(txn.room) -m found } { var(txn.ahead),sub(txn.room) -m int ge 0 }"
     error_responses.reject_retryable(out, plan, protocol, "too late", late)
+    overload_rules.late_rules(out, plan, protocol)
     if protocol == "http":
         out.add("use_backend wait_http if waits !up")
     else:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
 from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, initial_bound
-from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad
+from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad, Elsewhere
 from halcyon.triton.client import ModelConcurrency
 from halcyon.triton.pod_revision import revision_of
 
@@ -197,6 +197,10 @@ class Concurrency:
         overlaps = any(fact.decoupled for fact in facts) or min(bounds, default=0) > _most_unproved(plan)
         return max(serial, min(bounds, default=1)) if overlaps else serial, False
 
+    def fills_servers(self, plan: BalancerPlan) -> bool:
+        """Return True if the servers' limits are the numbers of requests that they compute at once."""
+        return (plan.finds_concurrency or plan.max_concurrency > 0) and not self.at_once(plan)[1]
+
     def share(self, balancers: int) -> float:
         """Return this balancer's share of the demand of all balancers, from 0 to 1.
 
@@ -214,14 +218,20 @@ class Concurrency:
         """Maximum number of requests that this balancer may have in progress at all pods together."""
         return sum(sum(pod.held) for pod in self.own.pods.values())
 
-    def elsewhere(self, balancers: int) -> int | None:
-        """Return the number of users' requests that wait or are in progress in the other balancers.
+    @property
+    def has_late(self) -> bool:
+        """Whether late requests wait in any balancer."""
+        return self.own.late > 0 or any(load.late for load in self.others)
 
-        Return None if any of their loads is unknown.
-        """
+    def elsewhere(self, balancers: int) -> Elsewhere | None:
+        """Return the users' requests in the other balancers; None if any of their loads is unknown."""
         if len(self.others) < balancers - 1:
             return None
-        return sum(sum(load.waiting.values()) + load.inflight - load.lower_sent for load in self.others)
+        return Elsewhere(
+            sum(sum(load.waiting.values()) for load in self.others),
+            sum(load.inflight - load.lower_sent for load in self.others),
+            sum(load.late for load in self.others),
+        )
 
     @property
     def users_part(self) -> float | None:
@@ -249,7 +259,8 @@ class Concurrency:
             served = [load.inflight for key, load in loads.servers.items() if key.slot == slot]
             current = (float(waiting[0] + sum(a for a, _ in served)), float(waiting[1] + sum(b for _, b in served)))
             if (there := sum(current)) > 0:
-                current = (current[0] * (1 + self.rejected_load / there), current[1] * (1 + self.rejected_load / there))
+                more = 1 + (self.rejected_load + loads.late) / there
+                current = (current[0] * more, current[1] * more)
             before = self.own.demand.get(slot, (0.0, 0.0))
             demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at, half_life_s=half_life_s)
         self._updated_at = now
@@ -260,6 +271,7 @@ class Concurrency:
             {address: loads.servers[key] for address, key in ready.items() if key in loads.servers},
             dict(self.found),
             *self.lower,
+            late=loads.late,
         )
 
     def _adopt(self) -> None:

@@ -190,9 +190,10 @@ class HaproxyController:
         """
         async with self._pass_lock:
             if self._serving is not None and self._servers:
-                loads = await self._runtime.loads(classes=self._serving.plan.has_lower_class)
+                plan = self._serving.plan
+                loads = await self._runtime.loads(classes=plan.has_lower_class, late=plan.objective_ms > 0)
                 self.classes = loads.classes
-                changed, filling = self._limit_commands(self._serving.plan, self._servers, loads)
+                changed, filling = self._limit_commands(plan, self._servers, loads)
                 if changed or filling:
                     await self._runtime.apply([*changed, *filling])
 

@@ -6,7 +6,7 @@ Out of scope: the requests to HAProxy (`runtime_api`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
@@ -28,7 +28,7 @@ _FORCED_MAINT = 0x01
 _FORCED_DRAIN = 0x08
 _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
-_HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
+_HELD = re.compile(r"held=([0-9]+) came=([0-9]+)(?: late=([0-9]+))?")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
@@ -104,6 +104,9 @@ class BackendLoads:
     """Servers to which HAProxy sends no requests, because their pods fail its health checks or refuse connections."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
+    late: int = 0
+    """Number of late requests that wait behind all others (`late.lua`); 0 if it was not read. `waiting` does not
+    include them."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class HaproxyStats:
     """Digest of the configuration that HAProxy runs, as computed by `haproxy_cfg.digest`."""
     servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
-    """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together."""
+    """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together. It includes
+    late requests, which wait behind all others."""
     held: int = 0
     """Number of requests that are held until a first server is up, HTTP and gRPC together."""
     inflight: int = 0
@@ -176,6 +180,8 @@ class HeldRequests:
     """Number of requests that are held now."""
     total: int
     """Number of requests that this HAProxy process has held since it started."""
+    late: int = 0
+    """Number of late requests that wait now. They are not held."""
 
 
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
@@ -203,8 +209,8 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             process=process,
             config=fields.get("description", ""),
             servers=_lines(state, sessions),
-            queued=sum(map(sum, loads.waiting.values())),
-            loads=loads,
+            queued=sum(map(sum, loads.waiting.values())) + held.late,
+            loads=replace(loads, late=held.late),
             held=held.held,
             held_total=held.total,
             inflight=max(sum(sessions.values()) - classes.sent, 0),
@@ -241,7 +247,7 @@ def parse_held(answer: str) -> HeldRequests:
     match = _HELD.search(answer)
     if not match:
         raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, held=0 came=0")
-    return HeldRequests(int(match[1]), int(match[2]))
+    return HeldRequests(int(match[1]), int(match[2]), int(match[3] or 0))
 
 
 def _broken(answer: str) -> int:

@@ -258,7 +258,7 @@ def own_room(
             already excludes them.
     """
     loads = sorted([own, *others], key=lambda load: load.agent)
-    if any(sum(load.waiting.values()) for load in loads):
+    if any(sum(load.waiting.values()) + load.late for load in loads):
         return 0, 0
     mine, room = loads.index(own), fleet.rows
     lower = [float(load.lower) for load in loads]

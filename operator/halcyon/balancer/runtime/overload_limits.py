@@ -3,12 +3,11 @@
 The limits follow from four numbers of requests per pod. Two are the requests computed at once and those sent to the
 pod. The other two are the requests answered within the objective and within twice the objective.
 
-The number of requests sent to a pod is limited only while an overload lasts. In a burst it would keep pods idle,
-because the shares of balancers follow the demand only after a second.
+The number of requests sent to a pod is limited only while an overload lasts, or late requests wait. At other times it
+would keep pods idle, because the shares of balancers follow the demand only after a second.
 
 Each balancer gets its share of these numbers, or the part that the other balancers don't use if that part is larger. A
-burst may reach only one balancer. While an overload lasts, each balancer gets only its share. Requests that are sent to
-pods are not queued, so they are subtracted from the limits on the queue.
+burst may reach only one balancer. While an overload lasts, each balancer gets only its share.
 
 The time of a batch is taken from Triton's statistics. The statistics are wrong for models that return before the
 answer, and for pods that share a GPU or a database. If the rate at which pods answer while requests are queued
@@ -19,6 +18,7 @@ contradicts the statistics, the rate is used instead.
 # computed at once                     | one batch in each instance
 # answered within the objective        | objective / time of a batch, in whole batches
 # answered within twice the objective  | the same for twice the objective
+# in the pod while late requests go    | those computed at once, and as many that wait: the pod is not idle, and new requests wait for few
 # sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import overload_rules
+from halcyon.balancer.runtime.shares import Elsewhere
 from halcyon.triton.client import Metrics
 
 if TYPE_CHECKING:
@@ -55,8 +56,14 @@ LASTS_FROM: Final = 0.12
 """Minimum share of rejected requests at which an overload counts as lasting. Fewer requests are then sent to pods.
 Bursts stay below it (measured: at 70 % of the capacity and a variation of 3, 5 % are rejected)."""
 ENDS_BELOW: Final = 0.03
+LATE_WORK: Final = 4.0
+"""Number of late requests that may wait in all balancers, as a multiple of what the pods answer within the latency
+objective."""
+LATE_SPREAD: Final = 1 / 8
+"""Number of moments at which late requests come before an overload lasts (`late.lua`), as a multiple of the requests
+that the pods answer within the latency objective."""
 _MIN_ANSWERS: Final = 10
-NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
+NO_LIMITS: Final = dict.fromkeys((*overload_rules.LIMITS, *overload_rules.LATE_LIMITS), 0)
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,10 @@ class PodCapacity:
     """Number of requests that the pod answers within a period as long as the latency objective."""
     sent: int
     """Maximum number of requests that the balancers send to the pod; further requests are queued."""
+    busy: float = 1.0
+    """Number of requests in the pod that keep it from being idle: those computed at once, and as many that wait."""
+    rate_rps: float = 1.0
+    """Requests that the pod answers per second with full batches."""
 
     def bound(self, servers: int, balancers: int) -> int:
         """Return the maximum number of requests that all balancers send in total to each of `servers` pods.
@@ -152,7 +163,8 @@ def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: Batc
             if time.row_s > 0:
                 smaller = scale * left_s / time.row_s
         in_time = max(in_time if time is None else 0, math.floor(min(smaller, 2 * at_once)), 1)
-    return PodCapacity(in_time, max(objective_s * rate_rps, in_time), max(min(int(3 * at_once), in_time), 1))
+    in_objective, sent = max(objective_s * rate_rps, in_time), max(min(int(3 * at_once), in_time), 1)
+    return PodCapacity(in_time, in_objective, sent, 2 * at_once, rate_rps)
 
 
 class OverloadLimits:
@@ -216,31 +228,50 @@ class OverloadLimits:
         self.capacity = pod_capacity(objective_s, requests, by_batches, time)
 
     def values(
-        self, *, servers: int, share: float, least_share: float, sent: int, elsewhere: int | None = None
+        self,
+        servers: int,
+        share: float,
+        least_share: float,
+        *,
+        sent: int,
+        fills: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> dict[str, int]:
-        """Return the values of the HAProxy variables in `overload_rules.LIMITS`.
+        """Return the values of the HAProxy variables in `LIMITS` and `LATE_LIMITS` of `overload_rules`.
 
         Args:
             servers: number of servers that take requests now.
             share: this balancer's share of the demand, from 0 to 1.
             least_share: minimum share of a burst that may wait in this balancer, even if it has had less demand so far.
-            sent: maximum number of requests that this balancer sends to all servers.
-            elsewhere: number of requests in the other balancers; None if unknown, or while an overload lasts. This
-                balancer may use the capacity that is left by the others.
+            sent: maximum number of requests that this balancer sends to all servers, for `fills`.
+            fills: whether late requests may take all of `sent`, because servers compute so many at once.
+            elsewhere: requests in the other balancers; None if unknown, or while an overload lasts. This balancer may
+                use the capacity that is left by the others.
         """
         pod = self.capacity
         if pod is None:
             return NO_LIMITS
 
-        def own(most: float, part: float) -> int:
+        def own(most: float, part: float, others: int) -> int:
             mine = part * servers * most
-            return round(mine if elsewhere is None else max(mine, servers * most - elsewhere)) - sent
+            return round(mine if elsewhere is None else max(mine, servers * most - others))
 
-        in_time = max(own(pod.in_time, share), 1)
-        late = max(own(pod.in_objective, share), in_time)
-        hopeless = max(own(2 * pod.in_objective, max(share, least_share)), late + 1)
-        values = (in_time, late, hopeless, max(round(share * servers * pod.in_time), 1))
-        return dict(zip(overload_rules.LIMITS, values, strict=True))
+        there = Elsewhere() if elsewhere is None else elsewhere
+        most_share = max(share, least_share)
+        in_time = max(own(pod.in_time, share, there.present), 1)
+        late = max(own(MARGIN * pod.in_objective, share, there.present), in_time)
+        hopeless = max(own(2 * pod.in_objective, most_share, there.present), late + 1)
+        # While requests that can be in time wait in another balancer, late ones don't take their places.
+        room = sent if fills else own(pod.busy, 0.0 if there.waiting else share, there.present)
+        values = (
+            *(in_time, late, hopeless, max(round(share * servers * pod.in_time), 1)),
+            max(own(LATE_WORK * pod.in_objective, most_share, there.late), 1),
+            max(room, 0 if there.waiting else 1),
+            max(round(1000 * most_share * servers * pod.rate_rps), 1),
+            # At the first moment, late requests are always taken.
+            max(round(100 * LATE_SPREAD * servers * pod.in_objective), 100),
+        )
+        return dict(zip(NO_LIMITS, values, strict=True))
 
     def _count_rejected(self, reading: HaproxyStats, objective_s: float, now: float) -> None:
         before, self._rejected = self._rejected, (now, reading.process, reading.rejected, reading.requests)
@@ -258,6 +289,12 @@ class OverloadLimits:
 
         The result is None if there were too few responses.
         """
+        known = self._answers[-1][2] if self._answers else {}
+        if any(
+            pod.succeeded is not None and known.get(name, PodStatistics()).succeeded is None for name, pod in pods.items()
+        ):
+            # `answered` counts the responses of a new pod from its first one, but the pod's counter is known only from now on.
+            self._answers.clear()
         self._answers.append((now, reading, dict(pods)))
         while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:
             self._answers.popleft()

@@ -87,17 +87,22 @@ class RuntimeSocket:
         """
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
-    async def loads(self, *, classes: bool = False) -> BackendLoads:
+    async def loads(self, *, classes: bool = False, late: bool = False) -> BackendLoads:
         """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
 
-        If `classes` is True, the result also has the load of users and of batch inference.
+        If `classes` is True, the result also has the load of users and of batch inference. If `late` is True, it has
+        the number of late requests.
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        commands = f"{_SHOW_STAT};show table {COUNTERS}" if classes else _SHOW_STAT
-        stat, _, table = (await self._request(self.path, commands, self.timeout_s)).strip("\n").partition("\n\n")
-        return replace(parse_loads(stat), classes=class_load(table) if classes else None)
+        commands = [_SHOW_STAT] + [f"show table {COUNTERS}"] * classes + ["show held"] * late
+        answers = (await self._request(self.path, ";".join(commands), self.timeout_s)).strip("\n").split("\n\n")
+        return replace(
+            parse_loads(answers[0]),
+            classes=class_load(answers[1] if len(answers) > 1 else "") if classes else None,
+            late=parse_held(answers[-1]).late if late else 0,
+        )
 
     async def sessions(self) -> str:
         """Return a line for each stream, and one for each request in HAProxy (`show streams`, `show sess`).

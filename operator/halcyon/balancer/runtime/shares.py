@@ -87,6 +87,8 @@ class BalancerLoad:
     """Number of requests of batch inference that wait or are in progress."""
     lower_sent: int = 0
     """Number of requests of batch inference that are in progress. `demand` and `pods` include them."""
+    late: int = 0
+    """Number of late requests that wait behind all others. `demand` includes them, `waiting` does not."""
 
     @property
     def inflight(self) -> int:
@@ -119,9 +121,27 @@ class BalancerLoad:
                 float(raw.get("users_rps", 0.0)),
                 int(raw.get("lower", 0)),
                 int(raw.get("lower_sent", 0)),
+                int(raw.get("late", 0)),
             )
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise LoadError(f"not the load of a balancer: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Requests of users in a model's other balancers."""
+
+    waiting: int = 0
+    """Number of requests that wait, without late ones."""
+    inflight: int = 0
+    """Number of requests in progress at pods."""
+    late: int = 0
+    """Number of late requests that wait behind all others."""
+
+    @property
+    def present(self) -> int:
+        """Number of requests that wait or are in progress, without late ones."""
+        return self.waiting + self.inflight
 
 
 def _pair(raw: Sequence[int]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.runtime.client_usage import ClientUsage, parse_usage
-from halcyon.balancer.runtime.haproxy_stats import WideCounters
+from halcyon.balancer.runtime.haproxy_stats import HeldRequests, WideCounters, parse_held
 
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
@@ -36,6 +36,11 @@ def test_latency_of_steady_load_stays_the_same_across_a_wrap() -> None:
         seen.append(latency_buckets.read_clients(wide.read(1, counters, uptime_s=86_400)).counts)
     grown = {tuple(b - a for a, b in zip(before, after, strict=True)) for before, after in itertools.pairwise(seen)}
     assert grown == {(0, 1, 4, 13, 2, *[0] * 10)}
+
+
+def test_late_requests_are_read_beside_those_held() -> None:
+    assert parse_held("held=5 came=12 late=3\n") == HeldRequests(5, 12, 3)
+    assert parse_held("held=5 came=12\n") == HeldRequests(5, 12), "of a process that ran before an update"
 
 
 def test_a_new_process_counts_from_its_own_values() -> None:

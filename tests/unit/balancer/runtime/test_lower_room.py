@@ -206,8 +206,8 @@ def test_rows_of_a_gentle_class_are_timed_for_a_single_pod() -> None:
         NEXT_ROWS: pytest.approx(100 * (3.08 + 1.64 - 1.54) / 2, abs=1),
         NEXT_LESS: 50,
     }
-    waiting = replace(other, waiting={"a": 1})
-    assert made.values(gentle, own, (waiting,), at_once=1, batches=True, pods=1, turn=0)[ROOM] == 0
+    for waiting in (replace(other, waiting={"a": 1}), replace(other, late=1)):
+        assert made.values(gentle, own, (waiting,), at_once=1, batches=True, pods=1, turn=0)[ROOM] == 0
     for others, pods in (((other,), 2), ((replace(other, users_rps=0.0),), 0)):
         assert made.values(gentle, own, others, at_once=1, batches=True, pods=pods, turn=0)[BATCH_US] == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config import overload_rules
 from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
 from halcyon.balancer.runtime.overload_limits import (
+    LATE_WORK,
     NO_LIMITS,
     BatchTime,
     OverloadLimits,
@@ -21,6 +23,7 @@ from halcyon.balancer.runtime.overload_limits import (
     pod_capacity,
 )
 from halcyon.balancer.runtime.service_rate import ServiceRate
+from halcyon.balancer.runtime.shares import Elsewhere
 
 PLAN = BalancerPlan(
     namespace="default",
@@ -50,16 +53,28 @@ def limits(
     *,
     share: float = 1.0,
     statistics: PodStatistics = DEMO,
-    sent: int = 16,
     elsewhere: int | None = None,
 ) -> list[int]:
+    there = None if elsewhere is None else Elsewhere(inflight=elsewhere)
+    found = values(plan, pods, rate, share=share, statistics=statistics, elsewhere=there)
+    return [found[name] for name in overload_rules.LIMITS]
+
+
+def values(
+    plan: BalancerPlan = PLAN,
+    pods: int = 1,
+    rate: ServiceRate | None = None,
+    *,
+    share: float = 1.0,
+    statistics: PodStatistics = DEMO,
+    sent: int = 16,
+    fills: bool = False,
+    elsewhere: Elsewhere | None = None,
+) -> dict[str, int]:
     made = OverloadLimits()
     known = {f"pod-{number}": statistics for number in range(pods)}
     made.update(plan, READING, known, rate, servers=pods, now=0.0, share=share)
-    found = made.values(
-        servers=pods, share=share, least_share=1 / plan.balancers, sent=sent * pods, elsewhere=elsewhere
-    )
-    return [found[name] for name in overload_rules.LIMITS]
+    return made.values(pods, share, 1 / plan.balancers, sent=sent * pods, fills=fills, elsewhere=elsewhere)
 
 
 def test_the_time_of_a_batch_comes_from_the_smallest_and_the_largest() -> None:
@@ -98,35 +113,66 @@ def test_the_numbers_of_a_pod_are_in_order_and_at_least_one(
         assert 1 <= found.sent <= found.in_time <= found.in_objective
 
 
-def test_requests_sent_to_pods_are_not_queued() -> None:
-    # Of 24 in time, 31 within the objective and 62 within twice the objective, 16 are in the pod.
-    assert limits() == [8, 15, 46, 24]
-    assert limits(pods=2) == [16, 30, 93, 48]
-    assert limits(sent=24) == [1, 7, 38, 24]
-    assert limits(sent=1000) == [1, 1, 2, 24]
+def test_limits_are_of_requests_that_wait_or_are_in_pods() -> None:
+    # Of 31 within the objective, 30 leave a margin.
+    assert limits() == [24, 30, 62, 24]
+    assert limits(pods=2) == [48, 59, 125, 48]
 
 
 def test_a_balancer_has_its_share() -> None:
     two = replace(PLAN, balancers=2)
 
-    assert limits(two, share=0.5, sent=8) == [4, 8, 23, 12]
-    assert limits(two, share=1.0, sent=15) == [9, 16, 47, 24]
+    assert limits(two, share=0.5) == [12, 15, 31, 12]
     # Of a burst it may take more, since it reaches the balancer before its share can grow.
-    assert limits(two, share=0.1, sent=2) == [1, 1, 29, 2]
+    assert limits(two, share=0.1) == [2, 3, 31, 2]
 
 
 def test_a_burst_at_one_balancer_takes_what_the_others_leave() -> None:
     two = replace(PLAN, balancers=2)
 
-    # Of 24, 31 and 62, as if it were alone.
-    assert limits(two, share=0.5, sent=8, elsewhere=0) == [16, 23, 54, 12]
-    assert limits(two, share=0.5, sent=8, elsewhere=10) == [6, 13, 44, 12]
+    # Of 24, 30 and 62, as if it were alone.
+    assert limits(two, share=0.5, elsewhere=0) == [24, 30, 62, 12]
+    assert limits(two, share=0.5, elsewhere=10) == [14, 20, 52, 12]
     # Never less than its share, however much waits elsewhere.
-    assert limits(two, share=0.5, sent=8, elsewhere=1000) == limits(two, share=0.5, sent=8)
+    assert limits(two, share=0.5, elsewhere=1000) == limits(two, share=0.5)
+
+
+def late_limits(**changes: Any) -> list[int]:
+    found = values(**changes)
+    return [found[name] for name in (overload_rules.LATE_MOST, overload_rules.LATE_ROOM)]
+
+
+def test_the_pace_of_a_balancer_is_its_share_of_the_rate() -> None:
+    two = values(replace(PLAN, balancers=2), pods=4, share=0.25)
+
+    # Half of 250 per second; a moment for eight requests answered within the objective by any balancer.
+    assert (two[overload_rules.LATE_PACE], two[overload_rules.LATE_SPREAD]) == (125_000, 1562)
+    # With an objective of one batch, a burst at a single moment is no overload.
+    assert values(replace(PLAN, objective_ms=100))[overload_rules.LATE_SPREAD] == 100
+
+
+def test_late_requests_have_a_limit_and_leave_pods_two_batches() -> None:
+    in_objective = 0.5 * 62.5
+    assert late_limits() == [round(LATE_WORK * in_objective), 16]
+    assert late_limits(pods=2) == [round(2 * LATE_WORK * in_objective), 32]
+    # A model that isn't batched: as many as its servers compute at once.
+    assert late_limits(sent=5, fills=True)[1] == 5
+
+
+def test_late_requests_of_a_balancer_take_what_others_leave() -> None:
+    two = replace(PLAN, balancers=2)
+    whole = round(LATE_WORK * 0.5 * 62.5)
+
+    assert late_limits(plan=two, share=0.5) == [round(whole / 2), 8]
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere()) == [whole, 16]
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(inflight=6, late=5)) == [whole - 5, 10]
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(inflight=100, late=1000)) == [round(whole / 2), 8]
+    # Those that wait elsewhere, and can be in time, have the places in pods.
+    assert late_limits(plan=two, share=0.5, elsewhere=Elsewhere(waiting=3, inflight=16))[1] == 0
 
 
 def test_the_measured_rate_replaces_the_statistics() -> None:
-    assert limits(rate=ServiceRate(rate_rps=31.25, service_s=0.5)) == [1, 1, 16, 16]
+    assert limits(rate=ServiceRate(rate_rps=31.25, service_s=0.5)) == [16, 16, 32, 16]
     # Near the statistics, it confirms them: 62.5 requests a second.
     for confirms in (45.0, 62.5, 85.0):
         assert limits(rate=ServiceRate(confirms, 0.3)) == limits()
@@ -134,7 +180,7 @@ def test_the_measured_rate_replaces_the_statistics() -> None:
     slow = replace(PLAN, objective_ms=40_000, max_batch=0)
     early = PodStatistics(batches=((1, 100, 1000),))
     assert limits(slow, statistics=early)[0] > 100_000
-    assert limits(slow, statistics=early, rate=ServiceRate(2.0, 16.0), sent=32) == [44, 48, 128, 76]
+    assert limits(slow, statistics=early, rate=ServiceRate(2.0, 16.0)) == [76, 76, 160, 76]
 
 
 def test_one_request_that_waits_in_each_balancer_counts() -> None:
@@ -153,7 +199,7 @@ def test_requests_with_several_rows_fill_a_batch_sooner() -> None:
             PLAN, READING, {"p": replace(DEMO, succeeded=requests, rows=rows)}, None, servers=1, now=now, share=1.0
         )
 
-    assert made.capacity == PodCapacity(in_time=6, in_objective=0.5 * 2 / 0.128, sent=6)
+    assert made.capacity == PodCapacity(in_time=6, in_objective=0.5 * 2 / 0.128, sent=6, busy=4.0, rate_rps=2 / 0.128)
 
 
 def test_the_measured_rate_counts_the_answers_of_other_balancers() -> None:
@@ -165,6 +211,19 @@ def test_the_measured_rate_counts_the_answers_of_other_balancers() -> None:
 
     assert made.capacity is not None
     assert made.capacity.in_objective == 0.5 * 4 * 15.625
+
+
+def test_answers_of_new_pods_leave_the_share_of_a_balancer() -> None:
+    made = OverloadLimits()
+    for now in range(9):
+        # Half of the answers of each pod are of this balancer. Three more pods become ready just after the fourth second.
+        counts = {"p": 62 * now} | {f"new-{number}": 62 * (now - 4) for number in range(3) if now > 4}
+        pods = {name: replace(DEMO, succeeded=count, rows=count) for name, count in counts.items()}
+        own = sum(counts.values()) // 2
+        rate = ServiceRate(rate_rps=31.0 * len(pods), service_s=0.5)
+        made.update(PLAN, replace(READING, answered=own), pods, rate, servers=len(pods), now=float(now), share=0.5)
+        assert made.capacity is not None
+        assert made.capacity.in_time == 24, now
 
 
 def test_rejected_requests_are_demand() -> None:
@@ -204,4 +263,4 @@ def test_limits_need_an_objective_a_server_and_a_time(
     made = OverloadLimits()
     made.update(plan, READING, {"p": statistics}, None, servers=servers, now=0.0, share=1.0)
 
-    assert made.values(servers=servers, share=1.0, least_share=1.0, sent=0) == NO_LIMITS
+    assert made.values(servers, 1.0, 1.0, sent=0) == NO_LIMITS

@@ -4,13 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
+from halcyon.balancer.runtime.haproxy_stats import BackendLoads, HaproxyStats
 from halcyon.balancer.runtime.service_rate import MAX_AGE_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
 
 
-def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> HaproxyStats:
+def reading(
+    answered: int, *, queued: int = 9, late: int = 0, process: int = 1, service_ms: int | None = None
+) -> HaproxyStats:
     spent = 50 * answered if service_ms is None else service_ms
-    return HaproxyStats(0.0, process, "x", queued=queued, answered=answered, service_ms=spent)
+    loads = BackendLoads({"a": (0, queued - late)}, late=late)
+    return HaproxyStats(0.0, process, "x", queued=queued, answered=answered, service_ms=spent, loads=loads)
 
 
 def sampled_rate(
@@ -28,6 +31,12 @@ def test_answers_while_requests_wait_are_the_service_rate() -> None:
 
 def test_answers_without_a_queue_give_no_rate() -> None:
     assert sampled_rate(ServiceRateMeter(), 100, seconds=60, queued=0) is None
+
+
+def test_answers_while_only_late_requests_wait_give_no_rate() -> None:
+    meter = ServiceRateMeter()
+    rates = [meter.add(reading(100 * second, late=9), servers=2, now=float(second)) for second in range(30)]
+    assert rates == [None] * 30
 
 
 def test_a_burst_after_calm_is_not_measured_by_the_calm() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.runtime.concurrency import Concurrency
-from halcyon.balancer.runtime.shares import BalancerLoad, LoadError, PodLoad, decayed, pod_limits
+from halcyon.balancer.runtime.shares import BalancerLoad, Elsewhere, LoadError, PodLoad, decayed, pod_limits
 
 PODS = {f"10.0.0.{number}": 8 for number in range(1, 5)}
 
@@ -68,7 +68,9 @@ def test_demand_outlasts_a_short_gap() -> None:
 
 
 def test_a_load_is_read_as_it_was_written() -> None:
-    one = BalancerLoad("m-1", {"a": (2.5, 0.0)}, {"a": 3}, {"10.0.0.1": PodLoad((1, 2), (3, 4), 5)}, {"m-a-1": 32})
+    one = BalancerLoad(
+        "m-1", {"a": (2.5, 0.0)}, {"a": 3}, {"10.0.0.1": PodLoad((1, 2), (3, 4), 5)}, {"m-a-1": 32}, late=4
+    )
     assert BalancerLoad.from_json(one.to_json()) == one
 
 
@@ -90,4 +92,4 @@ def test_a_balancer_is_served_in_proportion_to_its_part_of_the_pods() -> None:
 
     concurrency.others = (BalancerLoad("b", waiting={"a": 5}, pods={"10.0.0.1": PodLoad((0, 2), (1, 2))}),)
     assert concurrency.served_share(2) == pytest.approx(1 / 3)
-    assert concurrency.elsewhere(2) == 7
+    assert concurrency.elsewhere(2) == Elsewhere(waiting=5, inflight=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.balancer.runtime.concurrency import Concurrency
-from halcyon.balancer.runtime.shares import BalancerLoad, PodLoad
+from halcyon.balancer.runtime.shares import BalancerLoad, Elsewhere, PodLoad
 from halcyon.balancer.telemetry.balancer_sample import users_report
 
 POD = PodSample("p", "ready", 1.0, pending=8, succeeded=100, rows=800, executions=50, gpu=0.8, engine_used=0.5)
@@ -38,4 +38,4 @@ def test_the_users_part_of_queue_and_gpu_is_reported() -> None:
 def test_requests_of_the_lower_class_elsewhere_leave_no_less_for_users() -> None:
     concurrency = Concurrency("a")
     concurrency.others = (load("b", 6, 9, 4),)
-    assert concurrency.elsewhere(2) == 2
+    assert concurrency.elsewhere(2) == Elsewhere(inflight=2)
