@@ -158,7 +158,8 @@ def line_moved_percent(before: Sequence[Mapping[str, Any]], after: Sequence[Mapp
         [float(line["constantMilliseconds"]) + float(line["perRowMilliseconds"]) for line in lines]
         for lines in (before, after)
     ]
-    return round(max(100 * abs(new / old - 1) for old, new in zip(*times, strict=True)), 1)
+    changes: list[float] = [100 * abs(new / old - 1) for old, new in zip(*times, strict=True)]
+    return round(max(changes), 1)
 
 
 def _served(on: setup.Installed) -> dict[str, Any]:

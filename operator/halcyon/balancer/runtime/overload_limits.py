@@ -291,7 +291,8 @@ class OverloadLimits:
         """
         known = self._answers[-1][2] if self._answers else {}
         if any(
-            pod.succeeded is not None and known.get(name, PodStatistics()).succeeded is None for name, pod in pods.items()
+            pod.succeeded is not None and known.get(name, PodStatistics()).succeeded is None
+            for name, pod in pods.items()
         ):
             # `answered` counts the responses of a new pod from its first one, but the pod's counter is known only from now on.
             self._answers.clear()
