@@ -521,7 +521,7 @@ async def test_a_repetition_after_a_rejection_is_no_new_demand() -> None:
         assert reading.rejected_demand - before.rejected_demand == 3
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "clients.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "guides" / "clients.md").read_text()
 WORKS_S = 0.05
 """Time that the only server takes for a request, of which it computes one at a time: 20 requests per second."""
 
