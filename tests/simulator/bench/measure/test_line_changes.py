@@ -1,4 +1,4 @@
-"""Changes of a model's planner line beside a measurement of its copy, which row 2.2 judges."""
+"""Changes of a model's planner line beside a measurement of its copy, which row 2.2 shows."""
 
 from typing import Any
 
