@@ -755,12 +755,8 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
 
 
 async def test_haproxy_stays_small_with_a_full_queue(
-    balanced: Balanced,
-    record_testsuite_property: Callable[[str, object], None],
-    monkeypatch: pytest.MonkeyPatch,
+    balanced: Balanced, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    # Memory in use is measured. jemalloc would keep up to 1 MiB of pages that were in use when the requests arrived.
-    monkeypatch.setenv("MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
     [pod] = await balanced.start(hold=asyncio.Event())
     assert pod.hold is not None
     await balanced.begin(replace(PLAN, queue_limit=200, max_connections=48, slots=(Slot("a", "m-server-a", 100, 32),)))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config.haproxy_cfg import LUA
 from halcyon.balancer.config.model import Listen, Ports
 from halcyon.balancer.runtime.runtime_api import RuntimeSocket
+from halcyon.render.balancer import MALLOC_CONF
 from images.host import prepare
 from tests.ports import free_ports
 
@@ -103,7 +104,8 @@ class Haproxy:
         """Start it, and wait until it listens at this port or at the HTTP port."""
         command = ["chroot", *self.user, str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
         command += ["-S", f"{self.directory}/master.sock", "-f", f"{self.directory}/haproxy.cfg"]
-        self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
+        environment = os.environ | {"MALLOC_CONF": MALLOC_CONF}
+        self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log, env=environment)
         deadline = time.monotonic() + 40
         while time.monotonic() < deadline:
             master = str(self.directory / "master.sock")
