@@ -11,6 +11,7 @@ from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import Spec
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import Measured, Scope
 from halcyon.control.status.scaling import previous_condition, published_decision
 from halcyon.scaling.planner import capacity_source
@@ -43,7 +44,7 @@ def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     """Return the value of `status.capacity`; None if the capacity is neither known nor measured."""
     previous: dict[str, Any] | None = view.status.get("capacity")
-    if previous and view.scaling.settling:
+    if previous and view.scaling.settling and plan.actuator is not Actuator.NONE:
         return previous
     measured, decision = view.measured, published_decision(view)
     found = None if decision is None else decision.capacity
@@ -82,10 +83,7 @@ def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
 
 def _figures(found: CapacitySource, measured: Measured) -> dict[str, Any]:
     made: dict[str, Any] = {"source": found.name, "why": found.why[:_TEXT]}
-    for name, value in (
-        ("requestsPerSecond", found.rps),
-        ("sustainedRequestsPerSecond", found.sustained_rps),
-    ):
+    for name, value in (("requestsPerSecond", found.rps), ("sustainedRequestsPerSecond", found.sustained_rps)):
         if value is not None:
             made[name] = _rounded(value)
     lines = []

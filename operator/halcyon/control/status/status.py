@@ -332,7 +332,8 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
     summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(view, plan)
     if view.scaling.settling:
         before = view.status.get("summary") or {}
-        return summary | {name: before[name] for name in _DECIDED_COLUMNS if name in before}
+        kept = ("batch",) if plan.actuator is Actuator.NONE else _DECIDED_COLUMNS
+        return summary | {name: before[name] for name in kept if name in before}
     summary |= scaling.columns(view, ready=status["readyReplicas"])
     if view.signals and view.signals.mean_batch is not None:
         summary["batch"] = f"{view.signals.mean_batch:.1f}"

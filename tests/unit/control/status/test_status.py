@@ -920,6 +920,20 @@ def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
     assert of(later)["scaling"] != told["scaling"]
 
 
+def test_fixed_replicas_are_shown_also_by_a_young_process() -> None:
+    told = of(deployed(SCALING, signals=HEARD, scaling=decided()))
+    told["capacity"] = {"source": "BatchStatistics", "requestsPerSecond": "62"}
+    young = deployed({"replicas": 3}, scaling=PublishedScaling(settling=True))
+    young = replace(young, resource={**young.resource, "status": told})
+
+    made = of(young)
+
+    assert made["summary"]["desired"] == "3", "no decision is awaited, so nothing would correct an old value"
+    assert not {"range", "queue", "gpu"} & made["summary"].keys()
+    assert made["summary"]["batch"] == told["summary"]["batch"]
+    assert "capacity" not in made
+
+
 def test_a_young_process_without_a_status_shows_what_it_knows() -> None:
     young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
 
