@@ -279,6 +279,15 @@ def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     assert waiting == dict.fromkeys(waiting, True)
 
 
+def absent_files(page: Path) -> set[str]:
+    files = re.findall(r"`((?:tests|benchmarks|e2e|operator|manifests|generators)/[\w./-]+\.\w+)", text_of(page))
+    return {file for file in files if not (ROOT / file).exists()}
+
+
+def test_files_of_the_repository_exist() -> None:
+    assert on([*PAGES, *REFERENCE.glob("*.md")], absent_files) == {}
+
+
 def test_words_that_yaml_reads_as_booleans_are_quoted() -> None:
     assert on([*PAGES, *EXAMPLES], lambda page: re.findall(r"\banalysis: (?:On|Off)\b", text_of(page))) == {}
 
