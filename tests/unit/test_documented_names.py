@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -20,6 +20,9 @@ from e2e.blocks import blocks, commands
 from halcyon.api.batch_inference import BatchConditionType, BatchReason
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.spec.parse import parse
+from halcyon.scaling.hpa.recommendation import LimitKind
+from halcyon.scaling.planner.outputs import LimitName
+from halcyon.scaling.policy.decision import ReplicaLimitName
 from tests.unit import test_documentation as documentation
 from tests.unit.test_documentation import ROOT, shown
 from tests.yaml_text import all_loaded, loaded
@@ -277,6 +280,14 @@ def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     }
     assert "manifests/examples/planner.yaml" in waiting
     assert waiting == dict.fromkeys(waiting, True)
+
+
+def test_limits_of_decisions_are_documented() -> None:
+    limits = {*get_args(LimitName), *get_args(LimitKind), *get_args(ReplicaLimitName)}
+    (metric,) = [line for line in text_of(REFERENCE / "metrics.md").splitlines() if "`halcyon_model_limited`" in line]
+    cells = re.findall(r"^\| (`\w.*?) \|", text_of(ROOT / "docs" / "concepts" / "scaling.md"), re.MULTILINE)
+    assert limits - set(re.findall(r"\w+", metric)) == set()
+    assert limits - set(re.findall(r"\w+", " ".join(cells))) == set()
 
 
 def absent_files(page: Path) -> set[str]:
