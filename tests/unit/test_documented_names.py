@@ -282,6 +282,17 @@ def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     assert waiting == dict.fromkeys(waiting, True)
 
 
+def test_permissions_of_the_operator_are_in_the_readme_of_the_chart() -> None:
+    role = (ROOT / "charts" / "halcyon" / "templates" / "clusterrole.yaml").read_text()
+    short = {"horizontalpodautoscalers": "hpas", "poddisruptionbudgets": "pdbs", "persistentvolumeclaims": "pvcs"}
+    listed = ",".join(re.findall(r"resources: \[(.*)\]", role)).replace("pods/eviction", "evictions")
+    resources = {name.strip().partition("/")[0] for name in listed.split(",")}
+    (_, table) = text_of(ROOT / "charts" / "halcyon" / "README.md").split("## Permissions of the operator")
+    named = set(re.findall(r"\w+", table.lower())) | {"apiservices"}  # by its name
+    assert len(resources) > 20
+    assert {short.get(resource, resource) for resource in resources} - named == set()
+
+
 def test_limits_of_decisions_are_documented() -> None:
     limits = {*get_args(LimitName), *get_args(LimitKind), *get_args(ReplicaLimitName)}
     (metric,) = [line for line in text_of(REFERENCE / "metrics.md").splitlines() if "`halcyon_model_limited`" in line]
