@@ -64,9 +64,9 @@ def idle_model(name: str, *, image: str | None = None) -> dict[str, Any]:
 def wait_for_idle_models(kube: Kube, names: list[str], *, limit_s: float = 300) -> float:
     """Wait until all idle models serve, and return the seconds that this took.
 
-    A balancer requests 120m of CPU, which it doesn't use when idle. Twenty balancers would request more than the two
-    cores of a small node. Requests affect only the scheduling, so they are lowered in the pods by in-place resize. The
-    operator ignores this change.
+    A balancer requests 60m of CPU, which it doesn't use when idle. Beside all other pods, twenty balancers may not fit on
+    the two cores of a small node. Requests affect only the scheduling, so they are lowered in the pods by in-place
+    resize. The operator ignores this change.
 
     Raises:
         DemoError: the models don't all serve within `limit_s`.

@@ -110,7 +110,8 @@ def _late(window: str) -> str:
 _MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
 _EXPLAIN: Final = "kubectl halcyon explain {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
 _DIAGNOSE: Final = "kubectl halcyon diagnose {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
-_LOG: Final = "kubectl -n __NAMESPACE__ logs deployment/__NAME__"
+_LOG: Final = "kubectl -n __NAMESPACE__ logs -l app.kubernetes.io/name=halcyon --tail=-1"
+"""Command that reads the logs of all operator pods. With `deployment/NAME`, kubectl reads those of one pod."""
 
 MODEL_ALERTS: Final = (
     Alert(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -20,6 +20,9 @@ from e2e.blocks import blocks, commands
 from halcyon.api.batch_inference import BatchConditionType, BatchReason
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.spec.parse import parse
+from halcyon.scaling.hpa.recommendation import LimitKind
+from halcyon.scaling.planner.outputs import LimitName
+from halcyon.scaling.policy.decision import ReplicaLimitName
 from tests.unit import test_documentation as documentation
 from tests.unit.test_documentation import ROOT, shown
 from tests.yaml_text import all_loaded, loaded
@@ -277,6 +280,34 @@ def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     }
     assert "manifests/examples/planner.yaml" in waiting
     assert waiting == dict.fromkeys(waiting, True)
+
+
+def test_permissions_of_the_operator_are_in_the_readme_of_the_chart() -> None:
+    role = (ROOT / "charts" / "halcyon" / "templates" / "clusterrole.yaml").read_text()
+    short = {"horizontalpodautoscalers": "hpas", "poddisruptionbudgets": "pdbs", "persistentvolumeclaims": "pvcs"}
+    listed = ",".join(re.findall(r"resources: \[(.*)\]", role)).replace("pods/eviction", "evictions")
+    resources = {name.strip().partition("/")[0] for name in listed.split(",")}
+    (_, table) = text_of(ROOT / "charts" / "halcyon" / "README.md").split("## Permissions of the operator")
+    named = set(re.findall(r"\w+", table.lower())) | {"apiservices"}  # by its name
+    assert len(resources) > 20
+    assert {short.get(resource, resource) for resource in resources} - named == set()
+
+
+def test_limits_of_decisions_are_documented() -> None:
+    limits = {*get_args(LimitName), *get_args(LimitKind), *get_args(ReplicaLimitName)}
+    (metric,) = [line for line in text_of(REFERENCE / "metrics.md").splitlines() if "`halcyon_model_limited`" in line]
+    cells = re.findall(r"^\| (`\w.*?) \|", text_of(ROOT / "docs" / "concepts" / "scaling.md"), re.MULTILINE)
+    assert limits - set(re.findall(r"\w+", metric)) == set()
+    assert limits - set(re.findall(r"\w+", " ".join(cells))) == set()
+
+
+def absent_files(page: Path) -> set[str]:
+    files = re.findall(r"`((?:tests|benchmarks|e2e|operator|manifests|generators)/[\w./-]+\.\w+)", text_of(page))
+    return {file for file in files if not (ROOT / file).exists()}
+
+
+def test_files_of_the_repository_exist() -> None:
+    assert on([*PAGES, *REFERENCE.glob("*.md")], absent_files) == {}
 
 
 def test_words_that_yaml_reads_as_booleans_are_quoted() -> None:

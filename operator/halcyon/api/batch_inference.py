@@ -135,11 +135,11 @@ class BatchInferenceSpec(ApiModel):
     hooks: BatchHooks | None = None
     """Python functions that prepare the rows and process the outputs. Default: none."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Number of rows in each request. Default: the runner chooses a number from the execution times of the first
-    requests."""
+    """Number of rows in each request, 1 to 4096. Default: 1 if `gentle` is true or the model has no batches; otherwise
+    the runner chooses a number from the execution times of the first requests."""
     max_failures: Annotated[int, Field(ge=0, le=10**9)] = 100
     """Maximum number of rows without a result. If more rows have none, the batch fails. A failed batch continues after
-    you raise this number."""
+    you raise this number. Default: 100."""
     deadline: Time | None = None
     """Time by which the batch should be complete, for example `2026-12-01T06:00:00Z`. If it is set, the autoscaler may
     add replicas for the batch. The autoscaler adds them within the GPU budget, and only after the replicas that users
@@ -149,15 +149,15 @@ class BatchInferenceSpec(ApiModel):
     is set; otherwise 0."""
     at_zero: Literal["Wait", "Wake"] = "Wait"
     """Behavior of the batch while the model has 0 replicas. Wait: the batch waits until requests of users start a
-    replica. Wake: the autoscaler starts a replica for the batch."""
+    replica. Wake: the autoscaler starts a replica for the batch. Default: Wait."""
     gentle: bool = False
     """Whether the batch sends so few requests that the latency of users hardly changes. If false, the batch uses all
-    the capacity that users leave free."""
+    the capacity that users leave free. Default: false."""
     suspend: bool = False
     """Whether the batch is paused, as with `suspend` of a Job. After it is resumed, rows whose results were not written
-    yet are computed again."""
+    yet are computed again. Default: false."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of processes that run the functions in `hooks`."""
+    """Number of processes that run the functions in `hooks`, 1 to 64. Default: 1."""
     service_account_name: DnsName | None = None
     """Name of the ServiceAccount of the runner's pod. Its token is exchanged for temporary credentials if a bucket has
     `credentials.identity`. Default: `default`."""
@@ -307,7 +307,7 @@ class BatchInferenceStatus(ApiModel):
     progress: Short | None = None
     """Number of rows that have a result or have failed, and number of all rows, for example `61000/200000`."""
     rate: Short | None = None
-    """Number of rows per second over the last two minutes; absent if unknown."""
+    """Mean number of rows per second over the last two minutes at most; absent if unknown."""
     eta: Time | None = None
     """Time at which the batch will be complete at the present rate; absent if unknown."""
     rows_per_request: Annotated[int, Field(ge=1, le=4096)] | None = None

@@ -83,8 +83,8 @@ class Reason(StrEnum):
     """The spec exceeds a limit of the site policy. The last accepted spec stays in effect. The message names the field,
     its value and the limit."""
     POLICY_ADVICE = "PolicyAdvice"
-    """The site policy accepts the spec now, but will reject it in the future. The message names the field, its value
-    and the limit."""
+    """The spec is accepted, but a limit that only warns advises against a part of it. The message names the field, its
+    value and the limit."""
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
     """Triton may wait for a fuller batch longer than clients wait for a response. A result that arrives after the
     client has given up is wasted work."""

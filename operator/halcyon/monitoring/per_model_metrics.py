@@ -58,7 +58,7 @@ LIMITED: Final = _of(
     "limited",
     "gauge",
     "1 for each limit that changed or kept the desired replicas in spite of the signals: min, max, hold, veto, answers, "
-    "shared, unknown, learning, idle, stabilisation, pace, off, quota or budget.",
+    "shared, unknown, learning, idle, stabilisation, pace, off, quota, budget or site.",
     "limit",
 )
 CAPACITY: Final = _of(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from halcyon.kube import errors
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
 from halcyon.metricsapi.api_service import keeps_tolerance
+from halcyon.metricsapi.server import METRICS
 from tests.unit.control.copies import copied
 from tests.unit.kube.memory_kube import MemoryKube
 
@@ -85,3 +88,10 @@ async def test_the_tolerance_is_unknown_without_an_answer(kube: MemoryKube) -> N
     with pytest.raises((errors.ApiError, errors.Unreachable)):
         await keeps_tolerance(kube, namespace="halcyon")
     assert kube.objects == {}
+
+
+@pytest.mark.parametrize("file", ["docs/concepts/scaling.md", "charts/halcyon/templates/metrics-reader.yaml"])
+def test_a_role_of_readers_lists_all_metrics_in_lower_case(file: str) -> None:
+    text = (Path(__file__).parents[3] / file).read_text()
+    (listed,) = re.findall(r"resources: \[(.*?desiredreplicas.*?)\]", text)
+    assert {metric.lower() for metric in METRICS} <= set(listed.split(", "))

@@ -38,6 +38,14 @@ def test_pages_name_commands_metrics_and_files_that_exist(page: Path) -> None:
     assert set(re.findall(r"Halcyon / \w+", text)) <= {board.title for board in DASHBOARDS.values()}
 
 
+def test_alerts_and_runbooks_read_the_logs_of_all_pods() -> None:
+    """`kubectl logs deployment/NAME` reads one pod of the Deployment, which may be the standby."""
+    texts = {page.stem: page.read_text() for page in PAGES.glob("*.md")} | {
+        alert.name + " alert": str(alert) for alert in ALERTS
+    }
+    assert [name for name, text in texts.items() if re.search(r"logs deploy(ment)?/", text)] == []
+
+
 def test_pages_of_removed_alerts_are_gone() -> None:
     assert {page.stem for page in PAGES.glob("*.md")} == {alert.name for alert in ALERTS} | {"README"}
     index = (PAGES / "README.md").read_text()

@@ -51,11 +51,8 @@ def batch_capacity(spec: Spec) -> int:
 
 
 def targets(spec: Spec) -> ResolvedTargets:
-    """Return the targets of a spec that has `scaling`, with their defaults.
-
-    GPU utilisation is a target whenever pods have a GPU. Queue depth alone is not enough, because it falls to nothing
-    below saturation.
-    """
+    """Return the targets of a spec that has `scaling`, with their defaults."""
+    # With a GPU, its utilisation is always a target, because the queue depth falls to nothing below saturation.
     given = spec.scaling.targets if spec.scaling else None
     has_gpu = spec.runtime.gpus > 0
     return ResolvedTargets(
@@ -81,10 +78,7 @@ def objective_s(spec: Spec) -> float | None:
 
 
 def overload_mode(spec: Spec) -> Literal["Reject", "Wait"]:
-    """Return what happens to a request that would wait too long.
-
-    Without a latency objective, the request can only wait.
-    """
+    """Return what happens to a request that would wait too long. Without a latency objective, it can only wait."""
     if objective_s(spec) is None:
         return "Wait"
     if spec.traffic.overload is not None:
@@ -198,16 +192,20 @@ def _ignored_limits(scaling: Scaling) -> Iterator[str]:
                 )
 
 
-def _ignored_overload(spec: Spec) -> tuple[str, ...]:
+def _ignored_overload(spec: Spec) -> Iterator[str]:
     overload = spec.traffic.overload
-    if overload is None or overload.mode == "Wait" or objective_s(spec) is not None or routing_mode.is_direct(spec):
-        return ()
-    return (
-        (
+    if routing_mode.is_direct(spec):
+        return
+    if overload is not None and overload.mode == "Reject" and objective_s(spec) is None:
+        yield (
             "spec.traffic.overload.mode: Reject needs a latency objective and the policy Planner; set "
             "spec.scaling.targets.latency, for example 500ms, or mode: Wait"
-        ),
-    )
+        )
+    if spec.traffic.source_share < 100 and queue_limit(spec) is None:
+        yield (
+            "spec.traffic.sourceShare: ignored, because the latency objective replaces queueLimit; set queueLimit, for "
+            "example 200, and overload.mode: Reject to use both"
+        )
 
 
 def mismatched(spec: Spec) -> tuple[str, ...]:

@@ -54,9 +54,9 @@ class Traffic(ApiModel):
     """Handling of requests while more requests arrive than the ready pods can answer. Default: mode Reject if
     scaling.targets.latency is set and queueLimit is not, else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
-    """Maximum share of the balancer's queue, in percent, for requests of one source address, 1 to 100. 100 means no
-    limit per address. Behind a gateway, leave it at 100, because all requests have the gateway's address. Default:
-    100."""
+    """Maximum share of queueLimit, in percent, for requests of one source address, 1 to 100. 100 means no limit per
+    address. Without queueLimit, it has no effect if overload.mode is Reject. Behind a gateway, leave it at 100, because
+    all requests have the gateway's address. Default: 100."""
     queue_timeout: duration_field("10ms", "1h") | None = None  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
     rejected with 503 or UNAVAILABLE. Default: 1m. For requests that arrive at zero replicas, the default is 1.5 times
@@ -68,9 +68,9 @@ class Traffic(ApiModel):
     """Time that a terminating server pod has to finish its requests, 1s to 1h. The grace period of the pod depends on
     this time. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
-    """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For
-    gRPC, the limit applies to each message, not to a whole stream. A change to or from a size above 64Mi starts a
-    rollout, because it also changes Triton's own limit for HTTP bodies. Default: 64Mi."""
+    """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. The
+    messages of a gRPC stream have no limit. A change to or from a size above 64Mi starts a rollout, because it also
+    changes Triton's own limit for HTTP bodies. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer logs as lines of JSON, in its container `haproxy`. `None`: no requests. `Errors`:
     requests that failed, were rejected, were aborted or were retried. `All`: every request. With `Errors` and `All`,

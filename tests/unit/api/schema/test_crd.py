@@ -275,6 +275,22 @@ def test_a_schema_that_cannot_be_structural_is_an_error(model: type[ApiModel], m
         structural_schema.schema(model)
 
 
+@pytest.mark.parametrize("plural", ["modeldeployments", "batchinferences"])
+def test_a_default_of_the_schema_is_in_its_description(plural: str) -> None:
+    stored = loaded(GOLDEN.with_name(f"{plural}.serving.halcyon.dev.yaml").read_text())
+    spec = stored["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    simple = [(path, one) for path, one in nodes(spec) if not isinstance(one.get("default", {}), dict | list)]
+    absent = [
+        path
+        for path, one in simple
+        if not re.search(
+            rf"Default: (\S+ )*?{re.escape(str(one['default']))}\b", one.get("description", ""), re.IGNORECASE
+        )
+    ]
+    assert len(simple) >= 5
+    assert absent == []
+
+
 class _Ruled(ApiModel):
     """A model with a rule."""
 

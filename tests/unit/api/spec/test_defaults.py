@@ -174,6 +174,15 @@ def test_a_queue_timeout_shorter_than_the_last_start_is_reported() -> None:
     assert defaults.late_starts(short, None) == defaults.late_starts(spec(**ZERO), 130.0) == ()
 
 
+def test_a_source_share_without_a_queue_limit_is_reported_as_ineffective() -> None:
+    [text] = defaults.ignored(spec(scaling=_LATENCY, traffic={"sourceShare": 50}))
+    assert text.startswith("spec.traffic.sourceShare: ignored, because the latency objective replaces queueLimit; set")
+    both = {"queueLimit": 200, "overload": {"mode": "Reject"}}
+    for traffic in (both, {"queueLimit": 200}, {"overload": {"mode": "Wait"}}):
+        assert defaults.ignored(spec(scaling=_LATENCY, traffic={"sourceShare": 50} | traffic)) == ()
+    assert defaults.ignored(spec(traffic={"sourceShare": 50})) == ()
+
+
 def test_limits_of_a_disabled_analysis_are_reported_as_ineffective() -> None:
     limits = {"maxFailureIncrease": 2, "maxLatencyIncrease": 30, "maxQueueTimeIncrease": 99, "minRequests": 200}
 
