@@ -280,9 +280,12 @@ class AnswerEvidence:
         else:
             contradicts_at = None
             # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.
-            if in_force and replica is not None and not is_full_now and seconds <= batch_time_check.agreed_s(limit_s):
-                agrees_at = at if self.agrees_at is None else self.agrees_at
-                in_force = at - agrees_at < _AGREE_S
+            if in_force and replica is not None and seconds <= batch_time_check.agreed_s(limit_s):
+                if self.line_rps is None:
+                    in_force = False  # the answers only replaced batch times that were missing until now
+                elif not is_full_now:
+                    agrees_at = at if self.agrees_at is None else self.agrees_at
+                    in_force = at - agrees_at < _AGREE_S
         passed_s = at - self.samples[-1][AT] if self.samples else 0.0
         fastest = min(seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
         rps, at_once, found_by = self.rps, self.at_once, self.found_by
