@@ -15,9 +15,10 @@ from typing_extensions import override
 
 from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.plan import replica_of
+from halcyon.triton.pod_sampler import BATCHES_INTERVAL_S
 from halcyon_simulator.engine.case import Case, Drift, ServiceLaw
 from halcyon_simulator.engine.load import Profile, arrivals
-from halcyon_simulator.engine.policy_view import PolicyView
+from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
 from halcyon_simulator.engine.run import Trajectory, simulate
 from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
@@ -45,6 +46,49 @@ LOCKED: Mapping[str, ServiceLaw] = {
 """Laws of models whose replicas together answer as much as two."""
 
 
+class _RarelyRead:
+    """View of a run whose batch statistics are those of the last read, as in an agent's reports."""
+
+    def __init__(self) -> None:
+        self._view: PolicyView
+        self._read_at = -1.0
+        self._batches: Mapping[int, tuple[int, float]] = {}
+
+    def of(self, view: PolicyView) -> PolicyView:
+        """Update the view for the present tick, and return it."""
+        self._view = view
+        if view.now - self._read_at >= BATCHES_INTERVAL_S:
+            self._read_at, self._batches = view.now, view.batches()
+        return self
+
+    @property
+    def now(self) -> float:
+        return self._view.now
+
+    @property
+    def replicas(self) -> int:
+        return self._view.replicas
+
+    @property
+    def pods(self) -> tuple[PolicyPod, ...]:
+        return self._view.pods
+
+    def value(self, signal: SampleColumn) -> float | None:
+        return self._view.value(signal)
+
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
+        return self._view.mean(signal, window_s)
+
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
+        return self._view.rate(signal, window_s)
+
+    def sampled_at(self) -> float | None:
+        return self._view.sampled_at()
+
+    def batches(self) -> Mapping[int, tuple[int, float]]:
+        return self._batches
+
+
 @dataclass
 class Loop:
     """One run of the planner, with the source of capacity at each decision."""
@@ -52,16 +96,18 @@ class Loop:
     case: Case
     latency: bool = True
     """Whether the case's latency objective is the planner's, too; if not, it plans with `UTILIZATION`."""
+    cold: bool = False
+    """Whether pods run no warm-up, and agents read batch statistics every `BATCHES_INTERVAL_S`, as late as possible."""
     trajectory: Trajectory = field(init=False)
     sources: list[tuple[float, CapacitySource]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        loop = self
+        loop, rarely_read = self, _RarelyRead()
 
         class Policy(HalcyonPolicy):
             @override
             def desired(self, view: PolicyView) -> int:
-                count = super().desired(view)
+                count = super().desired(rarely_read.of(view) if loop.cold else view)
                 line = self.memory.capacity.line
                 replica = None if line is None else replica_of(self.objectives, line, 1.0)
                 loop.sources.append((view.now, source(self.memory.evidence, replica)))
@@ -70,6 +116,8 @@ class Loop:
         policy = Policy(self.case)
         if not self.latency:
             policy.objectives = replace(policy.objectives, latency_s=None)
+        if self.cold:
+            policy.objectives = replace(policy.objectives, batch_prior=None)
         self.trajectory = simulate(self.case, policy)
 
     def counts(self, begin: float, end: float) -> list[int]:
@@ -86,6 +134,7 @@ def loop(
     queue_limit: int | None = None,
     drift: Drift | None = None,
     latency: bool = True,
+    cold: bool = False,
 ) -> Loop:
     """Run the planner on Poisson arrivals; pieces are (seconds, requests per second)."""
     profile = Profile.steps(*pieces)
@@ -104,7 +153,7 @@ def loop(
         drift=drift,
         seed=seed,
     )
-    return Loop(case, latency)
+    return Loop(case, latency, cold)
 
 
 @dataclass(frozen=True)

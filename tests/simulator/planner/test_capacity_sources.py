@@ -50,3 +50,13 @@ def test_requests_that_become_heavier_while_pods_are_added_are_no_shared_limit()
     run = loop(BATCHED, *load, queue_limit=400, drift=Drift(60.0, 65.0, 3.0))
 
     assert min(run.counts(400, 959)) >= 10
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_requests_that_wait_for_a_batch_are_no_full_pod(seed: int) -> None:
+    """A cold pod answers for five seconds before its first batch times are read, and then a step needs more pods."""
+    run = loop(BATCHED, (60, 35), (120, 100), seed=seed, latency=False, cold=True)
+
+    assert set(run.counts(0, 59)) == {1}
+    assert {found.name for at, found in run.sources if at > 10} == {"BatchStatistics"}
+    assert set(run.counts(90, 179)) <= {3, 4}

@@ -11,11 +11,9 @@ which is the number of requests in execution. By Little's law, a ready pod answe
 sent and answered. This time is correct from the first answer on. Because answers come in bursts, a rate of answers is
 correct only after several times the time in the pod.
 
-Three questions are answered: is the service line contradicted, are the pods full, and do they share a limit? Pods can
-share a limit even if the service line is not contradicted. If pods share a lock within `execute`, batches take longer
-the more pods there are. The batch times are then correct, but don't show how many requests additional pods would
-answer. The answers of pods that aren't full only show a lower bound of their capacity. Out of scope: how the plan uses
-the result (`plan`, `parts`).
+Pods can share a limit even if the service line is not contradicted. If they share a lock within `execute`, batches
+take longer the more pods there are. The batch times are then correct, but don't show how many requests additional pods
+would answer. Out of scope: how the plan uses the result (`plan`, `parts`).
 """
 
 # | question                          | the answer is yes if                                                            |
@@ -63,6 +61,9 @@ _SILENT_S = 5.0
 the time in a pod at which an answered request contradicts these times."""
 _AGREE_S = 60.0
 """Seconds for which the times in pods must agree with the batch times before the batch times are used again."""
+_UNREPORTED_S = 10.0
+"""Seconds of answers after which a model with batching counts as one without batch times. They are twice the interval at
+which agents read batch times. Before, requests that wait for the next batch would look like those of a full pod."""
 _RELAX_S = 600.0
 """Seconds in which the stored shortest time in a pod doubles if no request takes less. Requests may have become
 longer."""
@@ -107,8 +108,6 @@ class AnswerEvidence:
     """Requests per second of a replica from Triton's batch times at the last comparison; None if there are no batch
     times."""
     peaks: Peaks = ()
-    """Rates of answers of full pods by number of pods: (ready pods, requests per second of all of them together, time).
-    The entries are sorted by number of pods."""
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
     """State when the answers last agreed with the batch times, as (time, requests answered until then, requests in
@@ -148,12 +147,13 @@ class AnswerEvidence:
         return replace(known, is_in_force=True, found_by=MEASURED)
 
     def with_reading(
-        self, at: float, reading: Reading, replica: Replica | None, *, is_measured: bool = False
+        self, at: float, reading: Reading, replica: Replica | None, *, is_measured: bool = False, max_batch: int = 1
     ) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
 
         `replica` is the capacity that is computed from batch times; None if there are no batch times. `is_measured` is
-        true if `halcyon bench` measured some of these batch times.
+        true if `halcyon bench` measured some of these batch times. `max_batch` is the number of rows in the largest
+        batch.
         """
         # Draining pods still answer.
         ready = sum(pod.phase in {"ready", "draining"} for pod in reading.pods)
@@ -162,7 +162,7 @@ class AnswerEvidence:
         executing = max(inside - waiting, 0.0)
         anchor = self.anchor
         if anchor is None or at < anchor[0] or answered < anchor[1] - inside - MIN_ANSWERS or not ready:
-            return self._without_samples((at, answered, executing, 0.0))
+            return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=self.alone)
         if at - anchor[0] <= 0 or (self.samples and at <= self.samples[-1][AT]):
             return self
         last_at = self.samples[-1][AT] if self.samples else anchor[0]
@@ -184,7 +184,8 @@ class AnswerEvidence:
         before = self.samples
         answered = max(answered, before[-1][ANSWERED] if before else answered)
         samples = thinned((*before, (at, answered, executing, waiting, ready, hot, bool(reading.queued))))
-        return self._judged(at, samples, anchor, replica, limit_s, reading)
+        proven_s = _UNREPORTED_S if replica is None and max_batch > 1 else 1.0
+        return self._judged(at, samples, anchor, replica, limit_s, proven_s, reading)
 
     def replica(self) -> Replica | None:
         """Return the capacity of a replica from its answers; None if batch times are used or no pod has been full."""
@@ -217,9 +218,6 @@ class AnswerEvidence:
         text = f"{line}, but {', and '.join(seen)}" if seen else line
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 
-    def _without_samples(self, anchor: tuple[float, float, float, float]) -> AnswerEvidence:
-        return self._with(anchor=anchor, samples=(), contradicts_at=None, alone=self.alone)
-
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
         """Return the value of the field `alone` after answers that agree with the batch times.
 
@@ -227,11 +225,8 @@ class AnswerEvidence:
         the instances answer together.
         """
         known = self.alone
-        if replica.instances > 1:
-            return known
-        if known is None or ready <= known[0] or at - known[2] > _RELAX_S:
-            return ready, replica.peak_rps, at
-        return known
+        is_next = known is None or ready <= known[0] or at - known[2] > _RELAX_S
+        return (ready, replica.peak_rps, at) if is_next and replica.instances == 1 else known
 
     def _judged(  # noqa: C901, PLR0917  # one pass over the questions of the table above
         self,
@@ -240,9 +235,10 @@ class AnswerEvidence:
         anchor: tuple[float, float, float, float],
         replica: Replica | None,
         limit_s: float,
+        proven_s: float,
         reading: Reading,
     ) -> AnswerEvidence:
-        """Return the evidence updated with the newest sample (see the questions in the module's docstring)."""
+        """Return the evidence updated with the newest sample. A contradiction must last for `proven_s` seconds."""
         seconds, alone = time_in_pod(samples), self.alone
         if seconds is None:
             contradicts_at = self.contradicts_at
@@ -276,13 +272,16 @@ class AnswerEvidence:
         contradicts_at, agrees_at, in_force = self.contradicts_at, None, self.is_in_force
         if is_slow or is_short:
             contradicts_at = at if contradicts_at is None else contradicts_at
-            in_force = in_force or at - contradicts_at >= max(1.0, seconds / 10)
+            in_force = in_force or at - contradicts_at >= max(proven_s, seconds / 10)
         else:
             contradicts_at = None
             # The answers of full pods contradict the line, too, as long as requests take clearly longer than batches.
-            if in_force and replica is not None and not is_full_now and seconds <= batch_time_check.agreed_s(limit_s):
+            # Batch times that were missing until now have never been contradicted, so they are used at once.
+            is_first = self.line_rps is None
+            is_like_line = replica is not None and seconds <= batch_time_check.agreed_s(limit_s)
+            if in_force and is_like_line and (is_first or not is_full_now):
                 agrees_at = at if self.agrees_at is None else self.agrees_at
-                in_force = at - agrees_at < _AGREE_S
+                in_force = not is_first and at - agrees_at < _AGREE_S
         passed_s = at - self.samples[-1][AT] if self.samples else 0.0
         fastest = min(seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
         rps, at_once, found_by = self.rps, self.at_once, self.found_by
@@ -377,12 +376,11 @@ class AnswerEvidence:
 
     def shifted(self, by_s: float) -> AnswerEvidence:
         """Return the evidence with all of its times shifted by `by_s` seconds, after the clock was set."""
-        moved = self.agrees_at
         shared = self.shared
         return replace(
             self,
             contradicts_at=None if self.contradicts_at is None else self.contradicts_at + by_s,
-            agrees_at=None if moved is None else moved + by_s,
+            agrees_at=None if self.agrees_at is None else self.agrees_at + by_s,
             shared=None if shared is None else replace(shared, at=shared.at + by_s),
             peaks=tuple((count, rate, seen + by_s) for count, rate, seen in self.peaks),
             alone=None if self.alone is None else (*self.alone[:2], self.alone[2] + by_s),

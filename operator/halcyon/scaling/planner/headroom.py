@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.forecast.trend_damping import min_interval_s
 
 _SHARE = 0.99
 """Share of forecasts that the load must not exceed after the headroom has been added, as in a p99 objective. With 0.97,
@@ -18,11 +19,6 @@ requests and where it doesn't."""
 _MAX_SHARE = 0.5
 """Maximum headroom, as a share of the rate. With a higher maximum, capacity for the load's own peak would be kept
 twice."""
-_MIN_INTERVAL_SHARE = 0.25
-"""Minimum interval between two stored forecasts, as a share of the time that they look ahead. Forecasts at shorter
-intervals are nearly the same."""
-_MIN_INTERVAL_S = 5.0
-"""Minimum interval between two stored forecasts, in seconds."""
 _MAX_PERIOD_S = 900.0
 """Maximum time that a forecast looks ahead, in seconds. It is used if pods take longer than this to start."""
 
@@ -50,7 +46,7 @@ class Headroom:
 
     def _is_new(self, now: float, lead_s: float) -> bool:
         lead = min(lead_s, _MAX_PERIOD_S)
-        return not self.due or now + lead - self.due[-1][0] >= max(lead * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S)
+        return not self.due or now + lead - self.due[-1][0] >= min_interval_s(lead)
 
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
         """Return the headroom after comparing due forecasts with `rate` and storing the new forecast `foreseen`.

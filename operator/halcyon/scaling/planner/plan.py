@@ -85,7 +85,11 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         )
     start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
     evidence = memory.evidence.with_measured(objectives.measured_answers).with_reading(
-        reading.at or now, reading, replica, is_measured=capacity.measured_weight > 0
+        reading.at or now,
+        reading,
+        replica,
+        is_measured=capacity.measured_weight > 0,
+        max_batch=objectives.max_batch,
     )
     if _is_refuted(objectives, memory, capacity, evidence):
         memory = memory.with_changes(hold=memory.hold.forgotten(), drain=memory.drain.forgotten())

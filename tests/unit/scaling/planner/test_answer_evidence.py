@@ -78,6 +78,40 @@ def test_the_service_line_is_believed_while_answers_agree_with_it() -> None:
     assert made.memory.evidence.samples == ()
 
 
+def batched(second: int, replicas: int, batches: dict[int, tuple[int, float]] | None) -> Reading:
+    """Return the reading of one pod that answers 20 requests per second, 0.2 s each, in batches of four."""
+    return Reading(
+        at=EPOCH + second,
+        replicas=replicas,
+        arrived=20.0 * second,
+        rejected=0.0,
+        waiting=2.0,
+        inflight=6.0,
+        batches=batches,
+        pods=pods(1),
+    )
+
+
+def test_first_batch_times_that_answers_agree_with_are_used_at_once() -> None:
+    def reading(second: int, replicas: int) -> Reading:
+        return batched(second, replicas, {4: (5 * second, second)} if second >= 30 else None)
+
+    plans = planned(40, reading, None)
+    assert plans[29].memory.evidence.is_in_force
+    assert not plans[31].memory.evidence.is_in_force
+
+
+@pytest.mark.parametrize(("max_batch", "in_force_at"), [(1, 3), (4, 12)])
+def test_answers_replace_missing_batch_times_later_if_requests_form_batches(max_batch: int, in_force_at: int) -> None:
+    memory, found = PlannerMemory(), []
+    for second in range(30):
+        memory = plan(
+            EPOCH + second, Objectives(low=1, high=10, max_batch=max_batch), batched(second, 1, None), memory
+        ).memory
+        found.append(memory.evidence.is_in_force)
+    assert found.index(True) == in_force_at
+
+
 def test_pods_that_share_a_limit_are_not_added_for_ever() -> None:
     """Full pods answer two requests per second together, one of them one."""
     done = 0.0

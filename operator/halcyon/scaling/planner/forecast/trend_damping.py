@@ -23,6 +23,11 @@ _MIN_INTERVAL_S = 5.0
 """Minimum interval between two stored forecasts, in seconds."""
 
 
+def min_interval_s(lead_s: float) -> float:
+    """Return the minimum seconds between two stored forecasts that look `lead_s` seconds ahead."""
+    return max(lead_s * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S)
+
+
 @immutable(frozen=True, slots=True)
 class TrendDamping:
     """Learnt share of a forecast rise that the planner uses.
@@ -59,10 +64,6 @@ class TrendDamping:
             first += 1
         due = self.due[first:]
         at = now + lead_s + WINDOW_S / 2
-        if (
-            rising is not None
-            and rising > rate
-            and (not due or at - due[-1][0] >= max(lead_s * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S))
-        ):
+        if rising is not None and rising > rate and (not due or at - due[-1][0] >= min_interval_s(lead_s)):
             return TrendDamping(share, (*due, (at, rate, rising)))
         return TrendDamping(share, due) if first else self
