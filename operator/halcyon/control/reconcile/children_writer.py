@@ -48,22 +48,26 @@ class ChildrenWriter:
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejection, nothing
-        is deleted. After one in the first wave, nothing more is created, and servers keep their pod template.
+        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply,
+        nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
-        self._forget_others(scope.key, plan)
+        planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
+        known = self._current.get(scope.key, {})
+        self._current[scope.key] = {where: this for where, this in known.items() if where in planned}
         then, rejections = plan.then, await self._wave(scope, plan.first)
         if rejections:
             then = tuple(kept for obj in plan.then if (kept := _with_present_template(scope, obj)) is not None)
-        if rejections := rejections + await self._wave(scope, then):
-            return "; ".join(rejections)
-        for kind, name in plan.delete:
-            await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
-        return ""
+        rejections += await self._wave(scope, then)
+        for kind, name in () if rejections else plan.delete:
+            try:
+                await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
+            except errors.Refused as error:
+                rejections.append(str(error))
+        return "; ".join(rejections)
 
     async def _wave(self, scope: Scope, wave: tuple[Object, ...]) -> list[str]:
         """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
@@ -79,11 +83,6 @@ class ChildrenWriter:
     def forget(self, key: Key) -> None:
         """Drop the state of a model that was deleted."""
         self._current.pop(key, None)
-
-    def _forget_others(self, key: Key, plan: ReconcilePlan) -> None:
-        """Drop the state of objects that are no longer in the plan of a model."""
-        planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
-        self._current[key] = {where: this for where, this in self._current.get(key, {}).items() if where in planned}
 
     async def _one(self, scope: Scope, obj: Object) -> None:
         kind = kind_of(obj)

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.reconcile import children_writer
-from halcyon.control.reconcile.reconciler import CONFLICT_REQUEUE_S
+from halcyon.control.reconcile.reconciler import CONFLICT_REQUEUE_S, REJECTED_WRITE_REQUEUE_S
 from halcyon.kube import errors, kinds
 from halcyon.kube.apply_diff import holds
 from halcyon.kube.client import FIELD_MANAGER, Object
@@ -326,3 +326,27 @@ async def test_objects_of_the_last_spec_stay_when_the_next_needs_a_taken_name() 
     await team.reconciler.reconcile(ONE)
     assert api.accepted["one"] == "Accepted"
     assert (kinds.SERVICE, "team", "one-headless") in api.objects
+
+
+async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
+    class Keeping(Api):
+        """An API server with a policy against deletions of PodDisruptionBudgets."""
+
+        @override
+        async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+            if kind is kinds.PDB:
+                raise errors.Refused(403, "deletions are not allowed")
+            await super().delete(kind, namespace, name, seen=seen)
+            self.caches.children[kind]._store(Key(namespace, name), None)
+
+    team = Team(api=Keeping())
+    team.ask("one")
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    team.ask("one", traffic={"mode": "Direct"})
+    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(3)]
+
+    assert team.api.accepted["one"] == "Forbidden"
+    assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S, REJECTED_WRITE_REQUEUE_S]
+    left = {kind for kind, _, name in team.api.objects if name == "one-balancer"}
+    assert left == {kinds.PDB, kinds.CONFIG_MAP}
