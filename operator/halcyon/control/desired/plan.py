@@ -124,9 +124,10 @@ def _planned(view: Scope, acceptance: Acceptance, spec: Spec | None) -> Reconcil
         if spec is None:
             return ReconcilePlan(acceptance)
         asked, outdated = requested(view, spec, accepted=False)
-        spec = spec if asked is None else sequence_models.alone(view, spec, asked)
     if asked is None:
         return ReconcilePlan(acceptance)
+    if not acceptance.accepted:
+        spec = sequence_models.alone(view, spec, asked)  # spec.replicas may belong to the rejected spec
     # Set the digest for a stored spec too: an earlier operator version may have stored no digest, or a different text.
     asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
     foreign = autoscaler(view, spec)
