@@ -29,6 +29,7 @@ from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.risky_values import risks
 from halcyon_cli.lint.rules import RULES, Level
 from halcyon_cli.lint.yaml_nodes import NON_JSON_TAGS, duplicate_keys, enclosed_alias, non_json_scalars
+from halcyon_cli.manifest_loader import ManifestLoader
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
@@ -86,7 +87,7 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
     seen: dict[tuple[str, str, str], int] = {}
     models = 0
     try:
-        loader = yaml.SafeLoader(text)
+        loader = ManifestLoader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is not None and (inner := enclosed_alias(node, set(), set())) is not None:
@@ -101,6 +102,8 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
         reason = " ".join(part for part in (error.context, error.problem) if part)
         if reason.startswith("found undefined alias"):
             reason += "; an anchor (&) counts only in its own document, up to the next ---"
+        elif "{{" in text:
+            reason += "; if it is a template of Helm: helm template CHART | halcyon lint -f -"
         findings.append(Finding(file, mark.line + 1 if mark else 1, "invalid-yaml", "", f"invalid YAML: {reason}"))
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
