@@ -63,7 +63,7 @@ def _number(loader: yaml.SafeLoader, node: ScalarNode) -> int | float:
 
 
 for _name, _pattern, _first in _TYPES:
-    ManifestLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), _first)  # type: ignore[no-untyped-call]  # PyYAML
+    ManifestLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
 ManifestLoader.add_constructor("tag:yaml.org,2002:bool", _bool)
 ManifestLoader.add_constructor("tag:yaml.org,2002:int", _number)
 ManifestLoader.add_constructor("tag:yaml.org,2002:float", _number)
