@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +49,13 @@ class InputOptions:
 
         if self.decode and self.prepare:
             raise InputError("--decode and --prepare both prepare a request; leave one of them out")
+        shapes = tuple(map(_shape, self.shapes))
+        if twice := [name for name, count in Counter(name for name, _ in shapes).items() if count > 1]:
+            raise InputError(f"--shape {twice[0]} is given twice; leave one of them out")
         return PayloadSettings(
             samples=() if self.is_timed else samples(self.inputs),
             rows=Rows.parse(self.rows or str(PRESET_ROWS.get(preset, 1))),
-            shapes=tuple(map(_shape, self.shapes)),
+            shapes=shapes,
             pixel_scale=self.pixel_scale,
             seed=seed,
         )
