@@ -144,6 +144,7 @@ def run_comparison(
     load: LoadOptions,
     answer: AnswerOptions,
     remade: Callable[[ServerOptions], Measurement],
+    *,
     files: Sequence[UsedFile],
 ) -> tuple[Run, BenchDocument]:
     """Compare with the server or the file of --against. The progress is shown as in `run`.

@@ -226,7 +226,7 @@ def _measure_url(
                 load,
                 answer,
                 lambda other: from_here.measurement(other, load, inputs, sampling),
-                files,
+                files=files,
             )
         elif answer.sweep:
             run, document = from_here.run_sweep(prepared, load, answer, to_log=pod.to_log)

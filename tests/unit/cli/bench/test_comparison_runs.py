@@ -45,7 +45,7 @@ def test_a_result_with_files_is_compared_with_a_run_of_the_same(
     baseline.write_text(bench_document().model_copy(update={"files": files}).model_dump_json())
     monkeypatch.setattr(from_here, "run", lambda _: (None, bench_document()))
     prepared, answer, load = cast(Measurement, None), AnswerOptions(against=str(baseline)), LoadOptions(callers=1)
-    _, made = from_here.run_comparison(prepared, ServerOptions(), load, answer, lambda _: prepared, files)
+    _, made = from_here.run_comparison(prepared, ServerOptions(), load, answer, lambda _: prepared, files=files)
     assert capsys.readouterr().err == ""
     assert (made.comparison is not None, made.files) == (True, files)
 
@@ -118,7 +118,7 @@ def test_a_leaderboard_of_two_objectives_prints_what_was_measured(
 ) -> None:
     stored = tmp_path / "old.json"
     stored.write_text(bench_document(objective_s=None).model_dump_json())
-    full = bench_bench_document().model_copy(update={"capacity": answers()["capacity"]})
+    full = bench_document().model_copy(update={"capacity": answers()["capacity"]})
     assert full.capacity is not None
     with pytest.raises(SettingError, match="a leaderboard is at one objective"):
         several_results.leaderboard(("http://a:8000#m", str(stored)), AnswerOptions(), lambda _: full, lambda _: None)
