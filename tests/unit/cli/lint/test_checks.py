@@ -158,6 +158,12 @@ def test_a_log_in_sarif_has_the_parts_that_the_format_requires() -> None:
         assert place["physicalLocation"]["region"]["startLine"] >= 1
 
 
+def test_a_file_in_sarif_is_a_reference_of_a_uri() -> None:
+    log = sarif(check(GOOD + "  replicas: -1\n", "my models\\a#1.yaml").findings, "1.2.3")
+    ((one,),) = [run["results"] for run in log["runs"]]
+    assert one["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "my%20models/a%231.yaml"}
+
+
 def test_annotations_of_github_are_one_line_each() -> None:
     (line,) = github(check(GOOD + "  replicas: -1\n", "a,b.yaml").findings).splitlines()
 
