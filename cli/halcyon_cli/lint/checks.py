@@ -28,7 +28,7 @@ from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
 from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.risky_values import risks
 from halcyon_cli.lint.rules import RULES, Level
-from halcyon_cli.lint.yaml_nodes import NON_JSON_TAGS, duplicate_keys, enclosed_alias, non_json_scalars
+from halcyon_cli.lint.yaml_nodes import NON_JSON_TAGS, duplicate_keys, enclosed_alias, non_json_scalars, pairs
 from halcyon_cli.manifest_loader import ManifestLoader
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
@@ -214,7 +214,7 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
     if kind not in {KIND, BATCH_KIND}:
         message = f"kind is {kind or 'missing'}; it must be {KIND} or {BATCH_KIND} for {GROUP}/{VERSION}"
         yield _line(node, "kind"), "kind", message
-    for key, _ in node.value:
+    for key, _ in pairs(node):
         if key.value not in _FIELDS:
             message = f"{key.value} is not a field; {_hint_of_root(key.value)}"
             yield key.start_mark.line + 1, "unknown-field", message
@@ -242,7 +242,7 @@ def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
             )
             yield values.start_mark.line + 1, "invalid-value", message
             continue
-        for key, value in values.value:
+        for key, value in pairs(values):
             # `_non_json_scalars` reports dates.
             if value.tag not in {_STRING, _NULL, *NON_JSON_TAGS}:
                 example = f"'{value.value}'" if isinstance(value, ScalarNode) else "'true'"
@@ -346,9 +346,9 @@ def _line_of_field(node: MappingNode, message: str) -> int:
 
 def _child(node: Node, name: str) -> Node | None:
     if isinstance(node, MappingNode):
-        for key, value in node.value:
+        for key, value in pairs(node):
             if key.value == name:
-                return value  # type: ignore[no-any-return]  # PyYAML's nodes are untyped
+                return value
     return None
 
 

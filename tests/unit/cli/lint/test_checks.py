@@ -54,6 +54,13 @@ def test_unquoted_values_have_the_types_that_kubectl_gives_them() -> None:
     assert found(GOOD + "  scaling: {minReplicas: 0o2, maxReplicas: 1e1}\n") == []
 
 
+def test_objects_that_are_merged_into_others_are_checked_as_their_fields() -> None:
+    labels = "\n  labels: &l {team: vision, tier: a}\n  annotations: {<<: *l, tier: "
+    assert found(GOOD.replace("  name: digits", "  name: digits" + labels + "b}")) == []
+    wrong = labels.replace("vision", "5")
+    assert [line for line, _, _ in found(GOOD.replace("  name: digits", "  name: digits" + wrong + "b}"))] == [5, 5]
+
+
 def test_items_of_a_list_of_model_deployments_are_checked() -> None:
     item = yaml.safe_load(GOOD) | {"speck": {}}
     text = json.dumps({"apiVersion": "v1", "kind": "ModelDeploymentList", "items": [item]})
