@@ -17,6 +17,7 @@ from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.arguments.options import (
     DURATION,
+    AmountParam,
     Output,
     cluster_options,
     emit,
@@ -82,7 +83,7 @@ exit status:
 )
 @click.option(
     "--pixel-scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AmountParam(min=0, min_open=True),
     metavar="N",
     help="Value of a white pixel, if the input is an image.",
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from halcyon_cli.arguments.options import AmountParam
 from halcyon_cli.bench.options.group import option_group
 from halcyon_cli.errors import InputError
 
@@ -97,7 +98,7 @@ input_options = option_group(
     ),
     click.option(
         "--pixel-scale",
-        type=click.FloatRange(min=0, min_open=True),
+        type=AmountParam(min=0, min_open=True),
         metavar="N",
         help="Value of a white pixel, if an input is an image.",
     ),
