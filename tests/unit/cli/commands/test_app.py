@@ -304,4 +304,4 @@ def test_an_interrupt_while_modules_are_imported_is_status_130(monkeypatch: pyte
 )
 def test_an_amount_that_is_no_number_is_a_usage_error(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
-    assert f"'{line.split()[-1]}' is not a finite number; for example 2.5" in capsys.readouterr().err
+    assert f"'{line.rsplit(maxsplit=1)[-1]}' is not a finite number; for example 2.5" in capsys.readouterr().err
