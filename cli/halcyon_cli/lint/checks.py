@@ -17,13 +17,13 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from halcyon.api import batch_inference
 from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, field_hints
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
+from halcyon_cli.lint import batch_checks
 from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
 from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.risky_values import risks
@@ -199,7 +199,11 @@ def _of_spec(
         yield "invalid-value", f"a value in spec is not valid JSON: {error}"
         return
     is_batch = _scalar(node, "kind") == BATCH_KIND
-    yield from _batch(constructed) if is_batch else _spec(namespace, name or _ANY_NAME, constructed, maps)
+    yield from (
+        batch_checks.problems(name or _ANY_NAME, constructed)
+        if is_batch
+        else _spec(namespace, name or _ANY_NAME, constructed, maps)
+    )
 
 
 def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
@@ -281,14 +285,6 @@ def _spec(namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapF
     image = spec.runtime.image or ""
     yield from (("image-mismatch", sentence) for sentence in triton_images.mismatches(spec, image))
     yield from (("outdated-image", sentence) for sentence in triton_images.outdated(image))
-
-
-def _batch(spec_fields: Any) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for the first error in the `spec` of a BatchInference."""
-    try:
-        batch_inference.parse(spec_fields)
-    except ValueError as error:
-        yield "invalid-value", str(error)
 
 
 def _schedules(spec: Spec | None) -> Iterator[tuple[str, str]]:
