@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from halcyon_cli.arguments.options import (
-    DURATION,
-    AmountParam,
-    Output,
-    cluster_options,
-    emit,
-    name_argument,
-    output_options,
-    warn,
-)
+from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
 from halcyon_cli.bench.canary import canary_change, canary_session
 from halcyon_cli.bench.canary.canary_session import CanarySession
 from halcyon_cli.bench.options.apply import ApplyOptions, apply_options
@@ -100,7 +91,7 @@ exit status:
     "--objective", type=DURATION, metavar="TIME", help="Latency that the P99 must keep. Default: the model's target."
 )
 @click.option(
-    "--rate", type=AmountParam(min=0, min_open=True), metavar="R", help="Requests per second of all replicas."
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="R", help="Requests per second of all replicas."
 )
 @click.option(
     "--minimise",

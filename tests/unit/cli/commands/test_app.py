@@ -300,7 +300,7 @@ def test_an_interrupt_while_modules_are_imported_is_status_130(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     "line",
-    ["infer m --input x --pixel-scale nan", "bench m --pixel-scale inf", "tune m --rate nan", "top --gpu-price nan"],
+    ["infer m --input x --pixel-scale nan", "bench m --pixel-scale inf", "top --gpu-price nan"],
 )
 def test_an_amount_that_is_no_number_is_a_usage_error(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == 2
