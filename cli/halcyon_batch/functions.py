@@ -22,11 +22,18 @@ import numpy as np
 
 from halcyon_batch.errors import BatchError, RowError
 from halcyon_batch.input_data import Sample
-from halcyon_batch.output_parts import plain
 from halcyon_batch.row_tensors import BatchModel, RowTensors, fitted, row_tensors, value_of
 from halcyon_measure.engine.hooks import load
 from halcyon_measure.errors import HookError, TensorError
 
+_BUILT_IN: Mapping[type, Callable[[Any], Any]] = {
+    bool: bool,
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+}
+"""Functions that return the value of an instance of a class, or of a subclass, without the subclass."""
 _LOADED: dict[str, Callable[..., Any]] = {}
 """Functions of the user that this process has already loaded, by FILE.py:FUNCTION."""
 
@@ -141,26 +148,30 @@ def _finish(where: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[st
     for one in outputs:
         try:
             made = _loaded(where)(dict(one))
-            kept = made if isinstance(made, Mapping) else {"value": made}
-            found.append({str(name): _portable(value) for name, value in kept.items()})
+            found.append(_portable(made if isinstance(made, Mapping) else {"value": made}))
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             found.append(_said(error, where))
     return found
 
 
 def _portable(value: Any) -> Any:
-    """Return a value as an array, whose objects can be sent to another process.
+    """Return a value whose objects can be sent to another process. No list becomes an array, which has only one type.
 
     A class of the user's file is unknown there.
     """
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if isinstance(value, Mapping):
+        return {str(name): _portable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(one) for one in value]
+    for kind, built_in in _BUILT_IN.items():
+        if isinstance(value, kind):
+            return built_in(value)
+    array = np.asarray(value)  # also of a tensor of another library
     if not array.dtype.hasobject:
-        return array
-    made = np.empty(array.shape, object)
-    for at in np.ndindex(array.shape):
-        one: Any = array[at]
-        made[at] = one if isinstance(one, bytes) else plain(one)
-    return made
+        return array[()]
+    if not isinstance(value, np.ndarray) and not array.ndim:
+        return None if value is None else str(value)
+    return _portable(array.tolist())
 
 
 def _said(error: BaseException, where: str) -> str:

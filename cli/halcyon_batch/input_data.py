@@ -218,6 +218,11 @@ def _listed(path: Path) -> tuple[Sequence[str], int, str]:
     found, size, digest = [], 0, hashlib.sha256()
     for folder, folders, files in os.walk(path, onerror=refuse):
         folders[:] = sorted(one for one in folders if not one.startswith("."))
+        for link in (Path(folder, one) for one in folders if os.path.islink(os.path.join(folder, one))):  # noqa: PTH114, PTH118
+            raise BatchError(
+                "InputUnreadable",
+                f"spec.input: {link} is a link to a folder, whose files would be no rows; put the files there, or hide it as .{link.name}",
+            )
         found += [os.path.relpath(os.path.join(folder, one), path) for one in files if not one.startswith(".")]  # noqa: PTH118
     found.sort()
     for name in found:
@@ -227,5 +232,6 @@ def _listed(path: Path) -> tuple[Sequence[str], int, str]:
                 "InputUnreadable", f"spec.input: {path / name} is no file; remove it, or hide it as .{name}"
             )
         size += known.st_size
-        digest.update(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0".encode())
+        # A name on a volume may have bytes that aren't UTF-8.
+        digest.update(os.fsencode(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0"))
     return found, size, f"sha256:{digest.hexdigest()}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime as dt
 import io
 import json
 import math
@@ -313,15 +314,11 @@ def _npz(results: Sequence[RowResult]) -> bytes:
     for name in names:
         if lacking := [one.row for one in results if name not in (one.outputs or {})]:
             raise _unsuitable(name, f"row {lacking[0]} has no value for it, and other rows have one")
-        values = [np.asarray((one.outputs or {})[name]) for one in results]
-        shapes = {value.shape for value in values}
-        if len(shapes) > 1 or name in {"row", "name"}:
+        if name in {"row", "name"}:
             raise _unsuitable(
-                name,
-                f"its shapes differ between rows, for example {' and '.join(str(list(one)) for one in sorted(shapes)[:2])}, or its name "
-                "is row or name",
+                name, "a part has an array of this name for the rows themselves; give the output another one"
             )
-        arrays[name] = _stacked(name, [one.row for one in results], values)
+        arrays[name] = _stacked(name, [(one.row, (one.outputs or {})[name]) for one in results])
     buffer = io.BytesIO()
     # numpy.savez takes no array of the name `file`. The time of a member is fixed, so equal rows make equal parts.
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -331,25 +328,66 @@ def _npz(results: Sequence[RowResult]) -> bytes:
     return buffer.getvalue()
 
 
-def _stacked(name: str, rows: Sequence[int], values: Sequence[Any]) -> Any:
-    """Return the values of an output for all rows as one array without Python objects.
+def _stacked(name: str, values: Sequence[tuple[int, Any]]) -> Any:
+    """Return the values of an output, given with their rows, as one array that changes none of them.
 
-    Objects would be stored as a pickle, which a reader must not trust.
+    It has no Python objects, which would be stored as a pickle, and a reader must not trust that.
     """
-    stacked = np.stack(values)
-    if not stacked.dtype.hasobject:
-        return stacked
-    cells = [(row, one) for row, value in zip(rows, values, strict=True) for one in value.flat]
+    try:
+        made = [np.asarray(value) for _, value in values]
+    except ValueError:
+        raise _unsuitable(name, "its lists have different lengths") from None
+    if len(shapes := {array.shape for array in made}) > 1:
+        listed = " and ".join(str(list(one)) for one in sorted(shapes)[:2])
+        raise _unsuitable(name, f"its shapes differ between rows, for example {listed}")
+    is_typed = all(isinstance(value, np.ndarray | np.generic) for _, value in values)
+    if is_typed and len({array.dtype for array in made}) <= 1 and not any(array.dtype.hasobject for array in made):
+        return np.stack(made)
+    cells = [(row, cell) for (row, value), array in zip(values, made, strict=True) for cell in _cells(value, array)]
+    is_text = any(isinstance(cell, bytes | str) for _, cell in cells)
+    kinds = bytes | str if is_text else int | float | complex | dt.date | dt.timedelta
+    other = [(row, cell) for row, cell in cells if not isinstance(cell, kinds)]
     # As a text, it would be the word None, or the text of a number.
-    other = [(row, one) for row, one in cells if not isinstance(one, bytes | str)]
-    for row, one in sorted(other, key=lambda cell: isinstance(cell[1], int | float | np.number))[:1]:
-        raise _unsuitable(name, f"its value in row {row} is {plain(one)!r:.60}, and Npz has only numbers or only texts")
-    if cut := [row for row, one in cells if one[-1:] in {b"\0", "\0"}]:
+    for row, cell in sorted(other, key=lambda one: isinstance(one[1], int | float))[:1]:
+        raise _unsuitable(
+            name, f"its value in row {row} is {plain(cell)!r:.60}, and Npz has only numbers or only texts"
+        )
+    return _texts(name, cells).reshape(len(made), *made[0].shape) if is_text else _numbers(name, cells, made)
+
+
+def _cells(value: Any, array: Any) -> list[Any]:
+    """Return the single values in the value of a row as Python objects. `array` is NumPy's array of the value."""
+    if not isinstance(value, list):
+        return [value] if isinstance(value, int | str | bytes) else array.ravel().tolist()
+    return [cell.item() if isinstance(cell, np.generic) else cell for cell in np.array(value, object).flat]
+
+
+def _texts(name: str, cells: Sequence[tuple[int, Any]]) -> Any:
+    if cut := [row for row, cell in cells if cell[-1:] in {b"\0", "\0"}]:
         raise _unsuitable(name, f"its value in row {cut[0]} ends with a zero byte, which NumPy removes")
     try:
-        return np.array(stacked.tolist(), "S")
-    except (TypeError, ValueError) as error:
+        return np.array([cell for _, cell in cells], "S" if any(isinstance(cell, bytes) for _, cell in cells) else "U")
+    except ValueError as error:
         raise _unsuitable(name, str(error)) from None
+
+
+def _numbers(name: str, cells: Sequence[tuple[int, Any]], made: Sequence[Any]) -> Any:
+    changed = cells
+    with contextlib.suppress(TypeError):  # times and numbers have no common type
+        stacked = np.stack(made)
+        if stacked.dtype.kind in "mM":
+            return stacked
+        if not stacked.dtype.hasobject:
+            kept = stacked.ravel().tolist()
+            changed = [one for one, now in zip(cells, kept, strict=True) if one[1] != now and not math.isnan(now.real)]
+        if not changed:
+            return stacked
+    if all(isinstance(cell, int) for _, cell in cells):
+        # NumPy makes floats of integers above 2^63 beside smaller ones.
+        with contextlib.suppress(OverflowError):
+            return np.array([cell for _, cell in cells], np.uint64).reshape(len(made), *made[0].shape)
+    row, cell = changed[0]
+    raise _unsuitable(name, f"no type of NumPy has its value in row {row}, {cell!r:.60}, and the others unchanged")
 
 
 def _unsuitable(name: str, why: str) -> BatchError:

@@ -16,7 +16,7 @@ import numpy as np
 from halcyon_batch.errors import RowError
 from halcyon_batch.input_data import Sample
 from halcyon_measure.inputs.payloads import Payload
-from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, fit, tensors
+from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, array_of, fit, tensors
 
 RowTensors = Mapping[str, Array]
 """Tensors of one row by input name. If the model batches, their first dimension is 1."""
@@ -68,7 +68,7 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
     inputs = model.inputs
     if isinstance(value, dict) and isinstance(value.get("inputs"), list):
         try:
-            value = {str(one["name"]): np.array(one["data"]).reshape(one["shape"]) for one in value["inputs"]}
+            value = {str(one["name"]): array_of(one["data"]).reshape(one["shape"]) for one in value["inputs"]}
         except (KeyError, TypeError, ValueError) as error:
             raise RowError(f"inputs has no valid tensor: {error!r}") from None
     if not isinstance(value, dict):
@@ -84,7 +84,7 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
     arrays = {}
     for name, given in value.items():
         try:
-            array = np.asarray(given)
+            array = array_of(given)
         except ValueError:
             raise RowError(f"input {name}: its lists have different lengths") from None
         if array.dtype == object and any(one is None for one in array.flat):

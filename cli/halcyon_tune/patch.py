@@ -27,7 +27,7 @@ def patch(space: Space, configuration: Configuration) -> dict[str, Any]:
     if configuration.preferred != today.preferred:
         # Without the field, the sizes in config.pbtxt would stay. A list of the largest batch alone acts as none.
         batching["preferredBatchSizes"] = list(configuration.preferred) or [configuration.max_batch]
-    elif today.preferred and max(today.preferred) > configuration.max_batch:
+    elif "maxBatchSize" in batching and today.preferred and max(today.preferred) > configuration.max_batch:
         batching["preferredBatchSizes"] = [configuration.max_batch]
     if batching:
         spec["batching"] = batching

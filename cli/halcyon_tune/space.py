@@ -102,11 +102,14 @@ def space(
     instances = _instances(spec, config, today, cores, left_out)
     parameter, threads = _threads(spec, config, today, left_out, cores=cores, instances=instances)
     found = {today}
+    is_batched = spec.batching is not None or "dynamic_batching" in config
     for count, batch, delay, sizes, thread in itertools.product(instances, batches, delays, preferred, threads):
         if thread is not None and thread != today.threads and cores and count * thread > max(cores, 1):
             continue  # more threads than cores only wait for each other
         if sizes and sizes[-1] > batch:
             continue
+        if not is_batched and batch == today.max_batch and delay != today.delay_s:
+            continue  # it would start the dynamic batcher, with the largest batch of config.pbtxt
         found.add(Configuration(instances=count, max_batch=batch, delay_s=delay, preferred=sizes, threads=thread))
     tuned = [
         name for name, values in ((BATCHING, batches), (INSTANCES, instances), (THREADS, threads)) if len(values) > 1

@@ -6,6 +6,7 @@ Out of scope: how a command uses its options.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -49,6 +50,17 @@ class DurationParam(click.ParamType[float]):
         if seconds <= 0:
             self.fail(f"'{value}' must be more than zero; for example 300ms", param, ctx)
         return seconds
+
+
+class AmountParam(click.FloatRange):
+    """Option type for a number in a range that is neither NaN, which click takes for any range, nor infinite."""
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"'{value}' is not a finite number; for example 2.5", param, ctx)
+        return number
 
 
 class ReplicasParam(click.ParamType[int]):

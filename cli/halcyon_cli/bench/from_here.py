@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from halcyon_measure.results.document import BenchDocument
     from halcyon_measure.results.run import Run
     from halcyon_measure.results.settling import Block
+    from halcyon_measure.results.used_files import UsedFile
 
 
 def measurement(
@@ -143,10 +144,12 @@ def run_comparison(
     load: LoadOptions,
     answer: AnswerOptions,
     remade: Callable[[ServerOptions], Measurement],
+    *,
+    files: Sequence[UsedFile],
 ) -> tuple[Run, BenchDocument]:
     """Compare with the server or the file of --against. The progress is shown as in `run`.
 
-    `remade` returns the measurement for other server options.
+    `remade` returns the measurement for other server options, and `files` are those of the load.
 
     Raises:
         MeasureError: a process of the load failed, or the results can't be compared.
@@ -177,6 +180,7 @@ def run_comparison(
     else:
         made, document = run(prepared if load.is_given else comparison_runs.like(prepared, stored))
     shown("")
+    document = document.model_copy(update={"files": tuple(files)})
     name = document.target.model or document.target.url
     return made, comparison_runs.with_result((against, stored), (name, document), answer)
 

@@ -215,12 +215,18 @@ def _measure_url(
         )
     prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
     result_folder.check(save)
+    files = again.files(load, inputs)
     if pod.guard:
         run, document = from_here.run_within_guard(prepared, pod.guard_latency, to_log=pod.to_log)
     else:
         if answer.against:
             run, document = from_here.run_comparison(
-                prepared, server, load, answer, lambda other: from_here.measurement(other, load, inputs, sampling)
+                prepared,
+                server,
+                load,
+                answer,
+                lambda other: from_here.measurement(other, load, inputs, sampling),
+                files=files,
             )
         elif answer.sweep:
             run, document = from_here.run_sweep(prepared, load, answer, to_log=pod.to_log)
@@ -229,9 +235,7 @@ def _measure_url(
         else:
             run, document = from_here.run_search(prepared, answer, to_log=pod.to_log)
         arguments = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
-        document = document.model_copy(
-            update={"place": Place(kind="url", arguments=arguments), "files": again.files(load, inputs)}
-        )
+        document = document.model_copy(update={"place": Place(kind="url", arguments=arguments), "files": files})
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
@@ -352,7 +356,8 @@ def _measure_several(
             if not sign and not server.model:
                 raise InputError(f"{name}: it needs the model after #, for example {url}#digits")
             one = from_here.measurement(replace(server, url=url, model=model or server.model), load, inputs, sampling)
-            return from_here.run_search(one.prepare(), answer)[1]
+            found = from_here.run_search(one.prepare(), answer)[1]
+            return found.model_copy(update={"files": again.files(load, inputs)})
         return in_cluster.run(ObjectWriter(target), request_of(name), command, shown)[0]
 
     document = several_results.leaderboard(

@@ -17,6 +17,7 @@ from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.arguments.options import (
     DURATION,
+    AmountParam,
     Output,
     cluster_options,
     emit,
@@ -46,7 +47,8 @@ inputs:
   an image       resized to the input's size; pixels from 0 to 1 for floats,
                  to 255 for integers, or to --pixel-scale
 
-A single item becomes a batch of one if the model supports batching.
+A single item becomes a batch of one if the model supports batching. With -o json or yaml, NaN and
+infinities of an output are the strings NaN, Infinity and -Infinity, and bytes that are no text are base64.
 
 \b
 exit status:
@@ -81,7 +83,7 @@ exit status:
 )
 @click.option(
     "--pixel-scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AmountParam(min=0, min_open=True),
     metavar="N",
     help="Value of a white pixel, if the input is an image.",
 )
@@ -170,13 +172,16 @@ def _page(result: Mapping[str, Any], output: Output) -> str:
     widest = max(map(len, phases))
     lines = [f"  {phase:<{widest}}  {1000 * seconds:>9.2f} ms" for phase, seconds in phases.items()]
     rows = [
-        [output_tensor["name"], f"{output_tensor['datatype']}{output_tensor['shape']}", _values(output_tensor["data"])]
+        [output_tensor["name"], f"{output_tensor['datatype']}{output_tensor['shape']}", _values(output_tensor)]
         for output_tensor in result["outputs"]
     ]
     table = tables.lines(tables.table_page(("OUTPUT", "TYPE", "VALUES"), rows), width=output.width, color=output.color)
     return "\n".join([head, *lines, "", table])
 
 
-def _values(data: Sequence[Any]) -> str:
+def _values(tensor: Mapping[str, Any]) -> str:
+    data = tensor["data"]
     shown = [f"{value:.6g}" if isinstance(value, float) else json.dumps(value) for value in data[:_VALUES]]
+    if tensor["datatype"] != "BYTES":
+        shown = [value.strip('"') for value in shown]  # NaN and infinities
     return " ".join(shown) + (f" and {len(data) - _VALUES} more" if len(data) > _VALUES else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from halcyon_cli.arguments.options import Output, cluster_options, emit, output_options, selector_option
+from halcyon_cli.arguments.options import AmountParam, Output, cluster_options, emit, output_options, selector_option
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.output import model_rows
 from halcyon_cli.output.model_rows import SortKey
@@ -34,7 +34,7 @@ exit status: 0, or 2 if nothing can be listed: no access, no cluster.
 @click.option(
     "--gpu-price",
     "price",
-    type=click.FloatRange(min=0),
+    type=AmountParam(min=0),
     metavar="PRICE",
     help="Price of one GPU per hour, instead of the configured prices. Adds the column COST/H.",
 )

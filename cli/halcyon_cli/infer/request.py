@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from halcyon_cli.errors import Failure
 from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
 from halcyon_measure.inputs.tensors import Array, InputFile, binary_body, model_inputs, tensors
 
+_NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""Names of the values of floats that JSON doesn't have."""
 _LENGTH = "inference-header-content-length"
 """Name of the header with the length of the JSON part, which precedes Triton's binary data."""
 
@@ -119,5 +122,20 @@ def _json(response: HttpResponse) -> Any:
 
 
 def _plain(array: Array) -> list[Any]:
+    """Return the values of a tensor as JSON has them: NaN and infinities by name, and bytes that are no text as base64."""
     values: list[Any] = np.asarray(array).ravel().tolist()
-    return [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+    return [
+        _text(value)
+        if isinstance(value, bytes)
+        else _NAMES.get(str(value), value)
+        if isinstance(value, float)
+        else value
+        for value in values
+    ]
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()

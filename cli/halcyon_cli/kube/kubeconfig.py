@@ -13,13 +13,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import yaml
 
+from halcyon_cli import manifest_loader
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder with the service account's credentials in a pod."""
+_HEADER_CHARACTERS = "!#$&'*+^`|"
+"""Characters of a header's name that stay as they are, besides letters, digits and `-._~`."""
 _PLUGIN_SETTINGS = "client.authentication.k8s.io/exec"
 """Name of the cluster's extension in a kubeconfig that holds settings for credential plugins."""
+_TYPES: Mapping[str, Mapping[type, Sequence[str]]] = {
+    "contexts[].context": {str: ("cluster", "user", "namespace")},
+    "clusters[].cluster": {
+        str: ("server", "certificate-authority", "certificate-authority-data", "tls-server-name", "proxy-url"),
+        bool: ("insecure-skip-tls-verify",),
+        list: ("extensions",),
+    },
+    "users[].user": {
+        str: (
+            *("token", "tokenFile", "username", "password", "as", "as-uid"),
+            *("client-certificate", "client-certificate-data", "client-key", "client-key-data"),
+        ),
+        list: ("as-groups",),
+        Mapping: ("as-user-extra", "auth-provider", "exec"),
+    },
+    "users[].user.exec": {
+        str: ("command", "apiVersion", "interactiveMode", "installHint"),
+        bool: ("provideClusterInfo",),
+        list: ("args", "env"),
+    },
+}
+"""Types of the fields that are read, as kubectl requires them. A text in place of false would count as true."""
+_TYPE_NAMES: Mapping[type, str] = {
+    str: "a string; quote it",
+    bool: "true or false, without quotes",
+    list: "a list",
+    Mapping: "a mapping",
+}
 
 
 class KubeconfigError(ValueError):
@@ -117,6 +150,7 @@ def read(files: Sequence[Path], context: str | None = None) -> Access:
     if name not in found["contexts"]:
         raise UnknownContextError(name, sorted(found["contexts"]))
     chosen = found["contexts"][name][0]
+    _check(chosen, "contexts[].context")
     cluster, cluster_folder = _named(found["clusters"], chosen, "cluster", name)
     user, user_folder = _named(found["users"], chosen, "user", name) if chosen.get("user") else ({}, cluster_folder)
     return _access(str(chosen.get("namespace") or "default"), cluster, cluster_folder, user, user_folder)
@@ -125,9 +159,11 @@ def read(files: Sequence[Path], context: str | None = None) -> Access:
 def _access(
     namespace: str, cluster: Mapping[str, Any], cluster_folder: Path, user: Mapping[str, Any], user_folder: Path
 ) -> Access:
+    _check(cluster, "clusters[].cluster")
+    _check(user, "users[].user")
     ca = _data(cluster, "certificate-authority", cluster_folder)
     server = str(cluster.get("server") or "").rstrip("/")
-    if not server.startswith(("http://", "https://")):
+    if not server.startswith(("http://", "https://")) or not _is_url(server):
         raise KubeconfigError(
             f"clusters[].cluster.server is {server!r}; it must be a URL, for example https://10.0.0.1:6443"
         )
@@ -155,7 +191,11 @@ def _access(
 
 
 def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Path | None, folder: Path) -> ExecPlugin:
+    _check(given, "users[].user.exec")
     command = str(given.get("command") or "")
+    environment = given.get("env") or ()
+    if not all(isinstance(one, Mapping) and one.get("name") for one in environment):
+        raise KubeconfigError("users[].user.exec.env must be a list of objects with a name and a value")
     if not command:
         raise KubeconfigError("users[].user.exec has no command")
     if "/" in command:
@@ -163,7 +203,7 @@ def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Pa
     return ExecPlugin(
         command,
         tuple(str(word) for word in given.get("args") or ()),
-        tuple((str(one["name"]), str(one["value"])) for one in given.get("env") or ()),
+        tuple((str(one["name"]), str(one.get("value") or "")) for one in environment),
         str(given.get("apiVersion") or "client.authentication.k8s.io/v1"),
         interactive=given.get("interactiveMode") != "Never",
         install_hint=" ".join(str(given.get("installHint") or "").split()),
@@ -180,7 +220,7 @@ def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[st
         except OSError as error:
             raise KubeconfigError(f"certificate-authority can't be read: {error}") from None
     for extension in cluster.get("extensions") or ():
-        if extension.get("name") == _PLUGIN_SETTINGS:
+        if isinstance(extension, Mapping) and extension.get("name") == _PLUGIN_SETTINGS:
             described["config"] = extension.get("extension")
     return described
 
@@ -204,7 +244,11 @@ def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     headers += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
     headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
     for name, values in (user.get("as-user-extra") or {}).items():
-        headers += [(f"Impersonate-Extra-{name}", str(value)) for value in values]
+        if not isinstance(values, list):
+            raise KubeconfigError(f"users[].user.as-user-extra.{name} must be a list")
+        # A header's name can't have all characters of a key, such as the slash of example.org/team.
+        header = f"Impersonate-Extra-{quote(str(name), safe=_HEADER_CHARACTERS)}"
+        headers += [(header, str(value)) for value in values]
     return tuple(headers)
 
 
@@ -220,9 +264,11 @@ def _data(given: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | N
 
 def _document(file: Path) -> Mapping[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = next(manifest_loader.documents(file.read_text("utf-8-sig")), None)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise KubeconfigError(" ".join(str(error).split())) from None
+    except RecursionError:
+        raise KubeconfigError("it is nested too deeply") from None
     if document is None:  # an empty file, as `touch` makes it
         return {}
     if not isinstance(document, Mapping):
@@ -242,6 +288,26 @@ def _mapping(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise KubeconfigError(f"{name} must be a mapping")
     return value
+
+
+def _check(given: Mapping[str, Any], where: str) -> None:
+    """Check the types of the fields of an object, without showing their values, which may be secret.
+
+    Raises:
+        KubeconfigError: a field has another type.
+    """
+    for kind, names in _TYPES[where].items():
+        for name in names:
+            if given.get(name) is not None and not isinstance(given[name], kind):
+                raise KubeconfigError(f"{where}.{name} must be {_TYPE_NAMES[kind]}")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # of the brackets or the port
+        return False
 
 
 def _named(

@@ -51,7 +51,10 @@ class Transport:
                 token = token.read_text().strip()
             except OSError as error:
                 raise KubeconfigError(f"the token can't be read: {error}") from None
-        found = urllib3.HTTPHeaderDict(access.impersonated)
+        # http.client encodes headers as Latin-1, and the API server reads them as UTF-8.
+        found = urllib3.HTTPHeaderDict(
+            [(name, value.encode().decode("latin-1")) for name, value in access.impersonated]
+        )
         if token and not (token.isascii() and token.isprintable()):
             raise KubeconfigError("users[].user.token has characters that no token has, for example a line break")
         if token:
@@ -215,11 +218,11 @@ def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
         status = json.loads(done.stdout)["status"]
         expires = status.get("expirationTimestamp")
         until = datetime.fromisoformat(expires) if expires else None
-        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        certificate, key, token = (status.get(name) for name in ("clientCertificateData", "clientKeyData", "token"))
         return (
             replace(
                 access,
-                token=status.get("token") or access.token,
+                token="".join(token) if token else access.token,  # not of a number
                 certificate=certificate.encode() if certificate else access.certificate,
                 key=key.encode() if key else access.key,
             ),

@@ -17,18 +17,19 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from halcyon.api import batch_inference
 from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults, field_hints
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, BATCH_KIND, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
+from halcyon_cli.lint import batch_checks
 from halcyon_cli.lint.model_configs import ConfigMapFile, config_maps
 from halcyon_cli.lint.model_configs import problems as problems_of_configs
 from halcyon_cli.lint.risky_values import risks
 from halcyon_cli.lint.rules import RULES, Level
-from halcyon_cli.lint.yaml_nodes import NON_JSON_TAGS, duplicate_keys, enclosed_alias, non_json_scalars
+from halcyon_cli.lint.yaml_nodes import NON_JSON_TAGS, duplicate_keys, enclosed_alias, non_json_scalars, pairs
+from halcyon_cli.manifest_loader import ManifestLoader
 
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
@@ -86,7 +87,7 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
     seen: dict[tuple[str, str, str], int] = {}
     models = 0
     try:
-        loader = yaml.SafeLoader(text)
+        loader = ManifestLoader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is not None and (inner := enclosed_alias(node, set(), set())) is not None:
@@ -101,6 +102,8 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
         reason = " ".join(part for part in (error.context, error.problem) if part)
         if reason.startswith("found undefined alias"):
             reason += "; an anchor (&) counts only in its own document, up to the next ---"
+        elif "{{" in text:
+            reason += "; if it is a template of Helm: helm template CHART | halcyon lint -f -"
         findings.append(Finding(file, mark.line + 1 if mark else 1, "invalid-yaml", "", f"invalid YAML: {reason}"))
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -196,7 +199,11 @@ def _of_spec(
         yield "invalid-value", f"a value in spec is not valid JSON: {error}"
         return
     is_batch = _scalar(node, "kind") == BATCH_KIND
-    yield from _batch(constructed) if is_batch else _spec(namespace, name or _ANY_NAME, constructed, maps)
+    yield from (
+        batch_checks.problems(name or _ANY_NAME, constructed)
+        if is_batch
+        else _spec(namespace, name or _ANY_NAME, constructed, maps)
+    )
 
 
 def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
@@ -211,7 +218,7 @@ def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str, str]]:
     if kind not in {KIND, BATCH_KIND}:
         message = f"kind is {kind or 'missing'}; it must be {KIND} or {BATCH_KIND} for {GROUP}/{VERSION}"
         yield _line(node, "kind"), "kind", message
-    for key, _ in node.value:
+    for key, _ in pairs(node):
         if key.value not in _FIELDS:
             message = f"{key.value} is not a field; {_hint_of_root(key.value)}"
             yield key.start_mark.line + 1, "unknown-field", message
@@ -239,7 +246,7 @@ def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
             )
             yield values.start_mark.line + 1, "invalid-value", message
             continue
-        for key, value in values.value:
+        for key, value in pairs(values):
             # `_non_json_scalars` reports dates.
             if value.tag not in {_STRING, _NULL, *NON_JSON_TAGS}:
                 example = f"'{value.value}'" if isinstance(value, ScalarNode) else "'true'"
@@ -278,14 +285,6 @@ def _spec(namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapF
     image = spec.runtime.image or ""
     yield from (("image-mismatch", sentence) for sentence in triton_images.mismatches(spec, image))
     yield from (("outdated-image", sentence) for sentence in triton_images.outdated(image))
-
-
-def _batch(spec_fields: Any) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) for the first error in the `spec` of a BatchInference."""
-    try:
-        batch_inference.parse(spec_fields)
-    except ValueError as error:
-        yield "invalid-value", str(error)
 
 
 def _schedules(spec: Spec | None) -> Iterator[tuple[str, str]]:
@@ -343,9 +342,9 @@ def _line_of_field(node: MappingNode, message: str) -> int:
 
 def _child(node: Node, name: str) -> Node | None:
     if isinstance(node, MappingNode):
-        for key, value in node.value:
+        for key, value in pairs(node):
             if key.value == name:
-                return value  # type: ignore[no-any-return]  # PyYAML's nodes are untyped
+                return value
     return None
 
 

@@ -16,6 +16,7 @@ from halcyon.control.objects import config_map_model
 from halcyon.model_config import spec_check
 from halcyon.render import model_overlay
 from halcyon.render.revision import Content
+from halcyon_cli import manifest_loader
 
 _HEAD = "spec.model.source.configMap.name"
 
@@ -37,7 +38,7 @@ def config_maps(texts: Iterable[str]) -> tuple[ConfigMapFile, ...]:
         if "ConfigMap" not in text:
             continue
         try:
-            documents = list(yaml.safe_load_all(text))
+            documents = list(manifest_loader.documents(text))
         except (yaml.YAMLError, RecursionError, ValueError):
             continue
         found += (made for one in documents for item in _items(one) for made in _config_map(item))

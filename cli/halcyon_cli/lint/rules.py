@@ -21,7 +21,7 @@ class LintRule:
 RULES: Final[Mapping[str, LintRule]] = {
     "invalid-yaml": LintRule("error", "A file must be YAML or JSON."),
     "api-version": LintRule("error", "apiVersion must be the version that this halcyon knows."),
-    "kind": LintRule("error", "kind must be ModelDeployment."),
+    "kind": LintRule("error", "kind must be ModelDeployment or BatchInference."),
     "name": LintRule("error", "metadata.name must be short enough for the names of the model's objects."),
     "missing-field": LintRule("error", "A required field must be set."),
     "unknown-field": LintRule("error", "Only fields of the API may be set."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from halcyon_cli.lint.checks import Finding
 from halcyon_cli.lint.rules import RULES
@@ -33,7 +34,7 @@ def sarif(findings: Sequence[Finding], version: str) -> dict[str, Any]:
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": finding.file.replace("\\", "/")},
+                        "artifactLocation": {"uri": quote(finding.file.replace("\\", "/"))},
                         "region": {"startLine": finding.line},
                     }
                 }

@@ -6,7 +6,19 @@ from collections.abc import Iterator
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+_MERGE = "tag:yaml.org,2002:merge"
 NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
+
+
+def pairs(node: MappingNode) -> Iterator[tuple[Node, Node]]:
+    """Yield the (key, value) pairs of an object: its own, then those of the objects that `<<` merges into it."""
+    own = [(key, value) for key, value in node.value if key.tag != _MERGE]
+    yield from own
+    names = {key.value for key, _ in own if isinstance(key, ScalarNode)}
+    for _, value in (pair for pair in node.value if pair[0].tag == _MERGE):
+        for merged in value.value if isinstance(value, SequenceNode) else (value,):
+            if isinstance(merged, MappingNode):
+                yield from ((key, inner) for key, inner in pairs(merged) if key.value not in names)
 
 
 def duplicate_keys(node: Node, visited: set[int]) -> Iterator[tuple[int, str]]:

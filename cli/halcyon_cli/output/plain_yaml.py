@@ -1,4 +1,4 @@
-"""YAML without anchors, as Kubernetes tools write it."""
+"""YAML as Kubernetes tools write it: without anchors, and with quotes around each text that they would read otherwise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from typing import Any
 import yaml
 from typing_extensions import override
 
+from halcyon_cli.manifest_loader import ManifestLoader
+
 
 class PlainDumper(yaml.SafeDumper):
-    """YAML dumper that repeats a value instead of referring to it by an anchor."""
+    """YAML dumper that repeats a value instead of referring to it by an anchor.
+
+    A text such as `y` or `1e3` is quoted, because kubectl would read a boolean or a number.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # as in PyYAML
+        first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *found]
+        for first, found in {
+            **dict.fromkeys(yaml.SafeDumper.yaml_implicit_resolvers, ()),
+            **ManifestLoader.yaml_implicit_resolvers,
+        }.items()
+    }
 
     @override
     def ignore_aliases(self, data: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from halcyon_cli import manifest_loader
 from halcyon_cli.errors import InputError
 
 
@@ -21,7 +22,7 @@ def objects(text: str, file: str) -> list[dict[str, Any]]:
         InputError: the text isn't YAML. The message names the file.
     """
     try:
-        found = [one for document in yaml.safe_load_all(text) for one in _items(document)]
+        found = [one for document in manifest_loader.documents(text) for one in _items(document)]
         for one in found:
             json.dumps(one, default=str, skipkeys=True)
     except yaml.YAMLError as error:

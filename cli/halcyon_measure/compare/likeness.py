@@ -41,7 +41,7 @@ def _percentile(document: BenchDocument) -> str:
 def _inputs(document: BenchDocument) -> str:
     files = ", ".join(str(one.sha256)[:12] for one in document.files)
     shapes = ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in document.target.inputs)
-    return f"{shapes} from files {files}" if files else shapes or "none"
+    return f"{shapes} from files {files}".strip() if files else shapes or "none"
 
 
 def _load(document: BenchDocument) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from halcyon_measure.errors import HookError, MeasureError
 from halcyon_measure.inputs.payloads import Payload, rows_of
-from halcyon_measure.inputs.tensors import InputFile, tensors
+from halcyon_measure.inputs.tensors import InputFile, array_of, fit, tensors
 from halcyon_measure.protocols.connect import outputs
 from halcyon_measure.protocols.reply import Prepared, Reply
 from halcyon_measure.protocols.target import Target
@@ -199,7 +199,8 @@ def _tensors(value: Any, state: _State) -> dict[str, Any]:
         raise TypeError(f"it returned {type(value).__name__}; it must return an array, or arrays by input")
     if value.keys() != {one.name for one in inputs}:
         raise TypeError(f"it returned {', '.join(map(str, value))}; it must return {', '.join(o.name for o in inputs)}")
-    return {name: np.asarray(array) for name, array in value.items()}
+    # The bytes of another type would be read as other values.
+    return {one.name: fit(array_of(value[one.name]), one, f"input {one.name}") for one in inputs}
 
 
 def _finish(reply: Reply, number: int) -> float:

@@ -295,14 +295,18 @@ def measured_s(scenario: Scenario, columns: Columns, folded: Folded | None, *, s
     isn't part of it if a schedule decides when requests are due. Otherwise, slow answers would lower the rate.
     """
     length = scenario.duration_s if scenario.kind != "trace" else scenario.trace[-1]
-    last_done = folded.last_done_s if folded is not None else float(np.nanmax(columns.done)) if len(columns) else 0.0
+    count, last_due, last_done = 0, 0.0, 0.0
+    if folded is not None:
+        count, last_due, last_done = len(folded), folded.last_due_s, folded.last_done_s
+    elif len(columns):
+        count, last_due, last_done = len(columns), float(columns.due[-1]), float(np.nanmax(columns.done))
     if scenario.kind in {"blocking", "offline"}:
         is_whole = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
         return length if is_whole else min(length, max(last_done, 1e-9))
     if stopped_s is not None:
         length = min(length, stopped_s)
-    if scenario.requests is not None and len(columns) >= max(scenario.requests, 2):
-        length = min(length, float(columns.due[-1]))
+    if scenario.requests is not None and count >= max(scenario.requests, 2):
+        length = min(length, last_due)
     return max(length, 1e-9)
 
 

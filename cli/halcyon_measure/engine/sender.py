@@ -204,6 +204,8 @@ class Sender:
 
 def expected(values: dict[str, Any], outputs: Callable[[Reply], dict[str, Any]]) -> Check:
     """Return a check that compares the outputs of an answer with `values`, floats within one part in 10,000."""
+    # The texts of an answer are bytes.
+    values = {name: np.char.encode(one, "utf-8") if one.dtype.kind == "U" else one for name, one in values.items()}
 
     def check(reply: Reply) -> str:
         try:

@@ -83,6 +83,8 @@ class Worker:
         self._recorder = Recorder(late_after_s=late, good_within_s=late, fold_above=job.fold_above / job.workers)
         self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._begin = self._end = math.inf
+        self._due_requests = 0
+        """Number of measured requests of the schedule that have become due."""
 
     def command(self, document: dict[str, Any]) -> None:
         """Execute a command of the pool."""
@@ -161,9 +163,11 @@ class Worker:
             most = max(job.part(scenario.callers), 1)
             await sender.run_offline(self._due(), begin=start, in_flight=most, end=self._end)
         else:
-            await sender.run_open(self._due(), begin=start, max_in_flight=in_flight, give_up_s=job.target.timeout_s)
-            # The time after the last request of a schedule belongs to the run.
-            await self._until(self._end)
+            due = self._due()
+            await sender.run_open(due, begin=start, max_in_flight=in_flight, give_up_s=job.target.timeout_s)
+            # The time after the last request of a schedule belongs to the run, unless a number of requests ends it.
+            if scenario.requests is None or self._due_requests < job.part(scenario.requests):
+                await self._until(self._end)
 
     async def _warm_up(self, sender: Sender, in_flight: int) -> None:
         """Run the warm-up load. If it is cancelled, the requests in flight are still completed."""
@@ -177,7 +181,9 @@ class Worker:
             await asyncio.shield(sender.run_blocking(warm, callers=max(job.part(warm.callers), 1), end=until))
 
     def _due(self) -> Iterator[float]:
-        return share(self._job.scenario, index=self._job.index, of=self._job.workers)
+        for due in share(self._job.scenario, index=self._job.index, of=self._job.workers):
+            self._due_requests += 1
+            yield due
 
     async def _until(self, when: float) -> None:
         delay = when - time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from halcyon_measure.inputs import array_file
 
 Array = npt.NDArray[Any]
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+_EXACT = 2**53
+"""Number up to which a float has each integer."""
 _CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -142,9 +145,29 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
     return {_single_input(file, inputs).name: _array(document, file)}
 
 
+def array_of(values: Any) -> Array:
+    """Return values, for example of JSON, as an array. No integer of 64 bits loses digits.
+
+    NumPy makes floats of integers above 2^63 beside smaller ones, and of integers beside floats.
+
+    Raises:
+        ValueError: lists in the values have different lengths.
+    """
+    array = np.asarray(values)
+    if array.dtype != np.float64 or isinstance(values, np.ndarray) or not np.any(np.abs(array) >= _EXACT):
+        return array
+    exact = np.array(values, dtype=object)
+    if any(isinstance(one, int) for one in exact.flat) and all(float(one).is_integer() for one in exact.flat):
+        whole = [int(one) for one in exact.flat]
+        for kind in (np.int64, np.uint64):
+            with suppress(OverflowError):
+                return np.array(whole, kind).reshape(exact.shape)
+    return array
+
+
 def _array(values: Any, file: InputFile) -> Array:
     try:
-        return np.array(values)
+        return array_of(values)
     except ValueError:
         raise TensorError(f"{file.path}: its rows have different lengths; all need the same number of values") from None
 
@@ -225,11 +248,20 @@ def fit(array: Array, model_input: ModelInput, path: str) -> Array:
                 f"{path}: {error.object[error.start]!a} in it is half of a character, so no text"
             ) from None
         return np.array(values, dtype=np.object_).reshape(array.shape)
+    return _numbers(array, model_input, path)
+
+
+def _numbers(array: Array, model_input: ModelInput, path: str) -> Array:
+    if array.dtype == object and all(type(value) in {int, float} for value in array.flat):
+        with suppress(OverflowError):
+            array = array.astype(np.float64)  # an integer above 2^64, as JavaScript writes 1e20
     kind = triton_to_np_dtype(model_input.datatype)
     if kind is None or array.dtype.kind not in "biuf":
         raise TensorError(
             f"{path}: its values are of type {array.dtype}, but the model expects {model_input.describe()}"
         )
+    if array.dtype == kind:
+        return array
     with np.errstate(all="ignore"):
         cast: Array = array.astype(kind)
     # Floats may lose digits in a smaller type, but an integer must keep its value.
@@ -237,7 +269,7 @@ def fit(array: Array, model_input: ModelInput, path: str) -> Array:
         raise TensorError(
             f"{path}: not every value is an integer in the range of {model_input.datatype}, which {model_input.describe()} requires"
         )
-    if np.dtype(kind).kind == "f" and array.dtype != kind and np.any(np.isinf(cast) & np.isfinite(array)):
+    if np.dtype(kind).kind == "f" and np.any(np.isinf(cast) & np.isfinite(array)):
         largest = np.abs(array[np.isfinite(array)]).max()
         raise TensorError(
             f"{path}: {largest:g} is above the largest {model_input.datatype}, {np.finfo(kind).max:g}; "

@@ -124,14 +124,18 @@ def model_file(path: Path) -> Path:
     """Return the path of the ONNX file: `path` itself, or the newest version in a folder of a model repository.
 
     Raises:
-        ModelError: there is no such file.
+        ModelError: there is no such file, or a folder has several, of which none is called model.onnx.
     """
     if path.is_dir():
         versions = sorted((int(one.parent.name), one) for one in path.glob("*/model.onnx") if one.parent.name.isdigit())
         files = [one for _, one in versions] or sorted(path.glob("*.onnx"))
         if not files:
             raise ModelError(f"{path}: no ONNX model in this folder; for example {path}/1/model.onnx")
-        return files[-1]
+        own = path / "model.onnx"
+        if len(files) > 1 and not versions and own not in files:
+            names = ", ".join(file.name for file in files[:5])
+            raise ModelError(f"{path}: this folder has {len(files)} models ({names}); name one, for example {files[0]}")
+        return own if own in files else files[-1]
     if not path.is_file():
         raise ModelError(f"{path}: no such file or folder; for example model.onnx")
     return path

@@ -54,7 +54,7 @@ class Folded:
         """Number, first due time and last due time of failures, by (outcome, index of the message)."""
         self.pods: Counter[int] = Counter()
         self.rows = 0
-        self.last_done_s = 0.0
+        self.last_done_s = self.last_due_s = 0.0
         self.due_by_second: Integers = np.zeros(0, dtype=np.int64)
         self.good_by_second: Integers = np.zeros(0, dtype=np.int64)
         self._cells: list[tuple[Integers, Integers]] = []
@@ -77,6 +77,7 @@ class Folded:
         self.rows += int(ended.rows.sum())
         if len(columns):
             self.last_done_s = max(self.last_done_s, float(np.nanmax(columns.done)))
+            self.last_due_s = max(self.last_due_s, float(columns.due[-1]))
         failed = columns.where(~answered)
         for outcome, kind, due in zip(failed.outcome.tolist(), failed.kind.tolist(), failed.due.tolist(), strict=True):
             self._fail((outcome, kind), (1, due, due))
@@ -100,6 +101,7 @@ class Folded:
         self.pods.update({pods[pod]: count for pod, count in other.pods.items()})
         self.rows += other.rows
         self.last_done_s = max(self.last_done_s, other.last_done_s)
+        self.last_due_s = max(self.last_due_s, other.last_due_s)
         self.due_by_second = _added(self.due_by_second, other.due_by_second)
         self.good_by_second = _added(self.good_by_second, other.good_by_second)
         self._cells += other._cells
@@ -143,7 +145,7 @@ class Folded:
                 outcomes=np.array(sorted(self.outcomes.items()), dtype=np.int64).reshape(-1, 2),
                 failures=np.array(failures, dtype=np.float64).reshape(-1, 5),
                 answers_by_pod=np.array(sorted(self.pods.items()), dtype=np.int64).reshape(-1, 2),
-                facts=np.array([self.rows, self.last_done_s, self.good_within_s]),
+                facts=np.array([self.rows, self.last_done_s, self.good_within_s, self.last_due_s]),
                 due_by_second=self.due_by_second,
                 good_by_second=self.good_by_second,
                 cells=self._cells[0][0],
@@ -170,7 +172,8 @@ class Folded:
                 for outcome, kind, count, first, last in stored["failures"].tolist()
             }
             made.pods = Counter(dict(stored["answers_by_pod"].tolist()))
-            made.rows, made.last_done_s = int(stored["facts"][0]), float(stored["facts"][1])
+            rows, made.last_done_s, _, made.last_due_s = stored["facts"].tolist()
+            made.rows = int(rows)
             made.due_by_second, made.good_by_second = stored["due_by_second"], stored["good_by_second"]
             made._cells = [(stored["cells"], stored["cell_counts"])]
             return made, stored["messages"].tolist(), stored["pods"].tolist()

@@ -32,12 +32,18 @@ def _finished(path: Path, text: str) -> Any:
         ("{'label': Label.CAT}", {"label": "Label.CAT"}),
         ("{'label': None, 'text': b'a'}", {"label": None, "text": "a"}),
         ("[{'label': 'cat'}, {'label': 'dog'}]", {"value": [{"label": "cat"}, {"label": "dog"}]}),
+        ("{'best': [['cat', 0.9], ('dog', True)]}", {"best": [["cat", 0.9], ["dog", True]]}),
+        ("{'polygons': [[1, 2], [3]], 'hash': [2**63 + 1, -1]}", {"polygons": [[1, 2], [3]], "hash": [2**63 + 1, -1]}),
+        (
+            "{'text': 'a\\0', 'level': Level.HIGH, 'score': outputs['y'][0, 0]}",
+            {"text": "a\0", "level": "high", "score": 1.0},
+        ),
     ],
 )
 def test_values_of_finish_are_stored_with_nested_ones_and_own_classes(
     tmp_path: Path, returned: str, stored: Mapping[str, Any]
 ) -> None:
-    own = "import enum\nclass Label(enum.Enum):\n    CAT = 1\n"
+    own = "import enum\nclass Label(enum.Enum):\n    CAT = 1\nclass Level(str, enum.Enum):\n    HIGH = 'high'\n"
     assert _finished(tmp_path / "hook.py", f"{own}def finish(outputs):\n    return {returned}\n") == stored
 
 

@@ -63,6 +63,25 @@ def test_a_subfolder_that_cannot_be_read_is_refused_by_name() -> None:
             os.seteuid(user)
 
 
+def test_a_link_to_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.npy").touch()
+    (tmp_path / "set" / "more").mkdir(parents=True)
+    (tmp_path / "set" / "more" / "cats").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BatchError, match=r"set/more/cats is a link to a folder.*hide it as \.cats"):
+        open_input(str(tmp_path / "set"), "")
+    (tmp_path / "set" / "more" / "cats").rename(tmp_path / "set" / "more" / ".cats")
+    (tmp_path / "set" / "a.npy").symlink_to(tmp_path / "elsewhere" / "b.npy")
+    assert open_input(str(tmp_path / "set"), "").total == 1
+
+
+def test_a_file_name_that_is_no_utf8_is_a_row(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.npy")).touch()
+    data = open_input(str(tmp_path), "")
+    assert os.fsencode(data.read(0, 1)[0].name) == b"caf\xe9.npy"
+    assert data.is_unchanged()
+
+
 def test_a_digest_changes_with_the_content_and_not_with_the_path(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
     for path, content in zip(paths, ("1\n2\n", "1\n2\n", "1\n3\n"), strict=True):

@@ -292,16 +292,43 @@ def test_outputs_of_different_shapes_need_json_lines(tmp_path: Path) -> None:
             [{"p": np.array([b"a", b"b\0"], object)}] * 2,
             "output p can't be stored as Npz: its value in row 0 ends with a zero byte",
         ),
+        ([{"p": "a\0"}, {"p": "b"}], "output p can't be stored as Npz: its value in row 0 ends with a zero byte"),
+        ([{"p": "cat"}, {"p": 1.5}], "output p can't be stored as Npz: its value in row 1 is 1.5, and Npz has only"),
+        ([{"p": ["cat", 1.5]}] * 2, "output p can't be stored as Npz: its value in row 0 is 1.5, and Npz has only"),
+        ([{"p": [[1, 2], [3]]}] * 2, "output p can't be stored as Npz: its lists have different lengths"),
+        ([{"p": 2**53 + 1}, {"p": 0.5}], "no type of NumPy has its value in row 0, 9007199254740993, and the others"),
+        ([{"p": 2**63}, {"p": -1}, {"p": 2**53 + 1}], "no type of NumPy has its value in row 2, 9007199254740993"),
+        ([{"p": 10**30}], "no type of NumPy has its value in row 0, 1000000000000000000000000000000, and the others"),
     ],
 )
 def test_values_that_an_archive_would_lose_or_change_need_json_lines(
     tmp_path: Path, values: list[dict[str, Any]], said: str
 ) -> None:
     rows = [RowResult(row, "", outputs) for row, outputs in enumerate(values)]
-    parts = OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, total=2), "out")
+    parts = OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, total=len(values)), "out")
     with pytest.raises(BatchError, match=re.escape(said) + ".*set output.format: Jsonl"):
         parts.write(0, rows)
     assert not [*tmp_path.glob("part-*")]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([2**63 + 1, 1], "uint64"),
+        ([[2**63 + 1, 0], np.array([3, 2**64 - 1], np.uint64)], "uint64"),
+        ([np.float32(0.1), np.float32(np.nan)], "float32"),
+        ([np.float32(0.1), 0.2, 3], "float64"),
+        ([True, 2], "int64"),
+        (["cat", "élan"], "<U4"),
+        ([b"cat", b"dogs"], "|S4"),
+    ],
+)
+def test_values_of_several_types_keep_their_values_in_an_archive(tmp_path: Path, values: list[Any], kind: str) -> None:
+    rows = [RowResult(row, "", {"y": value}) for row, value in enumerate(values)]
+    OutputParts.begin(FolderStorage(str(tmp_path)), replace(MANIFEST_OF_23, total=len(values)), "out").write(0, rows)
+    with np.load(tmp_path / "part-00000.npz", allow_pickle=False) as archive:
+        assert archive["y"].dtype == kind
+        assert repr(archive["y"].tolist()) == repr([np.asarray(one, archive["y"].dtype).tolist() for one in values])
 
 
 def test_equal_rows_make_equal_bytes_with_names_and_texts(tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def test_preferred_sizes_never_exceed_the_largest_batch() -> None:
     }
 
 
+def test_preferred_sizes_of_an_unknown_largest_batch_stay() -> None:
+    today = Configuration(max_batch=1, preferred=(4,))
+    assert made(today, today) == {}
+    assert made(Configuration(instances=2, max_batch=1, preferred=(4,)), today) == {
+        "spec": {"runtime": {"instancesPerGPU": 2}}
+    }
+
+
 def test_threads_become_the_parameter_of_the_backend() -> None:
     found = made(Configuration(instances=1, max_batch=8, delay_s=0.0005, threads=4), parameter="intra_op_thread_count")
     assert found == {"spec": {"model": {"parameters": {"intra_op_thread_count": "4"}}}}

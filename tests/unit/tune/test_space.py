@@ -57,6 +57,14 @@ def test_model_without_batches_has_instances_alone() -> None:
     assert "max_batch_size is 0" in reasons(found)["batching"]
 
 
+def test_a_model_without_the_batcher_has_no_delay_alone() -> None:
+    config = {"max_batch_size": 4, "backend": "onnxruntime"}
+    found = made(config)
+    assert found.today.max_batch == 1
+    assert {one.delay_s for one in found.configurations if one.max_batch == 1} == {0.0}
+    assert len({one.delay_s for one in found.configurations if one.max_batch == 4}) == 3
+
+
 def test_sequences_leave_batching_out_and_name_the_scheduler() -> None:
     found = made({"max_batch_size": 8, "sequence_batching": {}}, runtime={"gpu": {"count": 1}})
     assert found.tuned == ("runtime.instancesPerGPU",)

@@ -70,4 +70,5 @@ def _arguments(option: click.Option, value: Any) -> Iterator[str]:
 
 def _duration(seconds: float) -> str:
     whole, rest = divmod(round(seconds * 1e6), 1_000_000)
-    return f"{whole}s" + (f"{rest}us" if rest else "")
+    parts = f"{rest // 1000}ms" if rest and not rest % 1000 else f"{rest}us" if rest else ""
+    return f"{whole}s{parts}" if whole or not parts else parts

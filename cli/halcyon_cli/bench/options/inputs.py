@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from halcyon_cli.arguments.options import AmountParam
 from halcyon_cli.bench.options.group import option_group
 from halcyon_cli.errors import InputError
 
@@ -48,10 +50,13 @@ class InputOptions:
 
         if self.decode and self.prepare:
             raise InputError("--decode and --prepare both prepare a request; leave one of them out")
+        shapes = tuple(map(_shape, self.shapes))
+        if twice := [name for name, count in Counter(name for name, _ in shapes).items() if count > 1]:
+            raise InputError(f"--shape {twice[0]} is given twice; leave one of them out")
         return PayloadSettings(
             samples=() if self.is_timed else samples(self.inputs),
             rows=Rows.parse(self.rows or str(PRESET_ROWS.get(preset, 1))),
-            shapes=tuple(map(_shape, self.shapes)),
+            shapes=shapes,
             pixel_scale=self.pixel_scale,
             seed=seed,
         )
@@ -93,7 +98,7 @@ input_options = option_group(
     ),
     click.option(
         "--pixel-scale",
-        type=click.FloatRange(min=0, min_open=True),
+        type=AmountParam(min=0, min_open=True),
         metavar="N",
         help="Value of a white pixel, if an input is an image.",
     ),

@@ -84,6 +84,13 @@ class LoadOptions:
             base = Scenario(kind=self.scenario or self._implied())
             if base.kind == "offline":
                 base = replace(base, callers=256, duration_s=600.0)
+        if self.callers is not None and base.kind not in {"blocking", "offline"}:
+            raise InputError(
+                f"--callers has no effect in scenario {base.kind}, whose schedule decides when requests are sent; leave it "
+                "out, or limit the requests in flight, for example --max-in-flight 32"
+            )
+        if self.scale != LoadOptions.scale and self.trace is None:
+            raise InputError("--scale is of a trace; for example --trace FILE.csv --scale 2")
         changes = {name: value for name, value in given.items() if value is not None}
         return replace(base, **changes, max_in_flight=self.max_in_flight, seed=self.seed).check()  # type: ignore[arg-type]  # each is of its field's type
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from halcyon.api import batch_inference
-from halcyon.api.timestamps import rfc3339
+from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.api.types import API_VERSION, duration_s
 from halcyon.api.types import BATCH_KIND as KIND
 from halcyon.kube.kinds import BATCH_INFERENCE
@@ -197,7 +197,7 @@ def _check_bucket_options(spec: Json, options: Json) -> None:
 
 
 def _deadline(text: str | None, now: float) -> str | None:
-    if text is None or "T" in text:
+    if text is None or epoch_seconds(text) is not None:
         return text
     try:
         return rfc3339(now + duration_s(text))

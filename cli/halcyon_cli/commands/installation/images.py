@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from halcyon.kube import kinds
 from halcyon_cli import input_files
 from halcyon_cli.arguments.options import FILE, Output, cluster_options, emit, output_options, warn
 from halcyon_cli.bench.place.site import IMAGE_ANNOTATION
-from halcyon_cli.errors import InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.operator_pods import of_operators
+from halcyon_cli.plan import manifest_documents
 
 MAX_BYTES = 64 * 2**20
 _ARGUMENT = re.compile(r"--[a-z-]*image=(.+)")
@@ -60,10 +59,7 @@ def _in_cluster(cluster: Cluster) -> list[Mapping[str, Any]]:
 
 def _in_file(file: Path) -> list[Any]:
     text = input_files.text(file, max_bytes=MAX_BYTES, hint=", more than a chart renders")
-    try:
-        return list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
-        raise InputError(f"{input_files.name(file)}: invalid YAML: {' '.join(str(error).split())}") from None
+    return [*manifest_documents.objects(text, input_files.name(file))]
 
 
 def images(documents: Iterable[Any]) -> Iterator[str]:

@@ -57,6 +57,8 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
         raise InputError(
             f"--{kind} prints; redirect it, as in: halcyon report bench.json --{kind} > FILE. Leave -o out"
         )
+    if to is not None and (form := Path(to).suffix.removeprefix(".") or to) in {"json", "csv"}:
+        raise InputError(f"-o {to}: the page is HTML; for {form.upper()}: halcyon report bench.json --{form} > FILE")
     files = tuple(path / "bench.json" if path.is_dir() else path for path in files)
     documents = document_file.read_all(files)
     if len(documents) > MAX_RUNS:

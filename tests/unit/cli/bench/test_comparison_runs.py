@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from halcyon_cli.bench import comparison_runs, several_results
+from halcyon_cli.bench import comparison_runs, from_here, several_results
 from halcyon_cli.bench.options.answer import AnswerOptions
+from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.server import ServerOptions
 from halcyon_cli.commands.bench import _status
 from halcyon_cli.errors import InputError
 from halcyon_measure.errors import ScenarioError, SettingError
+from halcyon_measure.measurement import Measurement
 from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.used_files import used
 from halcyon_measure.schedule.scenario import Scenario
 from tests.bench_documents import answers, bench_document
 
@@ -30,6 +34,20 @@ def test_a_comparable_result_has_its_comparison() -> None:
     found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
     assert found.comparison is not None
     assert _status(found, answer) == 0
+
+
+def test_a_result_with_files_is_compared_with_a_run_of_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.npy").write_bytes(b"1")
+    files = used([str(tmp_path / "x.npy")])
+    baseline = tmp_path / "bench.json"
+    baseline.write_text(bench_document().model_copy(update={"files": files}).model_dump_json())
+    monkeypatch.setattr(from_here, "run", lambda _: (None, bench_document()))
+    prepared, answer, load = cast(Measurement, None), AnswerOptions(against=str(baseline)), LoadOptions(callers=1)
+    _, made = from_here.run_comparison(prepared, ServerOptions(), load, answer, lambda _: prepared, files=files)
+    assert capsys.readouterr().err == ""
+    assert (made.comparison is not None, made.files) == (True, files)
 
 
 def test_a_comparison_that_decides_nothing_fails_a_pipeline() -> None:

@@ -296,3 +296,12 @@ def test_an_interrupt_while_modules_are_imported_is_status_130(monkeypatch: pyte
 
     monkeypatch.setattr("halcyon.main.import_module", interrupted)
     assert main(["lint"]) == 130
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["infer m --input x --pixel-scale nan", "bench m --pixel-scale inf", "top --gpu-price nan"],
+)
+def test_an_amount_that_is_no_number_is_a_usage_error(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    assert f"'{line.rsplit(maxsplit=1)[-1]}' is not a finite number; for example 2.5" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from halcyon_cli.errors import InputError
-from halcyon_cli.infer.connection import ModelConnection
+from halcyon_cli.infer.connection import ModelConnection, Phases
+from halcyon_cli.infer.request import InferenceResult
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.tensors import Array, InputFile, ModelInput, tensors
 
@@ -52,6 +53,21 @@ def test_a_row_becomes_a_batch_of_one_of_the_required_type() -> None:
 )
 def test_json_in_each_of_its_forms_is_the_same(file: InputFile) -> None:
     assert tensors([file], [PIXELS])["pixels"].sum(axis=1).tolist() == [64, 128]
+
+
+def test_a_response_in_json_has_only_values_of_json() -> None:
+    outputs = (
+        ("y", "FP32", np.array([[1.5, np.nan], [np.inf, -np.inf]], np.float32)),
+        ("n", "INT64", np.array([2**53 + 1])),
+        ("t", "BYTES", np.array(["é".encode(), b"\xff\x00"], object)),
+    )
+    found = InferenceResult("m", "1", outputs, Phases(0.1, 0.1, 0.1, 0.1)).to_dict()
+    text = json.dumps(found, allow_nan=False)
+    assert [one["data"] for one in json.loads(text)["outputs"]] == [
+        [1.5, "NaN", "Infinity", "-Infinity"],
+        [2**53 + 1],
+        ["é", "/wA="],
+    ]
 
 
 def test_an_archive_gives_each_input_its_array() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from halcyon_cli.kube.kubeconfig import Access, KubeconfigError, UnknownContextError, read
+from halcyon_cli.kube.transport import Transport
 
 
 def config(
@@ -142,6 +143,14 @@ def test_an_unknown_context_comes_with_the_known_ones(tmp_path: Path) -> None:
         ({"users": [{"name": "u", "user": {"exec": {"args": []}}}]}, "exec has no command"),
         ({"users": [{"name": "u", "user": {"client-key-data": "a"}}]}, "client-key-data isn't base64"),
         ({"users": [{"name": "u", "user": ["token"]}]}, "user must be a mapping"),
+        ({"users": [{"name": "u", "user": {"token": 12345}}]}, "user.token must be a string; quote it$"),
+        ({"users": [{"name": "u", "user": {"as-groups": "admins"}}]}, "user.as-groups must be a list"),
+        ({"users": [{"name": "u", "user": {"as-user-extra": {"a": "b"}}}]}, "as-user-extra.a must be a list"),
+        ({"users": [{"name": "u", "user": {"exec": {"command": "a", "args": "b"}}}]}, "exec.args must be a list"),
+        ({"users": [{"name": "u", "user": {"exec": {"command": "a", "env": ["b"]}}}]}, "exec.env must be a list of"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "https://[::1"}}]}, "it must be a URL"),
+        ({"clusters": [{"name": "c", "cluster": {"server": "https://api:99999"}}]}, "it must be a URL"),
+        ({"contexts": [{"name": "x", "context": {"cluster": "c", "namespace": 5}}]}, "context.namespace must be a str"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
@@ -150,6 +159,35 @@ def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, change: dict[st
 
     with pytest.raises(KubeconfigError, match=reason):
         read([file])
+
+
+def test_a_text_in_place_of_false_does_not_skip_verification(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match=r"clusters\[\]\.cluster\.insecure-skip-tls-verify must be true or false"):
+        read([config(tmp_path, cluster={"insecure-skip-tls-verify": "false"})])
+
+
+def test_text_that_yaml_does_not_read_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text("a: " + 3000 * "[")
+    with pytest.raises(KubeconfigError, match="nested too deeply"):
+        read([file])
+    file.write_text("token: !!int x")
+    with pytest.raises(KubeconfigError, match="could not convert string to float"):
+        read([file])
+
+
+def test_an_environment_variable_of_a_plugin_may_have_no_value(tmp_path: Path) -> None:
+    plugin = of_user(tmp_path, exec={"command": "login", "env": [{"name": "A"}]}).plugin
+    assert plugin is not None
+    assert plugin.environment == (("A", ""),)
+
+
+def test_keys_of_impersonation_are_escaped_as_names_of_headers(tmp_path: Path) -> None:
+    user = {"as": "Łukasz", "as-user-extra": {"example.org/team": ["ü"]}}
+    found = of_user(tmp_path, **user)
+    assert found.impersonated == (("Impersonate-User", "Łukasz"), ("Impersonate-Extra-example.org%2Fteam", "ü"))
+    sent = Transport(found).headers()
+    assert {name: value.encode("latin-1").decode() for name, value in sent.items()} == dict(found.impersonated)
 
 
 def test_an_empty_kubeconfig_among_others_has_no_entries(tmp_path: Path) -> None:

@@ -48,6 +48,19 @@ def test_metadata_of_any_valid_form_has_no_findings() -> None:
     assert found(GOOD.replace("  name: digits", f"  name: digits{more}")) == []
 
 
+def test_unquoted_values_have_the_types_that_kubectl_gives_them() -> None:
+    meta = "\n  annotations: {built: 2026-01-02, at: 8:30, time: 2026-01-02T03:04:05Z, sign: =}"
+    assert found(GOOD.replace("  name: digits", f"  name: digits{meta}") + "  replicas: 2.0\n") == []
+    assert found(GOOD + "  scaling: {minReplicas: 0o2, maxReplicas: 1e1}\n") == []
+
+
+def test_objects_that_are_merged_into_others_are_checked_as_their_fields() -> None:
+    labels = "\n  labels: &l {team: vision, tier: a}\n  annotations: {<<: *l, tier: "
+    assert found(GOOD.replace("  name: digits", "  name: digits" + labels + "b}")) == []
+    wrong = labels.replace("vision", "5")
+    assert [line for line, _, _ in found(GOOD.replace("  name: digits", "  name: digits" + wrong + "b}"))] == [5, 5]
+
+
 def test_items_of_a_list_of_model_deployments_are_checked() -> None:
     item = yaml.safe_load(GOOD) | {"speck": {}}
     text = json.dumps({"apiVersion": "v1", "kind": "ModelDeploymentList", "items": [item]})
@@ -64,7 +77,7 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         (GOOD + "  scaling:\n    minReplicas: 9\n    maxReplicas: 4\n", 10, "spec.scaling.minReplicas is 9 and must not be above"),
         (GOOD + "  runtime:\n    env:\n      - {name: A, value: b}\n      - {name: 1bad, value: b}\n", 12, 'spec.runtime.env[1].name is "1bad"'),
         (GOOD + "  batching:\n    maxQueueDelay: 3 ms\n", 10, "for example 500us"),
-        (GOOD + "  batching:\n    maxQueueDelay: 2026-01-01\n", 10, "quote it, for example '2026-01-01'"),
+        (GOOD + "  batching:\n    maxQueueDelay: 2026-01-01\n", 10, 'spec.batching.maxQueueDelay is "2026-01-01"'),
         (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is not a cron rule"),
         (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "duplicate field replicas"),
         (GOOD + "speck: {}\n", 9, "speck is not a field"),
@@ -72,6 +85,10 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         (GOOD + "  replicas: !!set {a}\n", 5, "a value in spec is not valid JSON: Object of type set"),
         (GOOD.replace("  name: digits", "  name: digits\n  annotations:\n    prometheus.io/scrape: true"), 6, "metadata.annotations: prometheus.io/scrape is true, and not a string; quote it, for example 'true'"),
         (GOOD.replace("  name: digits", "  name: digits\n  labels: {v: 5}"), 5, "metadata.labels: v is 5, and not a string"),
+        (GOOD.replace("  name: digits", "  name: digits\n  labels: {gpu: y}"), 5, "metadata.labels: gpu is y, and not a string; quote it, for example 'y'"),
+        (GOOD.replace("  name: digits", "  name: digits\n  labels: {commit: 12345e7}"), 5, "metadata.labels: commit is 12345e7, and not a string"),
+        (GOOD + "  runtime:\n    placement: {nodeSelector: {gpu: y}}\n", 10, "spec.runtime.placement.nodeSelector.gpu is true"),
+        (GOOD + "  replicas: !!binary aGVsbG8=\n", 9, "aGVsbG8= is not a string in YAML; quote it"),
         (GOOD.replace("  name: digits", "  name: digits\n  labels: [a]"), 5, "metadata.labels is a list; it must be an object"),
         (GOOD.replace("  name: digits", "  name: digits\n  namespace: 5"), 5, "metadata.namespace is 5; it must be a string"),
         (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),
@@ -82,6 +99,7 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         (GOOD + "---\n" + GOOD, 10, "this ModelDeployment is in line 1, too, and kubectl apply keeps only the last one; give it another name"),
         ("defaults: &d {}\n---\n" + GOOD + "  runtime: *d\n", 11, "found undefined alias 'd'; an anchor (&) counts only in its own document, up to the next ---"),
         (GOOD + "  replicas: [\n", 10, "invalid YAML: "),
+        ("{{- if .Values.a }}\n" + GOOD, 1, "; if it is a template of Helm: helm template CHART | halcyon lint -f -"),
         (GOOD + "\x00", 9, "invalid YAML: special characters"),
         ("a: " + "[" * 600, 1, "nested too deeply"),
     ],
@@ -117,7 +135,7 @@ def test_all_errors_of_a_file_are_found_at_once() -> None:
         (4, "name"),
         (9, "invalid-value"),
         (10, "unknown-field"),
-        (11, "unquoted-value"),
+        (11, "invalid-value"),
         (12, "invalid-value"),
         (14, "conflicting-fields"),
         (16, "invalid-schedule"),
@@ -145,6 +163,12 @@ def test_a_log_in_sarif_has_the_parts_that_the_format_requires() -> None:
         (place,) = one["locations"]
         assert place["physicalLocation"]["artifactLocation"] == {"uri": "models/a.yaml"}
         assert place["physicalLocation"]["region"]["startLine"] >= 1
+
+
+def test_a_file_in_sarif_is_a_reference_of_a_uri() -> None:
+    log = sarif(check(GOOD + "  replicas: -1\n", "my models\\a#1.yaml").findings, "1.2.3")
+    ((one,),) = [run["results"] for run in log["runs"]]
+    assert one["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "my%20models/a%231.yaml"}
 
 
 def test_annotations_of_github_are_one_line_each() -> None:

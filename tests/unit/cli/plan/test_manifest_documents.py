@@ -26,6 +26,7 @@ from tests.unit.cli.plan.test_observations_file import MODEL
         ("\ufeffkind: A\r\nmetadata:\r\n  name: a\r\n", ["A"]),
         ("x: &x {a: 1}\ny: *x\nkind: A\n", ["A"]),
         ("? 5\n: b\n2024-01-01: c\nkind: A\n", ["A"]),
+        ("a: 2024-13-45\nkind: A\n", ["A"]),
     ],
 )
 def test_objects_are_those_of_all_documents_and_lists(text: str, names: list[str]) -> None:
@@ -37,8 +38,8 @@ def test_objects_are_those_of_all_documents_and_lists(text: str, names: list[str
     [
         ("a: [", "f: invalid YAML: while parsing"),
         # Before Python 3.14, the message ends without ", not 13".
-        ("a: 2024-13-45", "f: invalid YAML: month must be in 1..12"),
-        ("a: 2024-13-45", "; if it is text, quote it"),
+        ("a: !!timestamp 2024-13-45", "f: invalid YAML: month must be in 1..12"),
+        ("a: !!timestamp 2024-13-45", "; if it is text, quote it"),
         ("a: " + 3000 * "[", "f: invalid YAML: nested too deeply"),
         ("a: &a [*a]", "f: invalid YAML: an alias refers to an object that contains it"),
     ],

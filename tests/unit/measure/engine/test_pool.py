@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from halcyon_measure.engine.pool import measured_s
 from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.folded import Folded
 from halcyon_measure.schedule.scenario import Scenario
 
 SUSTAINED = Scenario(kind="sustained", rate_rps=10, duration_s=60)
 
 
-def columns(due: list[float], latency_s: float) -> Columns:
+def columns(due: list[float], latency_s: float = 0.0) -> Columns:
     """Return requests whose answers take `latency_s`."""
     rows = []
     for time in due:
@@ -30,6 +32,20 @@ def test_waiting_for_slow_answers_is_not_measured_time_of_a_schedule() -> None:
     assert measured_s(limited, made, None, stopped_s=None) == pytest.approx(3.0)
     assert measured_s(SUSTAINED, made, None, stopped_s=3.1) == pytest.approx(3.1)
     assert measured_s(SUSTAINED, made, None, stopped_s=None) == 60
+
+
+def test_a_number_of_requests_ends_the_measured_part_of_counted_requests(tmp_path: Path) -> None:
+    whole = Folded()
+    for first in (0, 1):
+        part = Folded()
+        part.add(columns([n / 10 for n in range(first, 31, 2)], 5.0))
+        part.save(tmp_path / "part.npz", messages=[], pods=[])
+        loaded = Folded.load(tmp_path / "part.npz")
+        assert loaded is not None
+        whole.merged(loaded[0], [], [-1])
+    limited = Scenario(kind="sustained", rate_rps=10, duration_s=60, requests=31)
+    assert measured_s(limited, columns([]), whole, stopped_s=None) == pytest.approx(3.0)
+    assert measured_s(SUSTAINED, columns([]), whole, stopped_s=None) == 60
 
 
 def test_callers_and_offline_are_measured_to_the_last_answer() -> None:

@@ -1,15 +1,24 @@
-"""A client that can't keep up with its schedule gives requests up, and counts each of them."""
+"""Sending of a schedule: a client that can't keep up, the end of a number of requests, and expected answers."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
 
 from halcyon_measure.engine.event_loop import new_event_loop
+from halcyon_measure.engine.job import Job
 from halcyon_measure.engine.recorder import Recorder
-from halcyon_measure.engine.sender import Sender
+from halcyon_measure.engine.sender import Sender, expected
+from halcyon_measure.engine.worker import Usage, Worker
+from halcyon_measure.protocols import target
 from halcyon_measure.protocols.reply import Outcome, Prepared, Reply
 from halcyon_measure.results.columns import Columns
+from halcyon_measure.schedule.scenario import Scenario
 
 
 class SlowClient:
@@ -47,3 +56,48 @@ def test_requests_that_are_late_by_the_timeout_are_not_sent() -> None:
     # Without giving up, they would take 20 s.
     assert took_s < 10
     assert recorder.messages == ["not sent: the client was more than 0.2 s late"]
+
+
+class InstantSender:
+    """A sender whose schedule is over at once."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.has_sent = asyncio.Event()
+
+    async def run_open(self, due_times: Iterator[float], **_: Any) -> None:
+        self.sent = sum(1 for _ in due_times)
+        self.has_sent.set()
+
+
+@pytest.mark.parametrize(("requests", "ends"), [(11, True), (None, False), (100_000, False)])
+def test_a_number_of_requests_ends_the_run_of_a_schedule(requests: int | None, ends: bool) -> None:
+    to = target.parse("http://host", api="post", transport=None, encoding=None, model="")
+    scenario = Scenario(kind="sustained", rate_rps=1000, duration_s=30, requests=requests)
+
+    async def load() -> tuple[int, bool]:
+        worker, sender = Worker(Job(target=to, scenario=scenario, index=1, workers=3), Usage()), InstantSender()
+        now = time.monotonic()
+        worker.command({"begin": now, "measure": now, "end": now + 30})
+        loading = asyncio.create_task(worker._load(cast(Sender, sender)))
+        await sender.has_sent.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        is_over = loading.done()
+        loading.cancel()
+        await asyncio.wait([loading])
+        return sender.sent, is_over
+
+    sent, is_over = asyncio.run(load())
+    assert is_over is ends
+    assert sent == 4 or (requests != 11 and sent > 9000)
+
+
+def test_texts_of_a_file_are_the_expected_answer() -> None:
+    check = expected(
+        {"label": np.array(["cat", "élan"])}, lambda _: {"label": np.array([b"cat", "élan".encode()], object)}
+    )
+    other = expected({"label": np.array(["cat", "dog"])}, lambda _: {"label": np.array([b"cat", b"cow"], object)})
+    reply = Reply(Outcome.ANSWERED, "", 0.0, b"", "")
+    assert check(reply) == ""
+    assert other(reply) == "wrong answer: label differs from the expected values"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
 
 import numpy as np
@@ -101,3 +102,26 @@ def test_a_file_of_one_row_is_repeated_to_the_wanted_rows() -> None:
 def test_a_file_of_several_rows_stays_as_it_is() -> None:
     (payload,) = file_payloads([[npy("3.npy", (5, 64))]], [PIXELS], rows=Rows(4, 4), seed=1)
     assert payload.rows == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "sent"),
+    [
+        ("UINT64", [2**63 + 1, 1], [2**63 + 1, 1]),
+        ("INT64", [2**53 + 1, 1.0], [2**53 + 1, 1]),
+        ("BYTES", [2**63 + 1, 1], [b"9223372036854775809", b"1"]),
+        ("FP64", [10**20, 0.5], [1e20, 0.5]),
+        ("FP64", [2**53 + 1, 0.5], [2.0**53, 0.5]),
+    ],
+)
+def test_integers_of_a_json_file_keep_their_digits(kind: str, values: list[float], sent: list[object]) -> None:
+    (payload,) = file_payloads(
+        [[InputFile("x.json", json.dumps(values).encode())]], [ModelInput("x", kind, (-1, 2))], rows=Rows(), seed=1
+    )
+    assert payload.tensors["x"].tolist() == [sent]
+
+
+def test_an_integer_above_all_types_is_refused_by_range() -> None:
+    file = InputFile("x.json", json.dumps([10**20, 1]).encode())
+    with pytest.raises(TensorError, match=r"not every value is an integer in the range of UINT64"):
+        file_payloads([[file]], [ModelInput("x", "UINT64", (-1, 2))], rows=Rows(), seed=1)

@@ -158,6 +158,15 @@ def test_a_folder_of_a_repository_has_its_newest_version(tmp_path: Path) -> None
     assert reader.read(tmp_path).path == tmp_path / "10" / "model.onnx"
 
 
+def test_a_model_in_a_folder_of_several_must_be_named(tmp_path: Path) -> None:
+    for name in ("encoder.onnx", "decoder.onnx"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelError, match=r"this folder has 2 models \(decoder.onnx, encoder.onnx\); name one, for ex"):
+        reader.model_file(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    assert reader.model_file(tmp_path).name == "model.onnx"
+
+
 @pytest.mark.parametrize("name", ["", "none.onnx"])
 def test_a_missing_model_is_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no such file or folder|no ONNX model in this folder"):

@@ -31,7 +31,7 @@ def test_arguments_parse_to_the_same_values() -> None:
     )
     made = arguments(command, *first)
     assert made == [
-        "--model", "m", "--duration", "1s500000us", "--rate", "20.0", "--shape", "x=3,4", "--shape", "y=2", "--decode"
+        "--model", "m", "--duration", "1s500ms", "--rate", "20.0", "--shape", "x=3,4", "--shape", "y=2", "--decode"
     ]  # fmt: skip
     assert values(*made) == first
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from halcyon_cli.bench.options.inputs import InputOptions
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.errors import InputError
 from halcyon_measure.schedule.arrivals import chunks
@@ -35,3 +36,26 @@ def test_a_duration_ends_a_trace_early(tmp_path: Path) -> None:
 def test_a_duration_before_the_second_arrival_has_an_example(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--duration is 0.4 s, and the second arrival .* at 0.5 s; .* --duration 2s"):
         LoadOptions(trace=trace(tmp_path), duration=0.4).made_scenario()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (LoadOptions(callers=5, rate=10.0), r"--callers has no effect in scenario sustained.*--max-in-flight 32"),
+        (LoadOptions(callers=5, preset="server", rate=10.0), r"--callers has no effect in scenario sustained"),
+        (LoadOptions(scale=2.0, rate=10.0), r"--scale is of a trace; for example --trace FILE.csv --scale 2"),
+    ],
+)
+def test_an_option_without_effect_in_a_scenario_is_refused(options: LoadOptions, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        options.made_scenario()
+
+
+def test_callers_are_those_of_blocking_and_offline_scenarios() -> None:
+    assert LoadOptions(callers=5).made_scenario().callers == 5
+    assert LoadOptions(callers=5, scenario="offline", requests=9).made_scenario().callers == 5
+
+
+def test_a_shape_of_an_input_is_given_once() -> None:
+    with pytest.raises(InputError, match="--shape x is given twice"):
+        InputOptions(shapes=("x=1", "y=2", "x=3")).payload(preset="", seed=1)

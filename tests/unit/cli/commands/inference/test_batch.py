@@ -89,6 +89,10 @@ def test_the_options_for_buckets_apply_to_each_place_in_one() -> None:
         ({"source": "az://sets/rows.npz"}, "spec.input.uri is az://sets/rows.npz but endpoint is not set"),
         ({"prepare": "hooks.py:prepare"}, "--prepare and --finish need --hooks"),
         ({"deadline": "soon"}, "--deadline is soon, and neither a time as 2026-12-01T06:00:00Z nor a duration"),
+        (
+            {"deadline": "2026-13-01T06:00:00Z"},
+            "--deadline is 2026-13-01T06:00:00Z, and neither a time as 2026-12-01T06:00:00Z",
+        ),
         ({"hooks": "h", "prepare": "no"}, "spec.hooks.prepare"),
     ],
 )

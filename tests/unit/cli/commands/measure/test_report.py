@@ -59,6 +59,21 @@ def test_a_form_that_prints_refuses_a_file(result: Path, capsys: pytest.CaptureF
     assert "--csv prints" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("to", ["json", "csv", "bench.json"])
+def test_a_page_is_not_written_under_the_name_of_another_form(
+    result: Path, to: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(result.parent)
+    before = result.read_text()
+    assert run(["report", "bench.json", "-o", to]) == 2
+    form = to.removeprefix("bench.")
+    assert (
+        f"-o {to}: the page is HTML; for {form.upper()}: halcyon report bench.json --{form}" in capsys.readouterr().err
+    )
+    assert [path.name for path in result.parent.iterdir()] == ["bench.json"]
+    assert result.read_text() == before
+
+
 def test_the_chart_library_is_that_of_the_dashboard() -> None:
     source, style = chart_library()
     assert bool(source) == bool(style)

@@ -1,0 +1,61 @@
+"""Validation of the name and the spec of a BatchInference. Pure.
+
+The types are as strict as those of the API server, which takes no text in place of a number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from halcyon.api.batch_inference import BatchInferenceSpec
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN
+
+_TIME = "2026-12-01T06:00:00Z"
+
+
+def problems(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
+    """Yield (rule, message) for each error in the name and in the spec of a BatchInference."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        yield "name", NAME_MESSAGE % (name, len(name))
+    try:
+        spec = BatchInferenceSpec.model_validate_json(json.dumps(spec_fields), strict=True)
+    except ValidationError as error:
+        yield from (_problem(one) for one in error.errors(include_url=False))
+        return
+    if spec.deadline is not None and epoch_seconds(spec.deadline) is None:
+        yield "invalid-value", f"spec.deadline is {spec.deadline!r}; it must be a time, for example {_TIME}"
+
+
+def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
+    place = error["loc"]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in ("spec", *place))[1:]
+    message = str(error["msg"])
+    if error["type"] == "extra_forbidden":
+        known = _fields(place[:-1])
+        near = get_close_matches(str(place[-1]), known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(known)}"
+        return "unknown-field", f"{path} is not a field; {hint}"
+    if error["type"] == "missing":
+        return "missing-field", f"{path} is missing"
+    if error["type"] == "value_error":
+        return "conflicting-fields", message.removeprefix("Value error, ")
+    shown = json.dumps(error["input"])
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return "invalid-value", f"{path} is {shown}: {message[:1].lower()}{message[1:]}"
+
+
+def _fields(place: tuple[int | str, ...]) -> tuple[str, ...]:
+    """Return the names of the fields of the object at a place in the spec."""
+    model: type[BaseModel] = BatchInferenceSpec
+    for part in place:
+        found = next((one for key, one in model.model_fields.items() if part in {key, one.alias}), None)
+        kinds = () if found is None else (found.annotation, *get_args(found.annotation))
+        model = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), model)
+    return tuple(one.alias or key for key, one in model.model_fields.items())

@@ -1,0 +1,42 @@
+"""`halcyon images -f FILE`: images of rendered manifests, and files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from halcyon_cli.commands.app import run
+
+MODEL = """\
+kind: ModelDeployment
+spec:
+  model: {source: {image: {reference: registry/model@sha256:1}}}
+  runtime: {image: registry/triton@sha256:2}
+"""
+
+
+@pytest.mark.parametrize("kind", ["List", "ModelDeploymentList"])
+def test_images_of_the_items_of_a_list_are_printed(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, items = tmp_path / "models.yaml", MODEL.replace("\n", "\n  ")
+    file.write_text(f"# Source: a.yaml\n---\nkind: {kind}\nitems:\n- {items}\n---\nbuilt: 2026-13-45\n")
+    assert run(["images", "-f", str(file)]) == 0
+    assert capsys.readouterr().out.split() == ["registry/model@sha256:1", "registry/triton@sha256:2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "invalid YAML: while parsing"),
+        ("a: " + 3000 * "[", "invalid YAML: nested too deeply"),
+        ("a: &a [*a]", "an alias refers to an object that contains it"),
+    ],
+)
+def test_manifests_that_are_not_yaml_are_reported(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    assert run(["images", "-f", str(tmp_path / "a.yaml")]) == 2
+    assert said in capsys.readouterr().err

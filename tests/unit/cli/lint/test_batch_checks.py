@@ -1,0 +1,50 @@
+"""`halcyon lint` of a BatchInference: types as strict as the API server's, all errors at once, and hints."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon_cli.lint.checks import check
+
+GOOD = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: BatchInference
+metadata: {name: night}
+spec:
+  modelDeployment: digits
+  input: {uri: s3://sets/rows.npz}
+  output: {uri: s3://sets/out}
+"""
+
+
+@pytest.mark.parametrize(
+    "more", ["", "  deadline: 2026-12-01T06:00:00Z\n", "  suspend: yes\n  atZero: Wake\n  workers: 2.0\n  cpu: '2'\n"]
+)
+def test_a_valid_batch_has_no_findings(more: str) -> None:
+    assert check(GOOD + more, "f").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "rule", "said"),
+    [
+        (GOOD + "  gentel: true\n", 8, "unknown-field", "spec.gentel is not a field; did you mean gentle?"),
+        (GOOD.replace("input: {", "input: {sizeLmit: 3, "), 6, "unknown-field", "spec.input.sizeLmit is not a field; did you mean sizeLimit?"),
+        (GOOD + "  hooks: {prepare: 'x.py:f'}\n", 8, "missing-field", "spec.hooks.configMap is missing"),
+        (GOOD + "  hooks: {configMap: h}\n", 8, "conflicting-fields", "spec.hooks has neither prepare nor finish"),
+        (GOOD + "  workers: '2'\n", 8, "invalid-value", 'spec.workers is "2": input should be a valid integer'),
+        (GOOD + "  cpu: 2\n", 8, "invalid-value", "spec.cpu is 2: input should be a valid string"),
+        (GOOD + "  deadline: tomorrow\n", 8, "invalid-value", "spec.deadline is 'tomorrow'; it must be a time"),
+        (GOOD + "  deadline: 2026-13-01T06:00:00Z\n", 8, "invalid-value", "it must be a time, for example 2026-12-01T"),
+        (GOOD.replace("night", "Night"), 3, "name", "metadata.name is 'Night' (5 characters); it must match"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_of_a_batch_is_found_with_its_line(text: str, line: int, rule: str, said: str) -> None:
+    (found,) = check(text, "f").findings
+    assert (found.line, found.rule) == (line, rule)
+    assert found.message.startswith(said) or said in found.message
+
+
+def test_all_errors_of_a_batch_are_found_at_once() -> None:
+    findings = check(GOOD + "  xyz: 1\n  workers: 0\n", "f").findings
+    assert [(one.line, one.rule) for one in findings] == [(8, "unknown-field"), (9, "invalid-value")]
+    assert "the fields are modelDeployment, input, output" in findings[0].message

@@ -1,0 +1,39 @@
+"""The user's function `prepare`: its arrays become tensors of the model's types, or an error with the line."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from halcyon_measure.engine.hooks import Hooks, HookSettings
+from halcyon_measure.errors import HookError
+from halcyon_measure.inputs.tensors import ModelInput
+from halcyon_measure.protocols import target
+from halcyon_measure.protocols.reply import Prepared
+
+
+def _prepared(path: Path, returned: str, kind: str) -> Prepared:
+    path.write_text(f"import numpy as np\ndef prepare(number):\n    return {returned}\n")
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    hooks = Hooks(HookSettings(prepare=f"{path}:prepare"), replace(to, inputs=(ModelInput("x", kind, (-1, 2)),)))
+    try:
+        return asyncio.run(hooks.prepare(0))
+    finally:
+        hooks.close()
+
+
+@pytest.mark.parametrize("returned", ["np.array([[1, 2]], np.int32)", "np.array([1.0, 2.0])", "{'x': [[1, 2]]}"])
+def test_arrays_of_prepare_are_sent_in_the_type_of_the_model(tmp_path: Path, returned: str) -> None:
+    made = _prepared(tmp_path / "hook.py", returned, "FP32")
+    assert made.header_length is not None
+    assert made.body[made.header_length :] == np.array([1, 2], "<f4").tobytes()
+    assert b'"shape": [1, 2]' in made.body
+
+
+def test_arrays_of_prepare_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(HookError, match=r"input x: not every value is an integer in the range of INT64.*in request 0"):
+        _prepared(tmp_path / "hook.py", "np.array([[1.5, 2]])", "INT64")
