@@ -222,7 +222,6 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
 
     `rate` is the number of requests per second, `errors` the number of failing requests per second. `judged` is the
     number of models with a latency objective and a known p95; `slow` is the number of those that exceed the objective.
-    `serving` is the number of models that answer requests.
     """
     counts = dict.fromkeys(STATES, 0)
     by_problem = dict.fromkeys(PROBLEMS, 0)
@@ -246,9 +245,9 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
         "counts": counts,
         "problems": by_problem,
         "troubled": troubled,
-        "rate": _rounded(sum(rates)) if rates else None,
+        "rate": rounded(sum(rates)) if rates else None,
         "reporting": len(rates),
-        "errors": _rounded(sum(errors)) if errors else None,
+        "errors": rounded(sum(errors)) if errors else None,
         "judged": judged,
         "gpus": sum(one.gpus for one in rows),
         "cost": sum(costs) if costs else None,
@@ -260,5 +259,6 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
     }
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")
+def rounded(value: float | None) -> float | None:
+    """Return the value rounded to the three digits that are shown, so that no other changes are sent to the browser."""
+    return None if value is None else float(f"{value:.3g}")

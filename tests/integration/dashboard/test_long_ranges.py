@@ -23,9 +23,12 @@ GAUGES = {
     "halcyon_model_queue_requests": 7,
 }
 RATES = {
-    "halcyon_agent_requests_total": 20.0,
-    "halcyon_agent_rejected_total": 1.0,
+    # A fifth of the requests repeat rejected ones.
+    "halcyon_agent_requests_total": 25.0,
+    "halcyon_agent_client_retries_total": 5.0,
+    "halcyon_agent_rejected_total": 6.0,
     "halcyon_agent_errors_total": 0.4,
+    "halcyon_agent_server_rejected_total": 0.6,
     "nv_inference_queue_duration_us_total": 40_000.0,
     "nv_inference_compute_infer_duration_us_total": 60_000.0,
     "nv_inference_request_success_total": 20.0,
@@ -49,6 +52,13 @@ def series(end: int) -> str:
     lines.append(f"# TYPE {failure} gauge")
     for reason, rate in (("BACKEND", 0.2), ("CANCELED", 9.0)):
         lines += [f'{failure}{{{LABELS},reason="{reason}"}} {rate * (at - times[0])} {at}' for at in times]
+    for name, reasons in (("nv_inference_request_success", ("",)), (failure, ("BACKEND",))):
+        rate = 19.0 if name.endswith("success") else 1.0
+        lines += [
+            f'{name}{{{LABELS.replace("digits", "bare")},reason="{reason}"}} {rate * (at - times[0])} {at}'
+            for reason in reasons
+            for at in times
+        ]
     bucket = "halcyon_agent_request_duration_seconds_bucket"
     lines.append(f"# TYPE {bucket} gauge")
     for le, share in (("0.1", 0.5), ("0.2", 1.0), ("+Inf", 1.0)):
@@ -80,10 +90,17 @@ async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
         "rate": 20,
         "in_triton": 5,
     }
-    shares = {"rejected": 5, "lost": 2, "failed": 1, "errors": 8}
+    # More requests are refused by servers, as balancers count, than Triton counts as failed.
+    shares = {"rejected": 5, "lost": 2, "failed": 3, "errors": 10}
     expected = replicas | shares | {"p50": 100, "p95": 190, "p99": 198}
     assert middle == pytest.approx(expected, rel=0.01)
     assert found["step"] == 240
+
+
+async def test_requests_of_a_model_without_balancers_are_those_in_triton(stored: Prometheus) -> None:
+    found = await site(stored).history(Name("team-a", "bare"), 24)
+    middle = {field: found[field][MAX_POINTS // 2] for field in ("rate", "rejected", "failed")}
+    assert middle == {"rate": pytest.approx(20, rel=0.01), "rejected": None, "failed": pytest.approx(5, rel=0.01)}
 
 
 async def test_another_model_has_no_points(stored: Prometheus) -> None:
