@@ -53,6 +53,8 @@ export interface ShownRow extends Row {
   rate: number | null;
   /** 95th percentile of the clients' latency, in milliseconds. */
   latency: number | null;
+  /** Mean time in Triton, in milliseconds. */
+  in_triton: number | null;
   /** Percent. */
   errors: number | null;
   /** The most urgent first. */

@@ -228,6 +228,7 @@ class Fleet:
             "batch": rounded(one.batch if numbers.batch is None else numbers.batch),
             "rate": rounded(numbers.rate),
             "latency": rounded(None if newest is None else newest[_COLUMNS["latency"]]),
+            "in_triton": rounded(numbers.latency_ms),
             "errors": None if numbers.errors is None else rounded(numbers.errors * 100),
             "problems": problems(one, self._loads.get(one.key, NO_LOAD)),
         }
