@@ -79,6 +79,7 @@ def _condition(matchers: str) -> str:
 
 _BY_CLUSTER: Final = "by (cluster)"
 _AT_MAX: Final = _models(per_model_metrics.LIMITED, 'limit="max"')
+_AT_OTHER_LIMIT: Final = _models(per_model_metrics.LIMITED, 'limit=~"quota|budget"')
 _ON_MODEL: Final = f"on ({BY})"
 _REQUESTS: Final = named("requests_total")
 _UNSERVED: Final = (
@@ -147,14 +148,16 @@ MODEL_ALERTS: Final = (
     Alert(
         "HalcyonModelAtMax",
         f"({_AT_MAX} == 1)\n"
-        f"and {_ON_MODEL} ({_models(per_model_metrics.SPEC_REPLICAS)} >= {_ON_MODEL} {_models(per_model_metrics.MAX)})\n"
+        # Not the maximum of the spec: a schedule may set a lower one. Desired replicas are not in force while scaling is paused.
+        f"and {_ON_MODEL} ({_models(per_model_metrics.SPEC_REPLICAS)} >= {_ON_MODEL} {_models(per_model_metrics.DESIRED)})\n"
+        f"unless {_ON_MODEL} {_AT_OTHER_LIMIT}\n"
         f"and {_ON_MODEL} ({_models(per_model_metrics.QUEUE)}\n"
         f"  > {_ON_MODEL} {_models(per_model_metrics.QUEUE_TARGET)} * {_ON_MODEL} clamp_min({_models(per_model_metrics.READY)}, 1))",
         "15m",
         "warning",
         f"{_MODEL} needs more replicas than its maximum, and its queue is above the target.",
         f"Warning: its clients get slow responses; requests are rejected once the queue is full. Show the desired replicas: {_EXPLAIN}",
-        f"{_models(per_model_metrics.QUEUE)} and {_ON_MODEL} {_models(per_model_metrics.MAX)}",
+        f"{_models(per_model_metrics.QUEUE)} and {_ON_MODEL} {_models(per_model_metrics.DESIRED)}",
     ),
     Alert(
         "HalcyonMetricMissing",

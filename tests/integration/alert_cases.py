@@ -64,6 +64,11 @@ def other(series: Series) -> Series:
     return {name.replace('model_deployment="m"', 'model_deployment="n"'): values for name, values in series.items()}
 
 
+def third(series: Series) -> Series:
+    """Return the same series of a third model."""
+    return {name.replace('model_deployment="m"', 'model_deployment="o"'): values for name, values in series.items()}
+
+
 def of_cluster(cluster: str, series: Series) -> Series:
     """Return the same series, with the label that the chart's monitors set if the cluster has a name."""
     return {name.replace("{", f'{{cluster="{cluster}",', 1): values for name, values in series.items()}
@@ -95,7 +100,8 @@ AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_l
 QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
 LATENCY_TARGET = of("halcyon_model_latency_target_seconds")
 READY = of("halcyon_model_replicas_ready")
-IN_FORCE, MOST = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_max")
+IN_FORCE, DESIRED = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_desired")
+MOST, FULL = of("halcyon_model_replicas_max"), of("halcyon_model_limited", ',limit="quota"')
 GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
 MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
 UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leader{{{OPERATOR}}}"
@@ -136,10 +142,39 @@ CASES = (
     Case(
         "HalcyonModelAtMax",
         "16m",
-        {AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "4x20", IN_FORCE: "4x20", MOST: "4x20"},
-        {AT_MAX: "1x20", QUEUE: "39x20", TARGET: "10x20", READY: "4x20", IN_FORCE: "4x20", MOST: "4x20", HOLDS: "1x20"}
+        # A schedule sets a maximum of 4, the spec of 8.
+        {
+            AT_MAX: "1x20",
+            QUEUE: "41x20",
+            TARGET: "10x20",
+            READY: "4x20",
+            IN_FORCE: "4x20",
+            DESIRED: "4x20",
+            MOST: "8x20",
+        },
+        {
+            AT_MAX: "1x20",
+            QUEUE: "39x20",
+            TARGET: "10x20",
+            READY: "4x20",
+            IN_FORCE: "4x20",
+            DESIRED: "4x20",
+            HOLDS: "1x20",
+        }
         # Another model is paused at 2 of 8: more replicas are allowed, and the mode prevents them.
-        | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", IN_FORCE: "2x20", MOST: "8x20"}),
+        | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", IN_FORCE: "2x20", DESIRED: "8x20"})
+        # A third one needs more than its maximum, but a quota allows even fewer.
+        | third(
+            {
+                AT_MAX: "1x20",
+                FULL: "1x20",
+                QUEUE: "41x20",
+                TARGET: "10x20",
+                READY: "2x20",
+                IN_FORCE: "2x20",
+                DESIRED: "2x20",
+            }
+        ),
     ),
     Case(
         "HalcyonMetricMissing",
