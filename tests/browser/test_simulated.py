@@ -111,7 +111,7 @@ def test_a_rollout_has_its_progress_and_commands_that_can_be_copied(copying: Pag
     panel.get_by_role("button", name=re.compile("promote the canary")).click()
     expect(copying.locator("#announcement")).to_have_text("Copied to the clipboard.")
     copied = copying.evaluate("navigator.clipboard.readText()")
-    assert copied == "kubectl annotate mdep detector -n vision serving.halcyon.dev/promote=detector-7c41d2e9"
+    assert copied == "kubectl annotate --overwrite mdep detector -n vision serving.halcyon.dev/promote=detector-7c41d2e9"
 
 
 def test_conditions_and_pods_are_above_the_charts(page: Page, url: str) -> None:
