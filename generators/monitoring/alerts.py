@@ -41,6 +41,8 @@ MAX_LATENCY_RATIO: Final = THRESHOLD_PLACEHOLDERS["latencyRatio"]
 MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
 MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
 MAX_CONNECTIONS_RATIO: Final = 0.75
+KEEP_FIRING: Final = "5m"
+"""Time for which an alert on the leader's series stays firing without them. Until Prometheus has scraped a new leader, there are none."""
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
@@ -368,6 +370,7 @@ def rule(alert: Alert) -> dict[str, Any]:
         "alert": alert.name,
         "expr": alert.expression,
         "for": alert.after,
+        **({"keep_firing_for": KEEP_FIRING} if "__JOB__" in alert.expression else {}),
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,

@@ -332,6 +332,31 @@ def tests_of_clusters(rule_file: str) -> dict[str, Any]:
     )
 
 
+def tests_of_new_leaders(rule_file: str) -> dict[str, Any]:
+    """Return a case of each alert on series that the leader exports: it stays firing while another replica becomes the leader.
+
+    For two minutes, no series of models exist: those of the old leader have ended, and the new one was not scraped yet.
+    """
+    made = []
+    for case in CASES:
+        if "__JOB__" not in case.alert.expression:
+            continue
+        last = int(case.at.removesuffix("m")) + 1
+        series: Series = {}
+        for name, values in case.firing.items():
+            known = re.fullmatch(r"(?:_x(\d+) )?([0-9.]+)x\d+", values)
+            if not name.startswith("halcyon_model_") or known is None:
+                series[name] = values
+                continue
+            begin = int(known[1] or 0)
+            series[name] = (f"_x{begin} " if begin else "") + f"{known[2]}x{last - begin} stale"
+            series[name.replace("{", '{instance="two",', 1)] = f"_x{last + 3} {known[2]}x20"
+        for minute in (last + 2, last + 4):
+            fires = _fires(replace(case, firing=series, at=f"{minute}m"))
+            made.append(fires | {"name": f"{case.name} with a new leader"})
+    return _file(rule_file, made)
+
+
 def _file(rule_file: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
     return {"rule_files": [rule_file], "evaluation_interval": "1m", "tests": cases}
 
