@@ -132,8 +132,9 @@ def row(model: Object) -> TableRow:
 
 
 def latency_target_ms(model: Object) -> float | None:
-    """Return the objective for the p95 of the client latency, in milliseconds; None if the spec has none."""
-    target = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
+    """Return the objective for the p95 of the client latency, in milliseconds; None without one, or with the policy Rules."""
+    scaling = (model.get("spec") or {}).get("scaling") or {}
+    target = None if scaling.get("policy") == "Rules" else (scaling.get("targets") or {}).get("latency")
     try:
         return None if target is None else duration_s(target) * 1000
     except ValueError:  # a spec that isn't accepted

@@ -31,7 +31,7 @@ MAX_HOURS = 720
 ALLOCATABLE_TTL_S = 60.0
 MIN_WINDOW_S = 300
 """Minimum window of a rate in a query, in seconds: several scrapes at any usual interval."""
-ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_.*)"})'
+ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?"})'
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
 _AGENT: Final = "halcyon_agent_"
 _OF: Final = 'namespace="$namespace",model_deployment="$name"'

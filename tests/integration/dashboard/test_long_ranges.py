@@ -42,7 +42,14 @@ def series(end: int) -> str:
     """A day of the model's series, as OpenMetrics. Triton's counters have no suffix, so they are written as gauges."""
     times = range(end - DAY_S, end, STEP_S)
     lines = ["# TYPE kube_node_status_allocatable gauge"]
-    lines += [f'kube_node_status_allocatable{{resource="nvidia_com_gpu",node="n"}} 8 {at}' for at in times]
+    for resource, gpus in (
+        ("nvidia_com_gpu", 8),
+        ("nvidia_com_gpu_shared", 16),
+        ("nvidia_com_mig_1g_10gb", 7),
+        ("amd_com_gpu", 4),
+    ):
+        lines += [f'kube_node_status_allocatable{{resource="{resource}",node="n"}} {gpus} {at}' for at in times]
+    lines += [f'kube_node_status_allocatable{{resource="memory",node="n"}} 1e12 {at}' for at in times]
     for name, value in GAUGES.items():
         lines += [f"# TYPE {name} gauge", *(f"{name}{{{LABELS}}} {value} {at}" for at in times)]
     for name, rate in RATES.items():
@@ -113,4 +120,5 @@ async def test_gpus_of_nodes_are_added_up(stored: Prometheus) -> None:
     metrics.allocatable()
     assert metrics._refresh is not None
     await metrics._refresh
-    assert metrics.allocatable()["gpus"] == 8
+    # Whole, shared and divided ones, as models may request them.
+    assert metrics.allocatable()["gpus"] == 8 + 16 + 7 + 4
