@@ -113,6 +113,16 @@ def test_the_focus_stays_on_a_control_that_changes(fleet: Page) -> None:
     expect(chip).to_be_focused()
 
 
+def test_pages_open_in_a_browser_that_stores_nothing(page: Page, url: str) -> None:
+    page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } })"
+    )
+    page.goto(url)
+    expect(page.locator("tbody tr")).to_have_count(len(MODELS))
+    page.locator("#theme").click()
+    expect(page.locator("#theme")).to_have_text("Theme: light")
+
+
 REFILL = """async () => {
   const { h, refill } = await import("/static/dom.js");
   const list = h("ul");

@@ -59,14 +59,9 @@ def of(name: str, more: str = "") -> str:
     return f"{name}{{{M}{more}}}"
 
 
-def other(series: Series) -> Series:
+def other(series: Series, name: str = "n") -> Series:
     """Return the same series of another model."""
-    return {name.replace('model_deployment="m"', 'model_deployment="n"'): values for name, values in series.items()}
-
-
-def third(series: Series) -> Series:
-    """Return the same series of a third model."""
-    return {name.replace('model_deployment="m"', 'model_deployment="o"'): values for name, values in series.items()}
+    return {one.replace('model_deployment="m"', f'model_deployment="{name}"'): values for one, values in series.items()}
 
 
 def of_cluster(cluster: str, series: Series) -> Series:
@@ -101,6 +96,7 @@ QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_targ
 LATENCY_TARGET = of("halcyon_model_latency_target_seconds")
 READY = of("halcyon_model_replicas_ready")
 IN_FORCE, DESIRED = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_desired")
+TWO = {IN_FORCE: "2x20", DESIRED: "2x20"}
 MOST, FULL = of("halcyon_model_replicas_max"), of("halcyon_model_limited", ',limit="quota"')
 GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
 MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
@@ -164,17 +160,7 @@ CASES = (
         # Another model is paused at 2 of 8: more replicas are allowed, and the mode prevents them.
         | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", IN_FORCE: "2x20", DESIRED: "8x20"})
         # A third one needs more than its maximum, but a quota allows even fewer.
-        | third(
-            {
-                AT_MAX: "1x20",
-                FULL: "1x20",
-                QUEUE: "41x20",
-                TARGET: "10x20",
-                READY: "2x20",
-                IN_FORCE: "2x20",
-                DESIRED: "2x20",
-            }
-        ),
+        | other({AT_MAX: "1x20", FULL: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", **TWO}, "o"),
     ),
     Case(
         "HalcyonMetricMissing",
