@@ -89,12 +89,14 @@ _UNSERVED: Final = (
     f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
 )
 """Requests per second without an answer of the model. Agents of earlier versions don't count those that servers refuse."""
+_IS_READY: Final = 'type="Ready",status="True"'
 _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
 _BLOCKED: Final = (
     "RolloutBlocked|ProgressDeadlineExceeded|LoadFailed|ModelConfigInvalid|ModelSourceNotFound|ModelDownloadFailed"
 )
 """Reasons why a new revision does not serve."""
+_STUCK: Final = f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'
 # Other Triton servers in the same Prometheus have no such label, and are none of Halcyon's.
 _OURS: Final = 'model_deployment!=""'
 _SUCCESSES: Final = _rate(triton_metrics.SUCCESS, _OURS)
@@ -235,7 +237,8 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonRolloutBlocked",
-        _condition(f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'),
+        # A model that isn't ready has no old revision that serves: HalcyonModelNotReady fires.
+        f"{_condition(_STUCK)}\nand {_ON_MODEL} {_models(per_model_metrics.CONDITION, _IS_READY)}",
         "10m",
         "warning",
         f"The rollout of the new revision of {_MODEL} does not progress.",

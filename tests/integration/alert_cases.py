@@ -222,8 +222,11 @@ CASES = (
         {
             condition("Reconciling", "True", "RolloutBlocked"): "1x5 stale",
             condition("Stalled", "True", "RolloutBlocked"): "_x5 1x20",
+            condition("Ready", "True", "Ready"): "1x20",
         },
-        {condition("Reconciling", "True", "Progressing"): "1x20"},
+        {condition("Reconciling", "True", "Progressing"): "1x20", condition("Ready", "True", "Ready"): "1x20"}
+        # The first revision of another model can't be loaded, so no old one serves: HalcyonModelNotReady fires.
+        | other({condition("Stalled", "True", "LoadFailed"): "1x20", NOT_READY: "1x20"}),
     ),
     Case(
         "HalcyonColdStartSlow",
