@@ -53,7 +53,10 @@ TYPES: dict[str, Schema] = {
     },
     "auto": {"description": "auto, true or false.", "enum": ["auto", True, False]},
     "digest": _text("^(sha256:[a-f0-9]{64})?$", 71, "Empty, or sha256: and 64 hexadecimal digits."),
-    "interval": _text("^[1-9][0-9]{0,5}(ms|s|m|h)$", 8, "A duration, for example 30s."),
+    # The alerts and the arrival history have rates over five minutes, which need two scrapes in any five minutes.
+    "interval": _text(
+        "^([1-9][0-9]{2,4}ms|([1-9][0-9]?|1[01][0-9]|120)s|[12]m)$", 7, "A duration of at most 2m, for example 30s."
+    ),
     "key": _text("^[-._a-zA-Z0-9]+$", 253, "A key of a ConfigMap or Secret, for example ca.crt."),
     "namespace": _text(f"^{_LABEL}$", 63, "A namespace, for example team-a."),
     "objectName": _text(f"^{_LABEL}(\\.{_LABEL})*$", 253, "Lower case, digits, - and ., for example registry."),

@@ -41,6 +41,8 @@ MAX_LATENCY_RATIO: Final = THRESHOLD_PLACEHOLDERS["latencyRatio"]
 MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
 MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
 MAX_CONNECTIONS_RATIO: Final = 0.75
+KEEP_FIRING: Final = "5m"
+"""Time for which an alert on the leader's series stays firing without them. Until Prometheus has scraped a new leader, there are none."""
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
@@ -79,6 +81,7 @@ def _condition(matchers: str) -> str:
 
 _BY_CLUSTER: Final = "by (cluster)"
 _AT_MAX: Final = _models(per_model_metrics.LIMITED, 'limit="max"')
+_AT_OTHER_LIMIT: Final = _models(per_model_metrics.LIMITED, 'limit=~"quota|budget"')
 _ON_MODEL: Final = f"on ({BY})"
 _REQUESTS: Final = named("requests_total")
 _UNSERVED: Final = (
@@ -86,12 +89,14 @@ _UNSERVED: Final = (
     f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
 )
 """Requests per second without an answer of the model. Agents of earlier versions don't count those that servers refuse."""
+_IS_READY: Final = 'type="Ready",status="True"'
 _NOT_READY: Final = 'type="Ready",status!="True"'
 _NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
 _BLOCKED: Final = (
     "RolloutBlocked|ProgressDeadlineExceeded|LoadFailed|ModelConfigInvalid|ModelSourceNotFound|ModelDownloadFailed"
 )
 """Reasons why a new revision does not serve."""
+_STUCK: Final = f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'
 # Other Triton servers in the same Prometheus have no such label, and are none of Halcyon's.
 _OURS: Final = 'model_deployment!=""'
 _SUCCESSES: Final = _rate(triton_metrics.SUCCESS, _OURS)
@@ -148,14 +153,16 @@ MODEL_ALERTS: Final = (
     Alert(
         "HalcyonModelAtMax",
         f"({_AT_MAX} == 1)\n"
-        f"and {_ON_MODEL} ({_models(per_model_metrics.SPEC_REPLICAS)} >= {_ON_MODEL} {_models(per_model_metrics.MAX)})\n"
+        # Not the maximum of the spec: a schedule may set a lower one. Desired replicas are not in force while scaling is paused.
+        f"and {_ON_MODEL} ({_models(per_model_metrics.SPEC_REPLICAS)} >= {_ON_MODEL} {_models(per_model_metrics.DESIRED)})\n"
+        f"unless {_ON_MODEL} {_AT_OTHER_LIMIT}\n"
         f"and {_ON_MODEL} ({_models(per_model_metrics.QUEUE)}\n"
         f"  > {_ON_MODEL} {_models(per_model_metrics.QUEUE_TARGET)} * {_ON_MODEL} clamp_min({_models(per_model_metrics.READY)}, 1))",
         "15m",
         "warning",
         f"{_MODEL} needs more replicas than its maximum, and its queue is above the target.",
         f"Warning: its clients get slow responses; requests are rejected once the queue is full. Show the desired replicas: {_EXPLAIN}",
-        f"{_models(per_model_metrics.QUEUE)} and {_ON_MODEL} {_models(per_model_metrics.MAX)}",
+        f"{_models(per_model_metrics.QUEUE)} and {_ON_MODEL} {_models(per_model_metrics.DESIRED)}",
     ),
     Alert(
         "HalcyonMetricMissing",
@@ -231,7 +238,8 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonRolloutBlocked",
-        _condition(f'type=~"Reconciling|Stalled",reason=~"{_BLOCKED}"'),
+        # A model that isn't ready has no old revision that serves: HalcyonModelNotReady fires.
+        f"{_condition(_STUCK)}\nand {_ON_MODEL} {_models(per_model_metrics.CONDITION, _IS_READY)}",
         "10m",
         "warning",
         f"The rollout of the new revision of {_MODEL} does not progress.",
@@ -366,6 +374,7 @@ def rule(alert: Alert) -> dict[str, Any]:
         "alert": alert.name,
         "expr": alert.expression,
         "for": alert.after,
+        **({"keep_firing_for": KEEP_FIRING} if "__JOB__" in alert.expression else {}),
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,

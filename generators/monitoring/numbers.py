@@ -36,10 +36,11 @@ GROUPS: Final = (
         (
             Number(
                 "requests per second",
-                "Inference requests of both protocols that reach the balancers, including rejected ones; growth over 15 s. Without balancers: "
-                "requests that ended in Triton, plus the growth of its queue.",
-                "`halcyon_agent_requests_total`, or `nv_inference_request_success`, `nv_inference_request_failure` and "
-                "`nv_inference_pending_request_count`",
+                "Inference requests of both protocols that reach the balancers, including rejected ones; growth over 15 s. A rejected request "
+                "that its client repeats counts once; `halcyon_agent_requests_total` has each attempt. Without balancers: requests that ended "
+                "in Triton, plus the growth of its queue.",
+                "`halcyon_agent_requests_total` less `halcyon_agent_client_retries_total`, or `nv_inference_request_success`, "
+                "`nv_inference_request_failure` and `nv_inference_pending_request_count`",
                 (
                     "fleet: Requests/s, 10 min, Requests/s of all models",
                     "model: Requests/s",
@@ -159,7 +160,7 @@ GROUPS: Final = (
                 "Requests per second that balancers turn away (429, 503, gRPC 8, 14): the queue is full, the answer would be late, no server in "
                 "time. A rejection counts when it happens, which may be up to the queue timeout after the request. A request that its client "
                 "repeats counts once, as in the requests per second; `halcyon_agent_rejected_total` has each rejection.",
-                "`halcyon_agent_rejected_total`",
+                "`halcyon_agent_rejected_total`, `halcyon_agent_client_retries_total`",
                 (
                     "model: Errors, rejected",
                     "`halcyon_agent_rejected_total`",

@@ -105,13 +105,57 @@ def test_a_view_is_saved_opened_and_deleted(fleet: Page) -> None:
     expect(fleet.get_by_role("button", name="my models", exact=True)).to_have_count(0)
 
 
+def test_the_focus_stays_on_a_control_that_changes(fleet: Page) -> None:
+    chip = fleet.locator(".states button").first
+    chip.focus()
+    fleet.keyboard.press("Enter")
+    expect(chip).to_have_attribute("aria-pressed", "true")
+    expect(chip).to_be_focused()
+
+
+def test_pages_open_in_a_browser_that_stores_nothing(page: Page, url: str) -> None:
+    page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } })"
+    )
+    page.goto(url)
+    expect(page.locator("tbody tr")).to_have_count(len(MODELS))
+    page.locator("#theme").click()
+    expect(page.locator("#theme")).to_have_text("Theme: light")
+
+
+REFILL = """async () => {
+  const { h, refill } = await import("/static/dom.js");
+  const list = h("ul");
+  document.querySelector("main").replaceChildren(list);
+  const rows = (...pods) => pods.map(([name, age]) => h("li", {}, `${name} ${age} `, h("button", { "data-pod": name }, "Log")));
+  refill(list, ...rows(["a", "1 s"], ["b", "9 h"], ["c", "1 s"]));
+  const [, kept] = list.children;
+  list.querySelector("[data-pod=c]").focus();
+  const at = () => document.activeElement?.dataset.pod ?? document.activeElement?.localName;
+  const found = [];
+  refill(list, ...rows(["a", "2 s"], ["b", "9 h"], ["c", "2 s"]));
+  found.push(at(), list.children[1] === kept);
+  refill(list, ...rows(["new", "0 s"], ["a", "3 s"], ["b", "9 h"], ["c", "3 s"]));
+  found.push(at(), list.children.length);
+  refill(list, ...rows(["b", "9 h"]));
+  found.push(at(), list.children.length);
+  return found;
+}"""
+
+
+def test_lists_keep_what_is_unchanged_and_the_focus_follows_its_control(fleet: Page) -> None:
+    assert fleet.evaluate(REFILL) == ["c", True, "c", 4, "body", 1]
+
+
 def test_a_rollout_has_its_progress_and_commands_that_can_be_copied(copying: Page) -> None:
     panel = copying.locator("section", has=copying.get_by_role("heading", name="Rollout", exact=True))
     expect(panel.get_by_role("progressbar")).to_have_attribute("value", "25")
     panel.get_by_role("button", name=re.compile("promote the canary")).click()
     expect(copying.locator("#announcement")).to_have_text("Copied to the clipboard.")
     copied = copying.evaluate("navigator.clipboard.readText()")
-    assert copied == "kubectl annotate mdep detector -n vision serving.halcyon.dev/promote=detector-7c41d2e9"
+    assert (
+        copied == "kubectl annotate --overwrite mdep detector -n vision serving.halcyon.dev/promote=detector-7c41d2e9"
+    )
 
 
 def test_conditions_and_pods_are_above_the_charts(page: Page, url: str) -> None:

@@ -59,9 +59,9 @@ def of(name: str, more: str = "") -> str:
     return f"{name}{{{M}{more}}}"
 
 
-def other(series: Series) -> Series:
+def other(series: Series, name: str = "n") -> Series:
     """Return the same series of another model."""
-    return {name.replace('model_deployment="m"', 'model_deployment="n"'): values for name, values in series.items()}
+    return {one.replace('model_deployment="m"', f'model_deployment="{name}"'): values for one, values in series.items()}
 
 
 def of_cluster(cluster: str, series: Series) -> Series:
@@ -95,7 +95,9 @@ AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_l
 QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
 LATENCY_TARGET = of("halcyon_model_latency_target_seconds")
 READY = of("halcyon_model_replicas_ready")
-IN_FORCE, MOST = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_max")
+IN_FORCE, DESIRED = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_desired")
+TWO = {IN_FORCE: "2x20", DESIRED: "2x20"}
+MOST, FULL = of("halcyon_model_replicas_max"), of("halcyon_model_limited", ',limit="quota"')
 GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
 MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
 UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leader{{{OPERATOR}}}"
@@ -136,10 +138,29 @@ CASES = (
     Case(
         "HalcyonModelAtMax",
         "16m",
-        {AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "4x20", IN_FORCE: "4x20", MOST: "4x20"},
-        {AT_MAX: "1x20", QUEUE: "39x20", TARGET: "10x20", READY: "4x20", IN_FORCE: "4x20", MOST: "4x20", HOLDS: "1x20"}
+        # A schedule sets a maximum of 4, the spec of 8.
+        {
+            AT_MAX: "1x20",
+            QUEUE: "41x20",
+            TARGET: "10x20",
+            READY: "4x20",
+            IN_FORCE: "4x20",
+            DESIRED: "4x20",
+            MOST: "8x20",
+        },
+        {
+            AT_MAX: "1x20",
+            QUEUE: "39x20",
+            TARGET: "10x20",
+            READY: "4x20",
+            IN_FORCE: "4x20",
+            DESIRED: "4x20",
+            HOLDS: "1x20",
+        }
         # Another model is paused at 2 of 8: more replicas are allowed, and the mode prevents them.
-        | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", IN_FORCE: "2x20", MOST: "8x20"}),
+        | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", IN_FORCE: "2x20", DESIRED: "8x20"})
+        # A third one needs more than its maximum, but a quota allows even fewer.
+        | other({AT_MAX: "1x20", FULL: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", **TWO}, "o"),
     ),
     Case(
         "HalcyonMetricMissing",
@@ -201,8 +222,11 @@ CASES = (
         {
             condition("Reconciling", "True", "RolloutBlocked"): "1x5 stale",
             condition("Stalled", "True", "RolloutBlocked"): "_x5 1x20",
+            condition("Ready", "True", "Ready"): "1x20",
         },
-        {condition("Reconciling", "True", "Progressing"): "1x20"},
+        {condition("Reconciling", "True", "Progressing"): "1x20", condition("Ready", "True", "Ready"): "1x20"}
+        # The first revision of another model can't be loaded, so no old one serves: HalcyonModelNotReady fires.
+        | other({condition("Stalled", "True", "LoadFailed"): "1x20", NOT_READY: "1x20"}),
     ),
     Case(
         "HalcyonColdStartSlow",
@@ -295,6 +319,31 @@ def tests_of_clusters(rule_file: str) -> dict[str, Any]:
             for case in CASES
         ],
     )
+
+
+def tests_of_new_leaders(rule_file: str) -> dict[str, Any]:
+    """Return a case of each alert on series that the leader exports: it stays firing while another replica becomes the leader.
+
+    For two minutes, no series of models exist: those of the old leader have ended, and the new one was not scraped yet.
+    """
+    made = []
+    for case in CASES:
+        if "__JOB__" not in case.alert.expression:
+            continue
+        last = int(case.at.removesuffix("m")) + 1
+        series: Series = {}
+        for name, values in case.firing.items():
+            known = re.fullmatch(r"(?:_x(\d+) )?([0-9.]+)x\d+", values)
+            if not name.startswith("halcyon_model_") or known is None:
+                series[name] = values
+                continue
+            begin = int(known[1] or 0)
+            series[name] = (f"_x{begin} " if begin else "") + f"{known[2]}x{last - begin} stale"
+            series[name.replace("{", '{instance="two",', 1)] = f"_x{last + 3} {known[2]}x20"
+        for minute in (last + 2, last + 4):
+            fires = _fires(replace(case, firing=series, at=f"{minute}m"))
+            made.append(fires | {"name": f"{case.name} with a new leader"})
+    return _file(rule_file, made)
 
 
 def _file(rule_file: str, cases: list[dict[str, Any]]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _EPILOG = """\
 example:
   halcyon {word} resnet50 -n team
 
-With kubectl: kubectl annotate mdep resnet50 {group}/{word}=REVISION, where REVISION is status.revision.target. For the
+With kubectl: kubectl annotate --overwrite mdep resnet50 {group}/{word}=REVISION, where REVISION is status.revision.target. For the
 steps of a canary, see docs/concepts/rollouts.md.
 
 {more}exit status: 0, or 2 if there is nothing to {word}: no such name, no canary, no access, no cluster.
@@ -37,7 +37,7 @@ A canary that a newer spec has superseded is removed pod by pod; abort removes i
 
 """
 _STEP_HELP = """\
-With --step: kubectl annotate mdep resnet50 {group}/promote-step=REVISION/STEP, where STEP is
+With --step: kubectl annotate --overwrite mdep resnet50 {group}/promote-step=REVISION/STEP, where STEP is
 status.rollout.canary.step. A canary that the analysis finds worse is rolled back all the same.
 
 """

@@ -43,7 +43,7 @@ examples:
 An upgrade of Halcyon restarts no model pods: they keep the template that was rendered for them. Models with an older template have the
 condition RuntimeOutdated, which names the differences. A refreshed model rolls out according to its spec.rollout, and rolls back on failure. With
 --all, models are refreshed one at a time, each after the previous one serves its new template. The first failure stops the command. With
-kubectl, for one model: kubectl annotate mdep resnet50 serving.halcyon.dev/refresh=REVISION, where REVISION is status.revision.target. See
+kubectl, for one model: kubectl annotate --overwrite mdep resnet50 serving.halcyon.dev/refresh=REVISION, where REVISION is status.revision.target. See
 docs/guides/upgrade.md.
 
 With -o json or yaml, the output is a list with the result of each model: outdated (--dry-run), started, served, waiting (timed out), stalled or

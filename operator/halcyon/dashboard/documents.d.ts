@@ -50,7 +50,6 @@ export interface Row {
 /** The same on a page of the fleet, with the values that change. */
 export interface ShownRow extends Row {
   sparks: (number | null)[];
-  sparkStep: number;
   rate: number | null;
   /** 95th percentile of the clients' latency, in milliseconds. */
   latency: number | null;
@@ -206,7 +205,6 @@ export interface StoredRevision {
 export interface Model {
   model: Row;
   generation: number;
-  uid: string;
   note: string;
   largest_batch: number | null;
   latency_target_ms: number | null;

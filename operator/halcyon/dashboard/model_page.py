@@ -47,7 +47,7 @@ def page(
     try:
         return made(model)
     except Exception:  # a malformed object
-        meta = {name: str(model["metadata"].get(name) or "") for name in ("namespace", "name", "uid")}
+        meta = {name: str(model["metadata"].get(name) or "") for name in ("namespace", "name")}
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{meta['namespace']}/{meta['name']}"})
         found = made({"metadata": meta})
         return found | {"model": found["model"] | {"reason": model_row.UNREADABLE}}
@@ -72,7 +72,6 @@ def _page(
         "problems": model_row.problems(row, newest.load),
         "access_log": ((model.get("spec") or {}).get("traffic") or {}).get("accessLog") or "None",
         "generation": meta.get("generation"),
-        "uid": meta["uid"],
         "note": user_annotations.reason(meta),
         "largest_batch": batching.get("maxBatchSize"),
         "latency_target_ms": model_row.latency_target_ms(model),
@@ -82,10 +81,8 @@ def _page(
         "decisions": decisions,
         "advice": status.get("advice") or [],
         "events": [one._asdict() for one in events],
-        "rollout": status.get("rollout") or {},
         "revision": status.get("revision") or {},
         "address": status.get("address") or {},
-        "loaded": status.get("model") or {},
         "pods": [pod_start_phases.pod_document(one) for one in servers],
         "balancers": [pod_start_phases.pod_document(one) for one in balancers],
         "now": asdict(numbers) | {"errors": numbers.errors},

@@ -132,8 +132,9 @@ def row(model: Object) -> TableRow:
 
 
 def latency_target_ms(model: Object) -> float | None:
-    """Return the objective for the p95 of the client latency, in milliseconds; None if the spec has none."""
-    target = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
+    """Return the objective for the p95 of the client latency, in milliseconds; None without one, or with the policy Rules."""
+    scaling = (model.get("spec") or {}).get("scaling") or {}
+    target = None if scaling.get("policy") == "Rules" else (scaling.get("targets") or {}).get("latency")
     try:
         return None if target is None else duration_s(target) * 1000
     except ValueError:  # a spec that isn't accepted
@@ -222,7 +223,6 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
 
     `rate` is the number of requests per second, `errors` the number of failing requests per second. `judged` is the
     number of models with a latency objective and a known p95; `slow` is the number of those that exceed the objective.
-    `serving` is the number of models that answer requests.
     """
     counts = dict.fromkeys(STATES, 0)
     by_problem = dict.fromkeys(PROBLEMS, 0)
@@ -246,9 +246,9 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
         "counts": counts,
         "problems": by_problem,
         "troubled": troubled,
-        "rate": _rounded(sum(rates)) if rates else None,
+        "rate": rounded(sum(rates)) if rates else None,
         "reporting": len(rates),
-        "errors": _rounded(sum(errors)) if errors else None,
+        "errors": rounded(sum(errors)) if errors else None,
         "judged": judged,
         "gpus": sum(one.gpus for one in rows),
         "cost": sum(costs) if costs else None,
@@ -260,5 +260,6 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
     }
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")
+def rounded(value: float | None) -> float | None:
+    """Return the value rounded to the three digits that are shown, so that no other changes are sent to the browser."""
+    return None if value is None else float(f"{value:.3g}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, get_args
 
-from halcyon.dashboard.history import FIELDS, NO_LOAD, STEP_S, ChartHistory, CurrentLoad
+from halcyon.dashboard.history import FIELDS, NO_LOAD, ChartHistory, CurrentLoad
 from halcyon.dashboard.model_row import (
     PROBLEMS,
     STATES,
@@ -19,6 +19,7 @@ from halcyon.dashboard.model_row import (
     State,
     TableRow,
     problems,
+    rounded,
     row_or_unreadable,
     totals,
 )
@@ -219,16 +220,16 @@ class Fleet:
         if static is None:
             series = self._history.series(one.key, SPARK_POINTS)
             rates = [values[_COLUMNS["rate"]] for values in series.rows]
-            static = self._static_parts[one.key] = asdict(one) | {"sparks": rates, "sparkStep": STEP_S}
+            static = self._static_parts[one.key] = asdict(one) | {"sparks": rates}
         newest = self._history.newest(one.key)
         return static | {
-            "queue": _rounded(one.queue if numbers.waiting is None else numbers.waiting),
-            "gpu": _rounded(one.gpu if numbers.gpu is None else numbers.gpu),
-            "batch": _rounded(one.batch if numbers.batch is None else numbers.batch),
-            "rate": _rounded(numbers.rate),
-            "latency": _rounded(None if newest is None else newest[_COLUMNS["latency"]]),
-            "in_triton": _rounded(numbers.latency_ms),
-            "errors": None if numbers.errors is None else _rounded(numbers.errors * 100),
+            "queue": rounded(one.queue if numbers.waiting is None else numbers.waiting),
+            "gpu": rounded(one.gpu if numbers.gpu is None else numbers.gpu),
+            "batch": rounded(one.batch if numbers.batch is None else numbers.batch),
+            "rate": rounded(numbers.rate),
+            "latency": rounded(None if newest is None else newest[_COLUMNS["latency"]]),
+            "in_triton": rounded(numbers.latency_ms),
+            "errors": None if numbers.errors is None else rounded(numbers.errors * 100),
             "problems": problems(one, self._loads.get(one.key, NO_LOAD)),
         }
 
@@ -309,11 +310,3 @@ def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: in
     if not minimum <= value <= maximum:
         raise InvalidQuery(f"{name} is {text[:50]!r}; good: a number from {minimum} to {maximum}")
     return value
-
-
-def _rounded(value: float | None) -> float | None:
-    """Return the value rounded to three digits.
-
-    Changes that are not visible in the table are then not sent to the browser.
-    """
-    return None if value is None else float(f"{value:.3g}")

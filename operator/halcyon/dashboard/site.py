@@ -31,7 +31,7 @@ MAX_HOURS = 720
 ALLOCATABLE_TTL_S = 60.0
 MIN_WINDOW_S = 300
 """Minimum window of a rate in a query, in seconds: several scrapes at any usual interval."""
-ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"nvidia_com_(gpu|mig_.*)"})'
+ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?"})'
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
 _AGENT: Final = "halcyon_agent_"
 _OF: Final = 'namespace="$namespace",model_deployment="$name"'
@@ -48,16 +48,16 @@ def _rate(metric: str, matchers: str = "") -> str:
     return f"sum(rate({metric}{{{_OF}{matchers}}}[$window]))"
 
 
-def _share(part: str) -> str:
-    return f"100 * {part} / ({_rate(_AGENT + 'requests_total')} > 0)"
-
-
+_REPEATED: Final = f"({_rate(_AGENT + 'client_retries_total')} or vector(0))"
+_FAILED: Final = _rate("nv_inference_request_failure", ',reason!="CANCELED"')
+_REFUSED: Final = f'label_replace({_rate(_AGENT + "server_rejected_total")}, "of", "balancers", "", "")'
 QUERIES: Mapping[str, str] = {
     "replicas": _gauge("spec_replicas"),
     "ready": _gauge("replicas_ready"),
     "desired": _gauge("replicas_desired"),
     "gpu": f"100 * {_gauge('gpu_utilization_ratio')}",
-    "rate": _rate(f"{_AGENT}requests_total"),
+    # The second part is for models without balancers.
+    "rate": f"{_rate(_AGENT + 'requests_total')} - {_REPEATED} or {_rate('nv_inference_request_success')} + {_FAILED}",
     "waiting": _gauge("queue_requests"),
     "in_triton": (
         f"({_rate('nv_inference_queue_duration_us')} + {_rate('nv_inference_compute_infer_duration_us')})"
@@ -67,11 +67,11 @@ QUERIES: Mapping[str, str] = {
     "p95": _LATENCY.replace("$share", "0.95"),
     "p99": _LATENCY.replace("$share", "0.99"),
     "batch": f"{_rate('nv_inference_count')} / ({_rate('nv_inference_exec_count')} > 0)",
-    "rejected": _share(_rate(f"{_AGENT}rejected_total")),
-    "lost": _share(_rate(f"{_AGENT}errors_total")),
-    "failed": _share(_rate("nv_inference_request_failure", ',reason!="CANCELED"')),
+    "rejected": f"clamp_min({_rate(_AGENT + 'rejected_total')} - {_REPEATED}, 0)",
+    "lost": _rate(f"{_AGENT}errors_total"),
+    "failed": f"max({_FAILED} or {_REFUSED})",
 }
-"""PromQL query for each field of the history, with the variables `$namespace`, `$name` and `$window`."""
+"""PromQL query for each field of the history, with the variables `$namespace`, `$name` and `$window`. Errors are per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,11 @@ def parse(rows: Sequence[Mapping[str, Any]], over: QueryRange) -> dict[str, Any]
             index, value = round((float(at) - over.begin) / over.step_s), float(text)
             if 0 <= index < MAX_POINTS and math.isfinite(value):
                 column[index] = float(f"{value:.4g}")
+    for name in ("rejected", "lost", "failed"):
+        pairs = zip(columns[name], columns["rate"], strict=True)
+        columns[name] = [
+            round(min(100 * part / of, 100.0), 4) if part is not None and of else None for part, of in pairs
+        ]
     shares = zip(columns["rejected"], columns["lost"], columns["failed"], strict=True)
     columns["errors"] = [sum(known) if (known := [s for s in point if s is not None]) else None for point in shares]
     return {"end": over.end, "step": over.step_s} | columns

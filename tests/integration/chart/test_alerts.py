@@ -96,6 +96,10 @@ def test_an_alert_of_one_cluster_fires_beside_the_series_of_another(tmp_path: Pa
     _play(tmp_path, rules({"clusterName": "west"}), alert_cases.tests_of_clusters("rules.yaml"))
 
 
+def test_alerts_of_models_stay_firing_while_the_leader_changes(tmp_path: Path) -> None:
+    _play(tmp_path, rules(), alert_cases.tests_of_new_leaders("rules.yaml"))
+
+
 def _play(folder: Path, made: list[dict[str, Any]], cases: dict[str, Any]) -> None:
     """Check rules with Prometheus' promtool, and test them with these cases."""
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": made}]}))

@@ -98,6 +98,7 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"networkPolicies": {"operator": {"egress": [{"port": 9090}]}}}, "/networkPolicies/operator/egress/0", ""),
     ({"monitoring": {"serviceMonitor": {"create": "yes"}}}, "/monitoring/serviceMonitor/create", ""),
     ({"monitoring": {"podMonitors": {"interval": "30"}}}, "/monitoring/podMonitors/interval", ""),
+    ({"monitoring": {"podMonitors": {"interval": "5m"}}}, "/monitoring/podMonitors/interval", ""),
     ({"monitoring": {"prometheusRule": {"without": ["Watchdog"]}}}, "/monitoring/prometheusRule/without/0", ""),
     *(
         ({"monitoring": {"prometheusRule": {"runbooks": given}}}, "/monitoring/prometheusRule/runbooks", "")

@@ -23,9 +23,12 @@ GAUGES = {
     "halcyon_model_queue_requests": 7,
 }
 RATES = {
-    "halcyon_agent_requests_total": 20.0,
-    "halcyon_agent_rejected_total": 1.0,
+    # A fifth of the requests repeat rejected ones.
+    "halcyon_agent_requests_total": 25.0,
+    "halcyon_agent_client_retries_total": 5.0,
+    "halcyon_agent_rejected_total": 6.0,
     "halcyon_agent_errors_total": 0.4,
+    "halcyon_agent_server_rejected_total": 0.6,
     "nv_inference_queue_duration_us_total": 40_000.0,
     "nv_inference_compute_infer_duration_us_total": 60_000.0,
     "nv_inference_request_success_total": 20.0,
@@ -39,7 +42,14 @@ def series(end: int) -> str:
     """A day of the model's series, as OpenMetrics. Triton's counters have no suffix, so they are written as gauges."""
     times = range(end - DAY_S, end, STEP_S)
     lines = ["# TYPE kube_node_status_allocatable gauge"]
-    lines += [f'kube_node_status_allocatable{{resource="nvidia_com_gpu",node="n"}} 8 {at}' for at in times]
+    for resource, gpus in (
+        ("nvidia_com_gpu", 8),
+        ("nvidia_com_gpu_shared", 16),
+        ("nvidia_com_mig_1g_10gb", 7),
+        ("amd_com_gpu", 4),
+    ):
+        lines += [f'kube_node_status_allocatable{{resource="{resource}",node="n"}} {gpus} {at}' for at in times]
+    lines += [f'kube_node_status_allocatable{{resource="memory",node="n"}} 1e12 {at}' for at in times]
     for name, value in GAUGES.items():
         lines += [f"# TYPE {name} gauge", *(f"{name}{{{LABELS}}} {value} {at}" for at in times)]
     for name, rate in RATES.items():
@@ -49,6 +59,13 @@ def series(end: int) -> str:
     lines.append(f"# TYPE {failure} gauge")
     for reason, rate in (("BACKEND", 0.2), ("CANCELED", 9.0)):
         lines += [f'{failure}{{{LABELS},reason="{reason}"}} {rate * (at - times[0])} {at}' for at in times]
+    for name, reasons in (("nv_inference_request_success", ("",)), (failure, ("BACKEND",))):
+        rate = 19.0 if name.endswith("success") else 1.0
+        lines += [
+            f'{name}{{{LABELS.replace("digits", "bare")},reason="{reason}"}} {rate * (at - times[0])} {at}'
+            for reason in reasons
+            for at in times
+        ]
     bucket = "halcyon_agent_request_duration_seconds_bucket"
     lines.append(f"# TYPE {bucket} gauge")
     for le, share in (("0.1", 0.5), ("0.2", 1.0), ("+Inf", 1.0)):
@@ -80,10 +97,17 @@ async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
         "rate": 20,
         "in_triton": 5,
     }
-    shares = {"rejected": 5, "lost": 2, "failed": 1, "errors": 8}
+    # More requests are refused by servers, as balancers count, than Triton counts as failed.
+    shares = {"rejected": 5, "lost": 2, "failed": 3, "errors": 10}
     expected = replicas | shares | {"p50": 100, "p95": 190, "p99": 198}
     assert middle == pytest.approx(expected, rel=0.01)
     assert found["step"] == 240
+
+
+async def test_requests_of_a_model_without_balancers_are_those_in_triton(stored: Prometheus) -> None:
+    found = await site(stored).history(Name("team-a", "bare"), 24)
+    middle = {field: found[field][MAX_POINTS // 2] for field in ("rate", "rejected", "failed")}
+    assert middle == {"rate": pytest.approx(20, rel=0.01), "rejected": None, "failed": pytest.approx(5, rel=0.01)}
 
 
 async def test_another_model_has_no_points(stored: Prometheus) -> None:
@@ -96,4 +120,5 @@ async def test_gpus_of_nodes_are_added_up(stored: Prometheus) -> None:
     metrics.allocatable()
     assert metrics._refresh is not None
     await metrics._refresh
-    assert metrics.allocatable()["gpus"] == 8
+    # Whole, shared and divided ones, as models may request them.
+    assert metrics.allocatable()["gpus"] == 8 + 16 + 7 + 4

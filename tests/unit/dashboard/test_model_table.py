@@ -142,6 +142,8 @@ TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
     [
         (model(), NO_LOAD, []),
         (model(spec=TARGET), SLOW, ["slow"]),
+        # The policy Rules ignores the objective.
+        (model(spec={"scaling": TARGET["scaling"] | {"policy": "Rules"}}), SLOW, []),
         (model(), SLOW, []),
         (model(spec=TARGET), CurrentLoad(rate=5.0), []),
         (model(), CurrentLoad(rate=5.0, errors=0.9), []),

@@ -74,3 +74,10 @@ def test_modules_of_a_models_page_are_loaded_together_and_later() -> None:
     assert text is not None
     later = set(re.findall(r'"([^"]+)"', text[1]))
     assert later == (imported("model") | imported("measured")) - imported("app")
+
+
+def test_commands_that_annotate_replace_the_annotation_of_an_earlier_step() -> None:
+    # The annotations stay, and without the option kubectl refuses to change one.
+    commands = re.findall(r"kubectl annotate .*", (STATIC / "commands.js").read_text())
+    assert len(commands) == 3
+    assert [one for one in commands if "--overwrite" not in one] == []

@@ -67,13 +67,17 @@ def test_one_query_has_all_fields_of_one_model() -> None:
 def test_samples_are_put_where_their_times_are_and_the_rest_is_unknown() -> None:
     over = span(NOW, 24)
     rows = [
-        {"metric": {"field": "rate"}, "values": [[over.end, "12.345678"], [over.begin, "NaN"]]},
-        {"metric": {"field": "lost"}, "values": [[over.end, "0.5"]]},
-        {"metric": {"field": "failed"}, "values": [[over.end, "1"]]},
+        {
+            "metric": {"field": "rate"},
+            "values": [[over.end, "12.345678"], [over.begin, "NaN"], [over.begin + 240, "0"]],
+        },
+        {"metric": {"field": "lost"}, "values": [[over.end, "0.06175"], [over.begin, "1"], [over.begin + 240, "0"]]},
+        {"metric": {"field": "failed"}, "values": [[over.end, "0.1235"]]},
     ]
     found = parse(rows, over)
     assert (found["rate"][-1], found["rate"][0], len(found["rate"])) == (12.35, None, MAX_POINTS)
-    assert (found["errors"][-1], found["errors"][-2]) == (1.5, None)
+    assert (found["errors"][-1], found["errors"][-2]) == (pytest.approx(1.5, rel=0.01), None)
+    assert found["lost"][:2] == [None, None], "without requests there is no share of errors"
     assert (found["end"], found["step"]) == (over.end, 240)
 
 

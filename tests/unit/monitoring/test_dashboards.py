@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from generators.chart_values import TYPES
+from generators.monitoring.alerts import ALERTS
 from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import COLUMNS, SOURCE, GrafanaDashboard, Panel, PanelRow, Query, dashboard
 
@@ -120,3 +122,12 @@ def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
     )
     places = [panel["gridPos"] for panel in dashboard(board)["panels"]]
     assert [(p["x"], p["y"]) for p in places] == [(0, 0), (0, 1), (12, 1), (0, 10), (0, 14), (0, 15)]
+
+
+def test_scrape_intervals_of_the_chart_fit_twice_into_windows_of_alerts() -> None:
+    windows_s = [60 * int(minutes) for alert in ALERTS for minutes in re.findall(r"\[(\d+)m\]", alert.expression)]
+    units_s = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+    pattern = re.compile(TYPES["interval"]["pattern"])
+    allowed_s = [n * s for unit, s in units_s.items() for n in (*range(1, 1000), 99_999) if pattern.match(f"{n}{unit}")]
+    assert {1, 15, 30, 60, 120} <= set(allowed_s)
+    assert max(allowed_s) <= min(windows_s) / 2

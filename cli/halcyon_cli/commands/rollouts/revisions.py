@@ -53,7 +53,8 @@ example:
 
 All model pods are replaced according to spec.rollout, so that requests are served
 throughout, and with the current pod template of the operator. With kubectl: kubectl annotate
-mdep resnet50 serving.halcyon.dev/restart=REVISION, where REVISION is status.revision.target.
+--overwrite mdep resnet50 serving.halcyon.dev/restart=REVISION, where REVISION is
+status.revision.target.
 
 exit status: 0, or 2 if nothing was changed: no such name, no pods yet, no access, no cluster.
 """

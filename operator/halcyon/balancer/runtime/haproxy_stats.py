@@ -59,13 +59,13 @@ class WideCounters:
         self._wide: dict[int, int] = {}
         self._base: dict[int, int] = {}
         """Value that is subtracted from each counter, so that it starts at 0; by counter number."""
-        self._rejected = self._unrepeated = 0
+        self._retries = self._repeated = self._rejected = self._unrepeated = 0
 
     def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
         """Return the counters by number, continued beyond their overflow. For a new process, they start again at 0."""
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
-            self._rejected = self._unrepeated = 0
+            self._retries = self._repeated = self._rejected = self._unrepeated = 0
             if uptime_s > _MAX_UNWRAPPED_S:
                 self._base = {number: value for number, value in counters.items() if number >= latency_buckets.FIRST}
         for number, value in counters.items():
@@ -73,16 +73,17 @@ class WideCounters:
             self._wide[number] = known + (value - self._base.get(number, 0) - known) % _WRAP
         return dict(self._wide)
 
-    def rejected_demand(self, rejected: int, repeated: int) -> int:
-        """Return the counter of rejected requests in which a request that a client repeats counts once.
+    def repeated(self, rejected: int, retries: int) -> tuple[int, int]:
+        """Return two counters that never fall: repeated rejected requests, and rejections without those repeated.
 
-        Between two calls it grows by the rejections without the repeated requests, and it never falls. It is called
-        after `read`, with two of the counters.
+        gRPC clients also repeat what servers refused, so a retry counts only if a rejection is left that none repeated.
         """
-        unrepeated = rejected - min(repeated, rejected)
+        self._repeated += min(retries - self._retries, rejected - self._repeated)
+        self._retries = retries
+        unrepeated = rejected - self._repeated
         self._rejected += max(unrepeated - self._unrepeated, 0)
         self._unrepeated = unrepeated
-        return self._rejected
+        return self._repeated, self._rejected
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class HaproxyStats:
     held_total: int = 0
     """Number of requests that this process has held since it started."""
     client_retries: int = 0
-    """Number of requests that a client sent again after a rejection. For HTTP it is an estimate."""
+    """Number of requests that a client sent again after a rejection, at most one for each. For HTTP it is an estimate."""
     rejected_demand: int = 0
     """Number of rejected requests that are in `demand`: one that a client sent again counts once."""
     retried: int = 0
@@ -169,7 +170,7 @@ class HaproxyStats:
     @property
     def demand(self) -> int:
         """Number of requests, without those that a client sent again after a rejection."""
-        return self.requests - min(self.client_retries, self.rejected)
+        return self.requests - self.client_retries
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,8 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         now = class_load.all_counters(table)
         now |= {_OF_STREAMS + index: count for index, count in class_load.counters(streams).items()}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
-        requests, rejected, errors, retried, unavailable, client_retries = (counts.get(index, 0) for index in range(6))
+        requests, rejected, errors, retried, unavailable, retries = (counts.get(index, 0) for index in range(6))
+        client_retries, rejected_demand = wide.repeated(rejected, retries)
         slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
@@ -228,7 +230,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
                 {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
             ),
             client_retries=client_retries,
-            rejected_demand=wide.rejected_demand(rejected, client_retries),
+            rejected_demand=rejected_demand,
             broken=_broken(broken),
             connections_used=_connections_used(stat),
             open_holds=_open_holds(state),

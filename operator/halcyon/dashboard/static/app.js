@@ -144,6 +144,11 @@ addEventListener("keydown", (event) => {
 
 const THEMES = ["system", "light", "dark"];
 const theme = byId("theme");
+/** The theme that was chosen; a browser that stores nothing begins with the system's. */
+let chosen = "system";
+try {
+  chosen = localStorage.getItem("theme") || chosen;
+} catch {}
 
 /** @param {string} name */
 function applyTheme(name) {
@@ -161,10 +166,12 @@ function repaint() {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
 
 theme.addEventListener("click", () => {
-  const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") || "system") + 1) % THEMES.length];
-  localStorage.setItem("theme", next);
-  applyTheme(next);
+  chosen = THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length];
+  applyTheme(chosen);
+  try {
+    localStorage.setItem("theme", chosen);
+  } catch {}
 });
 
-applyTheme(localStorage.getItem("theme") || "system");
+applyTheme(chosen);
 start();

@@ -15,9 +15,9 @@ export function commandsFor(page) {
   const found = [];
   const { rollout } = page.model;
   if (rollout?.strategy === "Canary" && rollout.weight !== null && page.revision.target) {
-    if (rollout.paused) found.push({ command: `kubectl annotate mdep ${of} ${GROUP}/promote-step=${page.revision.target}/${rollout.step}`, effect: "go to the canary's next step" });
-    found.push({ command: `kubectl annotate mdep ${of} ${GROUP}/promote=${page.revision.target}`, effect: "promote the canary: all requests, without further steps" });
-    found.push({ command: `kubectl annotate mdep ${of} ${GROUP}/abort=${page.revision.target}`, effect: "abort the canary: the previous revision serves all requests" });
+    if (rollout.paused) found.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote-step=${page.revision.target}/${rollout.step}`, effect: "go to the canary's next step" });
+    found.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote=${page.revision.target}`, effect: "promote the canary: all requests, without further steps" });
+    found.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/abort=${page.revision.target}`, effect: "abort the canary: the previous revision serves all requests" });
   }
   if (page.problems.includes("limited") && page.model.max !== null) found.push({ command: `kubectl patch mdep ${of} --type merge -p '{"spec":{"scaling":{"maxReplicas":${page.model.max * 2}}}}'`, effect: `allow ${page.model.max * 2} replicas` });
   if (page.problems.includes("blind")) found.push({ command: `kubectl logs -n ${namespace} -l ${balancers(name)} -c agent --tail=50`, effect: "why balancers don't report" });

@@ -78,12 +78,30 @@ export function setText(element, text) {
 }
 
 /**
- * Replaces the children if the new ones differ, so that selected text and the focus stay.
+ * Replaces the children that differ from the new ones, so that selected text stays, and the focus, too: if its control is replaced, the new
+ * control with the same attributes gets it.
  * @param {HTMLElement} element
  * @param {...(Node | string)} children
  */
 export function refill(element, ...children) {
   const fresh = /** @type {HTMLElement} */ (element.cloneNode(false));
   fresh.append(...children);
-  if (!fresh.isEqualNode(element)) element.replaceChildren(...fresh.childNodes);
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  const nodes = [...fresh.childNodes];
+  while (element.childNodes.length > nodes.length) element.lastChild?.remove();
+  nodes.forEach((node, index) => {
+    const old = element.childNodes[index];
+    if (!old) element.append(node);
+    else if (!old.isEqualNode(node)) old.replaceWith(node);
+  });
+  if (!focused || document.activeElement === focused) return;
+  const wanted = identity(focused);
+  const found = wanted && [...element.querySelectorAll(focused.localName)].find((one) => identity(one) === wanted);
+  if (found instanceof HTMLElement) found.focus({ preventScroll: true });
+}
+
+/** Returns the attributes that tell a control from others, whatever it shows; empty if it has none. @param {Element} control */
+function identity(control) {
+  const names = control.getAttributeNames().filter((name) => name === "href" || name === "aria-label" || name.startsWith("data-"));
+  return names.map((name) => `${name}=${control.getAttribute(name)}`).join("\n");
 }

@@ -86,7 +86,7 @@ def test_answers_to_repeating_clients_are_the_demand_without_rejections() -> Non
     wide, answered, raw = WideCounters(), [0], []
     for requests, rejected, repeated in repeating(12, capacity=62):
         wide.read(1, {0: requests, 1: rejected, 5: repeated}, uptime_s=1)
-        answered.append(requests - repeated - wide.rejected_demand(rejected, repeated))
+        answered.append(requests - repeated - wide.repeated(rejected, repeated)[1])
         raw.append(requests - repeated - rejected)
     assert [after - before for before, after in itertools.pairwise(answered)] == [62] * 12
     assert raw[-1] < 0, "the rejections of repeated requests are more than the demand"
@@ -100,16 +100,43 @@ def test_rejected_demand_never_falls_when_repeated_requests_are_answered() -> No
         states.append((requests + 300 * more, rejected, repeated + 90 * more))
     for requests, rejected, repeated in states:
         wide.read(1, {0: requests, 1: rejected, 5: repeated}, uptime_s=1)
-        counts.append(wide.rejected_demand(rejected, repeated))
+        counts.append(wide.repeated(rejected, repeated)[1])
     assert counts == sorted(counts)
     assert counts[-1] == counts[5]
     # The next overload counts from its first rejection.
-    assert wide.rejected_demand(rejected + 10, repeated) == counts[-1] + 10
+    assert wide.repeated(rejected + 10, repeated)[1] == counts[-1] + 10
 
 
 def test_rejected_demand_of_a_new_process_starts_again() -> None:
     wide = WideCounters()
     wide.read(1, {}, uptime_s=1)
-    assert wide.rejected_demand(100, 40) == 60
+    assert wide.repeated(100, 40) == (40, 60)
     wide.read(2, {}, uptime_s=1)
-    assert wide.rejected_demand(5, 0) == 5
+    assert wide.repeated(5, 0) == (0, 5)
+
+
+def test_retries_of_what_servers_refused_are_no_repeated_rejections() -> None:
+    wide, demand = WideCounters(), []
+    # Servers refused 300 requests, and clients sent them again. Then traffic ends while 150 requests wait, which are rejected.
+    for requests, rejected, retries in [(1000, 0, 300), (1100, 0, 300), (1100, 50, 300), (1100, 150, 300)]:
+        repeated, unrepeated = wide.repeated(rejected, retries)
+        demand.append(requests - repeated)
+        assert unrepeated == rejected
+    assert demand == [1000, 1100, 1100, 1100]
+    # A retry now is one of a rejected request; no more than 150 can be.
+    assert wide.repeated(150, 340) == (40, 150)
+    assert wide.repeated(150, 900) == (150, 150)
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 50)] * 3), max_size=30))
+def test_demand_never_falls_whatever_clients_repeat(steps: list[tuple[int, int, int]]) -> None:
+    wide, before = WideCounters(), (0, 0)
+    requests = rejected = retries = 0
+    for first, again, refused in steps:
+        requests, retries = requests + first + again, retries + again
+        rejected = min(rejected + refused, requests)
+        repeated, unrepeated = wide.repeated(rejected, retries)
+        now = (requests - repeated, unrepeated)
+        assert now >= before
+        assert now[1] >= before[1]
+        before = now
