@@ -115,6 +115,8 @@ def fetch(request: Request) -> FetchResult:
         summary += f"; {repository.STUB} is the model's own"
     if folder.empty_versions:
         summary += f"; version folders without files left out: {', '.join(map(str, folder.empty_versions))}"
+    if folder.strays:
+        summary += f"; folders that Triton would take for versions left out: {', '.join(folder.strays)}"
     if models.companions:
         summary += f"; models loaded with it: {', '.join(models.companions)}"
     if complete:

@@ -18,11 +18,13 @@ from pathlib import Path
 from halcyon.api.thread_parameters import MODEL_FILES
 from halcyon.fetch.errors import SourceError
 from halcyon.model_config import ensemble
-from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
+from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, as_triton_reads
 from halcyon.model_config.errors import ModelConfigError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names of version folders that Triton accepts. Triton ignores names with a leading zero."""
+_NUMBER = re.compile(r"0$|[+-]?[1-9][0-9]*")
+"""Number at the beginning of a folder's name. Triton takes `2_old` for version 2, and then loads from a folder `2`."""
 _IGNORED = frozenset({"lost+found"})
 """Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
@@ -51,6 +53,8 @@ class ModelFolder:
     added_version: int | None = None
     """Number of the empty version folder to add for an ensemble without version folders; None for any other model. It
     is in `versions`, too."""
+    strays: tuple[str, ...] = ()
+    """Names of folders that are left out because Triton would load a version with the number at their beginning."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
@@ -73,8 +77,8 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         )
     for name in names:
         check_inside(folder / name, root)
-    versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
-    config = without_byte_order_mark(content(folder / FILE, MAX_BYTES)) if FILE in names else None
+    versions = sorted(int(name) for name in names if is_version(name) and (folder / name).is_dir())
+    config = as_triton_reads(content(folder / FILE, MAX_BYTES)) if FILE in names else None
     if not versions and config is not None and ensemble.describes_one(config):
         # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
         return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1)
@@ -90,10 +94,16 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     ]
     if len(empty) == len(versions):
         empty = []  # an ensemble needs no files
-    left_out = {FILE, *map(str, empty)}
-    names_left = tuple(name for name in names if name not in left_out)
-    _examine(folder, (str(version) for version in versions if version not in empty), root)
-    return ModelFolder(folder, names_left, tuple(v for v in versions if v not in empty), config, tuple(empty))
+    kept = tuple(version for version in versions if version not in empty)
+    left_out = [
+        name
+        for name in names
+        if (number := _NUMBER.match(name)) and int(number[0]) not in kept and (folder / name).is_dir()
+    ]
+    names_left = tuple(name for name in names if name != FILE and name not in left_out)
+    _examine(folder, map(str, kept), root)
+    strays = tuple(name for name in left_out if not is_version(name))
+    return ModelFolder(folder, names_left, kept, config, tuple(empty), strays=strays)
 
 
 def backend_of_file(folder: ModelFolder) -> str:
@@ -178,9 +188,7 @@ def is_model(folder: Path) -> bool:
     if _has_version(folder):
         return True
     try:
-        return (folder / FILE).is_file() and ensemble.describes_one(
-            without_byte_order_mark(content(folder / FILE, MAX_BYTES))
-        )
+        return (folder / FILE).is_file() and ensemble.describes_one(as_triton_reads(content(folder / FILE, MAX_BYTES)))
     except ModelConfigError:
         return False
 

@@ -53,7 +53,7 @@ def _checked_repository(served: str, configs: tuple[tuple[str, bytes | None], ..
     texts: dict[str, bytes | None] = {}
     for name, content in configs:
         try:
-            texts[name] = None if content is None else config_pbtxt.without_byte_order_mark(content)
+            texts[name] = None if content is None else config_pbtxt.as_triton_reads(content)
             if name != served and (text := texts[name]) is not None:
                 companion.check(name, text)
         except ModelError as error:
@@ -80,7 +80,7 @@ def _checked(content: bytes, overlay: str) -> tuple[str, str]:
     from halcyon.model_config import config_pbtxt, merged_config  # noqa: PLC0415  # protobuf takes 5 MiB
 
     try:
-        text = config_pbtxt.without_byte_order_mark(content)
+        text = config_pbtxt.as_triton_reads(content)
         merged_config.of(text, Overlay.from_json(overlay))
     except ModelError as error:
         return str(error), ""
