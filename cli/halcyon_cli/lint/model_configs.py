@@ -53,8 +53,9 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
         return
     chosen = next((one for one in candidates if one.namespace == namespace), candidates[0])
     found = config_map_model.models(name, spec, chosen.content)
-    served = model_overlay.model_name(name, spec)
-    if found.is_found and (problem := spec_check.problem_of_repository(served, found.configs(served))):
+    overlay = model_overlay.build(name, spec)
+    configs = found.configs(overlay.model_name)
+    if found.is_found and (problem := spec_check.problem_of_repository(overlay, configs, found.versions)):
         yield "model-config", f"{_HEAD} is {source.name}: {problem}"
     if (file := found.served) is None:
         return
@@ -63,7 +64,7 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
         yield "unchecked-config", f"{head} was not checked: install the extra bench of halcyon-cli"
     elif len(content) > spec_check.MAX_BYTES:
         yield "unchecked-config", f"{head} was not checked: it is above {spec_check.MAX_BYTES} bytes"
-    elif problem := spec_check.problem(content, overlay := model_overlay.build(name, spec)):
+    elif problem := spec_check.problem(content, overlay):
         yield "model-config", f"{head}: {problem}"
     elif doubt := spec_check.doubt(content, overlay):
         yield "unknown-config-field", f"{head}: {doubt} (valid only if this Triton is newer than halcyon)"

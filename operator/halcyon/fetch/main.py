@@ -22,7 +22,7 @@ from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository, source_repository
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
-from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads
+from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads, versions
 from halcyon.model_config.errors import ModelError
 from halcyon.model_config.merge import backend_of
 
@@ -90,14 +90,15 @@ def fetch(request: Request) -> FetchResult:
         _download(request.remote, request.source)
     models = source_repository.read(request.source, request.path, overlay.model_name)
     folder = models.served
-    _versions_exist(folder, overlay)
     content, note = merged_config.of(folder.config, overlay, backend_of_file=mounted_source.backend_of_file(folder))
     configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
-    for name, config in configs.items():
-        _policy_has_a_version(name, folders[name], config)
-    if missing := ensemble.missing_step(configs):
-        raise SourceError(missing)
+    for name, one in folders.items():
+        policy = overlay.version_policy if one is folder else None
+        if problem := versions.problem(name, configs[name], policy, one.versions, one.empty_versions):
+            raise SourceError(problem)
+    if problem := ensemble.missing_step(configs):
+        raise SourceError(problem)
     if request.backends is not None:
         _check_backends(folders, configs, request.backends)
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
@@ -108,21 +109,30 @@ def fetch(request: Request) -> FetchResult:
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
-    versions = ", ".join(str(version) for version in folder.versions)
-    links = sum(path.is_symlink() for path in model_folder.iterdir())
-    summary = f"{model_folder}: {note}; links into {folder.path}: {links}; versions: {versions}"
-    if repository.STUB in folder.names:
-        summary += f"; {repository.STUB} is the model's own"
-    if folder.empty_versions:
-        summary += f"; version folders without files left out: {', '.join(map(str, folder.empty_versions))}"
-    if folder.strays:
-        summary += f"; folders that Triton would take for versions left out: {', '.join(folder.strays)}"
-    if models.companions:
-        summary += f"; models loaded with it: {', '.join(models.companions)}"
-    if complete:
-        summary += "; loaded without auto-complete, because nothing is missing"
+    summary = _summary(models, model_folder, note) + (
+        "; loaded without auto-complete, because nothing is missing" if complete else ""
+    )
     texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
     return FetchResult(summary, any(map(in_config, texts)))
+
+
+def _summary(models: source_repository.SourceModels, made: Path, note: str) -> str:
+    folder = models.served
+    links = sum(path.is_symlink() for path in made.iterdir())
+    parts = [
+        f"{made}: {note}",
+        f"links into {folder.path}: {links}",
+        f"versions: {', '.join(map(str, folder.versions))}",
+    ]
+    if repository.STUB in folder.names:
+        parts.append(f"{repository.STUB} is the model's own")
+    if folder.empty_versions:
+        parts.append(f"version folders without files left out: {', '.join(map(str, folder.empty_versions))}")
+    if folder.strays:
+        parts.append(f"folders that Triton would take for versions left out: {', '.join(folder.strays)}")
+    if models.companions:
+        parts.append(f"models loaded with it: {', '.join(models.companions)}")
+    return "; ".join(parts)
 
 
 def _instances(folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None]) -> int:
@@ -187,32 +197,6 @@ def _overlay(path: Path) -> Overlay:
         raise DocumentError(f"overlay {path} can't be read: {error.strerror}") from error
     except OverlayError as error:
         raise DocumentError(str(error)) from error
-
-
-def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> None:
-    required = overlay.version_policy.specific if overlay.version_policy else ()
-    missing = [str(version) for version in required if version not in folder.versions]
-    if missing:
-        existing = ", ".join(str(version) for version in folder.versions)
-        empty = ", ".join(version for version in missing if int(version) in folder.empty_versions)
-        raise SourceError(
-            f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {existing}"
-            + (f", and without files {empty}" if empty else "")
-        )
-
-
-def _policy_has_a_version(name: str, folder: mounted_source.ModelFolder, config: bytes | None) -> None:
-    """Raise an error if no version of the source fits the policy in config.pbtxt. Triton reports no reason for this."""
-    try:
-        chosen = config_pbtxt.parse(config or b"", with_unknown=True).version_policy.specific.versions
-    except ModelError:  # newer than this version, and used unchanged
-        return
-    if chosen and not set(chosen) & set(folder.versions):
-        listed, existing = (", ".join(map(str, versions)) for versions in (chosen, folder.versions))
-        raise SourceError(
-            f"the version_policy in config.pbtxt of {name} has only {listed}, and the source has the version folders {existing}; for "
-            f"example version_policy {{ specific {{ versions: [{existing}] }} }}"
-        )
 
 
 class _Parser(argparse.ArgumentParser):

@@ -32,33 +32,44 @@ def problem(content: bytes, overlay: Overlay) -> str:
     return _found(content, overlay)[0]
 
 
-def problem_of_repository(served: str, configs: Mapping[str, bytes | None]) -> str:
-    """Return a sentence about the first error in a repository that does not depend on the spec; empty if none is found.
+def problem_of_repository(
+    overlay: Overlay, configs: Mapping[str, bytes | None], versions: Mapping[str, tuple[int, ...]]
+) -> str:
+    """Return a sentence about the first error in the models of a source and their files; empty if none is found.
 
-    The checks are those of the files of companions, and of the steps of ensembles. `configs` has the content of each
-    model's config.pbtxt, by name; None for a model without the file.
+    The checks are those of the files of companions, of the steps of ensembles, and of versions. `configs` has the
+    content of each model's config.pbtxt, by name; None for a model without the file. `versions` has the numbers of each
+    model's version folders.
     """
     contents = [content for content in configs.values() if content is not None]
     if not is_available() or any(len(content) > MAX_BYTES for content in contents):
         return ""
-    if len(configs) == 1 and not any(b"ensemble" in content for content in contents):
+    if not contents and overlay.version_policy is None:
         return ""
-    return _checked_repository(served, tuple(sorted(configs.items())))
+    return _checked_repository(overlay.to_json(), tuple(sorted(configs.items())), tuple(sorted(versions.items())))
 
 
 @lru_cache(maxsize=16)  # at most 16 MiB, because a ConfigMap has at most 1 MiB
-def _checked_repository(served: str, configs: tuple[tuple[str, bytes | None], ...]) -> str:
-    from halcyon.model_config import companion, config_pbtxt, ensemble  # noqa: PLC0415  # as below
+def _checked_repository(
+    overlay: str, configs: tuple[tuple[str, bytes | None], ...], existing: tuple[tuple[str, tuple[int, ...]], ...]
+) -> str:
+    from halcyon.model_config import companion, config_pbtxt, ensemble, versions  # noqa: PLC0415  # as below
 
     texts: dict[str, bytes | None] = {}
+    spec = Overlay.from_json(overlay)
     for name, content in configs:
         try:
             texts[name] = None if content is None else config_pbtxt.as_triton_reads(content)
-            if name != served and (text := texts[name]) is not None:
+            if name != spec.model_name and (text := texts[name]) is not None:
                 companion.check(name, text)
         except ModelError as error:
-            return companion.named(name, error) if name != served else ""
-    return ensemble.missing_step(texts)
+            return companion.named(name, error) if name != spec.model_name else ""
+    problems = (
+        versions.problem(name, texts[name], spec.version_policy if name == spec.model_name else None, folders)
+        for name, folders in existing
+        if folders
+    )
+    return next(filter(None, problems), "") or ensemble.missing_step(texts)
 
 
 def doubt(content: bytes, overlay: Overlay) -> str:

@@ -23,11 +23,8 @@ def objection(view: Scope, spec: Spec) -> str:
     found = config_map_model.models(name, spec, view.source.content)
     if not found.is_found or source is None:
         return ""
-    head = f"ConfigMap {view.key.namespace}/{source.name}"
-    if found.served is not None and (
-        problem := spec_check.problem(found.served.content, model_overlay.build(name, spec))
-    ):
+    head, overlay = f"ConfigMap {view.key.namespace}/{source.name}", model_overlay.build(name, spec)
+    if found.served is not None and (problem := spec_check.problem(found.served.content, overlay)):
         return f"{head}, key {found.served.key}: {problem}"
-    served = model_overlay.model_name(name, spec)
-    problem = spec_check.problem_of_repository(served, found.configs(served))
+    problem = spec_check.problem_of_repository(overlay, found.configs(overlay.model_name), found.versions)
     return f"{head}: {problem}" if problem else ""

@@ -37,6 +37,8 @@ class ConfigMapModels:
     """The config.pbtxt of the served model; None if there is none, or if the model isn't stored in a ConfigMap."""
     companions: Mapping[str, ConfigFile | None] = field(default_factory=dict)
     """The config.pbtxt of each other model of the repository, by the model's name."""
+    versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Numbers of the version folders of each model, by the model's name."""
     is_found: bool = False
     """Whether the ConfigMap holds the served model."""
 
@@ -56,16 +58,20 @@ def models(name: str, spec: Spec, content: Content | None) -> ConfigMapModels:
     def config(prefix: str) -> ConfigFile | None:
         return _file(keys.get(prefix + CONFIG), content)
 
-    if CONFIG in keys or any(map(_OF_VERSION.fullmatch, keys)):
-        return ConfigMapModels(config(""), is_found=True)
+    def versions(prefix: str) -> tuple[int, ...]:
+        below = (path.removeprefix(prefix) for path in keys if path.startswith(prefix))
+        return tuple(sorted({int(found[1]) for path in below if (found := _OF_VERSION.fullmatch(path))}))
+
     served = model_overlay.model_name(name, spec)
+    if CONFIG in keys or any(map(_OF_VERSION.fullmatch, keys)):
+        return ConfigMapModels(config(""), {}, {served: versions("")}, is_found=True)
     folders = sorted({found[1] for path in keys if (found := _OF_MODEL.fullmatch(path))})
     if len(folders) == 1:
-        return ConfigMapModels(config(f"{folders[0]}/"), is_found=True)
+        return ConfigMapModels(config(f"{folders[0]}/"), {}, {served: versions(f"{folders[0]}/")}, is_found=True)
     if served not in folders:
         return ConfigMapModels()
     others = {folder: config(f"{folder}/") for folder in folders if folder != served}
-    return ConfigMapModels(config(f"{served}/"), others, is_found=True)
+    return ConfigMapModels(config(f"{served}/"), others, {one: versions(f"{one}/") for one in folders}, is_found=True)
 
 
 def _file(key: str | None, content: Content) -> ConfigFile | None:
