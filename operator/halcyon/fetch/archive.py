@@ -176,7 +176,8 @@ class TargetFolder:
             path.touch()
         return path
 
-    @staticmethod
-    def make_executable(file: Path) -> None:
-        """Set the mode of an executable file."""
+
+def mark_program(file: Path, begin: bytes | memoryview) -> None:
+    """Make a file executable if it begins as a program does. Buckets and registries store no modes."""
+    if bytes(begin[:4]).startswith((b"\x7fELF", b"#!")):
         file.chmod(EXECUTABLE)

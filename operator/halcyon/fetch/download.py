@@ -27,7 +27,7 @@ from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity, aws_server
 from halcyon.fetch import stores
-from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, TargetFolder, check_size, inside, placement_errors, unpack
+from halcyon.fetch.archive import MAX_FILES, TargetFolder, check_size, inside, mark_program, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
@@ -41,8 +41,6 @@ _MAX_CONCURRENT_PARTS = 8
 _PART_BYTES = 8 * 1024 * 1024
 _CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
-_PROGRAMS = (b"\x7fELF", b"#!")
-"""First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
 """Maximum number of characters of obstore's message that an error quotes."""
 
@@ -286,8 +284,8 @@ def _download_part(store: BucketStore, part: _Part) -> int:
         written, view = 0, memoryview(content)
         while written < len(view):
             written += os.pwrite(file.fileno(), view[written:], part.begin + written)
-        if part.begin == 0 and bytes(view[:4]).startswith(_PROGRAMS):
-            os.fchmod(file.fileno(), EXECUTABLE)
+        if part.begin == 0:
+            mark_program(part.file, view)
     if written != part.end - part.begin:
         raise StoreError(f"{part.path} is incomplete: {written} bytes of {part.end - part.begin}; it will be retried")
     return written

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -152,10 +153,7 @@ def _check_backends(
     folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None], allowed: frozenset[str]
 ) -> None:
     for name, folder in folders.items():
-        if len(folders) == 1:
-            backend_policy.check(configs[name] or b"", folder, allowed)
-            return
-        with source_repository.errors_of(name):
+        with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
             backend_policy.check(configs[name] or b"", folder, allowed)
 
 

@@ -132,7 +132,8 @@ def content(path: Path, limit_bytes: int) -> bytes:
             raise ModelConfigError(
                 f"{path.name} has {status.st_size} bytes; the limit is {limit_bytes}. Is it another file?"
             )
-        return _at_most(descriptor, limit_bytes + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(limit_bytes + 1)
     finally:
         os.close(descriptor)
 
@@ -265,14 +266,6 @@ def check_inside(path: Path, root: Path) -> None:
         )
 
 
-def _at_most(descriptor: int, size: int) -> bytes:
-    pieces: list[bytes] = []
-    while size > 0 and (piece := os.read(descriptor, size)):
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
-
-
 def folder_name(inside: str | None) -> str:
     """Return the name of a folder in the source, for messages."""
     return f"folder {inside}" if inside else "its top folder"
@@ -308,7 +301,7 @@ def _existing_folder(mount: Path, parts: list[str]) -> str:
     reached = mount
     for depth, part in enumerate(parts):
         if not (reached / part).is_dir():
-            names = sorted(entry.name for entry in _entries(reached, None) if _belongs(entry.name))
+            names = visible_names(reached, None)
             existing = f"folder {'/'.join(parts[:depth])}" if depth else "the volume"
             return f"{existing} has {join_names(names)}" if names else f"{existing} is empty"
         reached /= part

@@ -4,11 +4,6 @@ Each exception has a reason, which is in the fetcher's termination message. Erro
 `fetch.errors`.
 """
 
-# ModelError            FetchFailed          the model can't be served as it is
-# ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
-# │   └── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
-# └── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
-
 from __future__ import annotations
 
 from typing import ClassVar

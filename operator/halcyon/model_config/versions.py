@@ -16,10 +16,9 @@ def problem(
     existing: Collection[int],
     empty: Collection[int] = (),
 ) -> str:
-    """Return a sentence about a version that is to be served and doesn't exist; "" if there is none.
+    """Return a sentence about a version of a policy that isn't in the source; empty if there is none.
 
-    `policy` is that of the spec, which replaces the one in `content`, the config.pbtxt. `existing` are the versions of
-    the source, and `empty` those without files.
+    `policy` is that of the spec, which replaces the one in `content`, the config.pbtxt.
     """
     if policy is not None:
         if not (missing := [version for version in policy.specific if version not in existing]):

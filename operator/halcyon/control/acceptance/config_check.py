@@ -1,9 +1,7 @@
-"""Check of a config.pbtxt that is in a model's ConfigMap, before the first pod starts. Pure."""
+"""Check of the files of a model in a ConfigMap, before the first pod starts. Pure.
 
-# | source of the model | check of config.pbtxt |
-# | --- | --- |
-# | ConfigMap | by this module, up to 64 KiB |
-# | any other | by the fetcher, in the first pod of the revision |
+The fetcher checks files above 64 KiB and those of other sources, in the first pod of the revision.
+"""
 
 from __future__ import annotations
 

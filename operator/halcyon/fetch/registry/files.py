@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from halcyon.fetch.archive import MAX_FILES, TargetFolder, mark_program
 from halcyon.fetch.registry.client import RegistryClient, pause
 from halcyon.fetch.registry.errors import RegistryFailure, TransientError
-
-MAX_FILES = 100_000
 
 BeginReports = Callable[[int | None], Callable[[int], None]]
 """Function that begins the progress reports of a download, given its size in bytes, or None if the size is unknown. It
@@ -24,8 +22,6 @@ returns a function, which is called with the number of bytes received so far.
 """
 _MAX_CONCURRENT_FILES = 4
 _CHUNK_BYTES = 1024 * 1024
-_PROGRAMS = (b"\x7fELF", b"#!")
-"""First bytes of executable files. Registries store no file modes, so files that begin with these bytes get the execute bit."""
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
 """Pattern that matches paths of files in a version folder. The version folder is at the top level or one level below
 it."""
@@ -65,20 +61,7 @@ class RegistryFile:
     """Expected checksum; None if the registry lists none."""
 
 
-class DownloadTarget(Protocol):
-    """Folder into which a model is downloaded, with its limits."""
-
-    def check_size(self, size_bytes: int) -> None:
-        """Raise an error if the model is larger than the limit."""
-
-    def create_file(self, name: str) -> Path:
-        """Create an empty file and its folders; return its path. Raise an error if the name is not valid."""
-
-    def make_executable(self, file: Path) -> None:
-        """Set the mode of an executable file."""
-
-
-def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget) -> None:
+def check_layout(files: Sequence[RegistryFile], url: str, target: TargetFolder) -> None:
     """Check the listing before anything is downloaded.
 
     Raises:
@@ -103,7 +86,7 @@ def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget
 def download(
     files: Sequence[RegistryFile],
     client: RegistryClient,
-    target: DownloadTarget,
+    target: TargetFolder,
     begin_reports: BeginReports,
 ) -> int:
     """Download files of a registry into a folder, and return the number of bytes.
@@ -136,7 +119,7 @@ class _Progress:
     It consists of the number of bytes received, and whether the download of a file has failed.
     """
 
-    def __init__(self, target: DownloadTarget, report: Callable[[int], None]) -> None:
+    def __init__(self, target: TargetFolder, report: Callable[[int], None]) -> None:
         self._target, self._report = target, report
         self._lock = threading.Lock()
         self.done = 0
@@ -150,7 +133,7 @@ class _Progress:
             self._report(self.done)
 
 
-def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget, progress: _Progress) -> None:
+def _download(file: RegistryFile, client: RegistryClient, target: TargetFolder, progress: _Progress) -> None:
     """Download one file. After a failure, continue with the first missing byte."""
     path = target.create_file(file.path)
     transfer = _Transfer(file, path, progress)
@@ -161,8 +144,7 @@ def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget
             if transfer.receive(client):
                 transfer.check()
                 with path.open("rb") as received:
-                    if received.read(4).startswith(_PROGRAMS):
-                        target.make_executable(path)
+                    mark_program(path, received.read(4))
                 return
             error: Exception = TransientError(f"the response ended after {transfer.done} bytes of {file.size}")
         except (TransientError, OSError, http.client.HTTPException) as raised:
