@@ -245,15 +245,16 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     """
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
-        path, size = entry["path"], entry["size"]
-        if path == prefix or (path.removeprefix(f"{prefix}/") if prefix else path).startswith("."):
+        size = entry["size"]
+        path = entry["path"].removeprefix(f"{prefix}/") if prefix else entry["path"]
+        if path == prefix or path.startswith("."):
             continue  # hidden folders, such as .git, are not part of a model (`mounted_source`)
         count += 1
         total += size
         if count > MAX_FILES:
             raise SourceError(f"{remote.url} has more than {MAX_FILES} objects; set the URI to the model's own folder")
         check_size(total, remote.limit_bytes)
-        yield ListedObject(path.removeprefix(f"{prefix}/") if prefix else path, size, entry["e_tag"])
+        yield ListedObject(path, size, entry["e_tag"])
 
 
 def _find_folders(store: BucketStore, prefix: str, unclear: Collection[ListedObject]) -> set[str]:

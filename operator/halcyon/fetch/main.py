@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
     log: Path | None = None
     try:
         request, log = _arguments(argv)
-        result = fetch(request)
-        print(result.summary)  # noqa: T201
-        if result.is_stateful:
+        summary, is_stateful = fetch(request)
+        print(summary)  # noqa: T201
+        if is_stateful:
             _write_report(REPORT, log)
     except ModelError as error:
         return _fail(error, log)
@@ -70,18 +70,10 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class FetchResult:
-    """Result of a successful run of the fetcher."""
+def fetch(request: Request) -> tuple[str, bool]:
+    """Create the folder of the model in Triton's model repository.
 
-    summary: str
-    """Summary of the run of the fetcher, in one line."""
-    is_stateful: bool
-    """Whether the model keeps state between requests."""
-
-
-def fetch(request: Request) -> FetchResult:
-    """Create the folder of the model in Triton's model repository, and return a summary of the run.
+    Return a summary of the run, and whether the model keeps state between requests.
 
     Raises:
         ModelError: the model could not be created, and is not in the repository.
@@ -96,7 +88,7 @@ def fetch(request: Request) -> FetchResult:
     folders = {overlay.model_name: folder, **models.companions}
     for name, one in folders.items():
         policy = overlay.version_policy if one is folder else None
-        if problem := versions.problem(name, configs[name], policy, one.versions, one.empty_versions):
+        if problem := versions.problem(name, configs[name], policy, one.versions, one.left_out):
             raise SourceError(problem)
     if problem := ensemble.missing_step(configs):
         raise SourceError(problem)
@@ -110,11 +102,11 @@ def fetch(request: Request) -> FetchResult:
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
-    summary = _summary(models, model_folder, note) + (
-        "; loaded without auto-complete, because nothing is missing" if complete else ""
-    )
+    summary = _summary(models, model_folder, note)
+    if complete:
+        summary += "; loaded without auto-complete, because nothing is missing"
     texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
-    return FetchResult(summary, any(map(in_config, texts)))
+    return summary, any(map(in_config, texts))
 
 
 def _summary(models: source_repository.SourceModels, made: Path, note: str) -> str:
@@ -127,10 +119,8 @@ def _summary(models: source_repository.SourceModels, made: Path, note: str) -> s
     ]
     if repository.STUB in folder.names:
         parts.append(f"{repository.STUB} is the model's own")
-    if folder.empty_versions:
-        parts.append(f"version folders without files left out: {', '.join(map(str, folder.empty_versions))}")
-    if folder.strays:
-        parts.append(f"folders that Triton would take for versions left out: {', '.join(folder.strays)}")
+    if folder.left_out:
+        parts.append(f"left out, as version folders without files or with other names: {', '.join(folder.left_out)}")
     if models.companions:
         parts.append(f"models loaded with it: {', '.join(models.companions)}")
     return "; ".join(parts)

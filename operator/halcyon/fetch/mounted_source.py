@@ -47,14 +47,11 @@ class ModelFolder:
     """Numbers of the version folders, in ascending order."""
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
-    empty_versions: tuple[int, ...] = ()
-    """Numbers of version folders that are ignored because they have no files. It is empty if no version folder has
-    files."""
+    left_out: tuple[str, ...] = ()
+    """Names of folders that Triton would take for versions, and that have no files or are no version, such as `2_old`."""
     added_version: int | None = None
     """Number of the empty version folder to add for an ensemble without version folders; None for any other model. It
     is in `versions`, too."""
-    strays: tuple[str, ...] = ()
-    """Names of folders that are left out because Triton would load a version with the number at their beginning."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
@@ -102,8 +99,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     ]
     names_left = tuple(name for name in names if name != FILE and name not in left_out)
     _examine(folder, map(str, kept), root)
-    strays = tuple(name for name in left_out if not is_version(name))
-    return ModelFolder(folder, names_left, kept, config, tuple(empty), strays=strays)
+    return ModelFolder(folder, names_left, kept, config, tuple(left_out))
 
 
 def backend_of_file(folder: ModelFolder) -> str:

@@ -41,9 +41,8 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
 def as_triton_reads(content: bytes) -> bytes:
     """Return the content in the encoding and with the spaces that Triton can parse.
 
-    The byte-order mark, which editors on Windows write, is removed. UTF-16, as PowerShell writes it, is converted.
-    Outside of quoted text, spaces beyond ASCII, as web pages contain, become normal ones. In comments, bytes that
-    aren't UTF-8 become question marks. Other content is returned unchanged.
+    Byte-order marks and UTF-16, as Windows writes them, are removed. Spaces of web pages become normal ones, and bytes
+    of comments that aren't UTF-8 become question marks.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:

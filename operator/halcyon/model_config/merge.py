@@ -178,10 +178,7 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
 
 
 def _batching_fits(config: ModelConfig) -> None:
-    """Raise an error if batch sizes, priorities and their order don't fit together.
-
-    Each of them can come from the overlay or from config.pbtxt.
-    """
+    """Raise an error if batch sizes and priorities, of the overlay or of config.pbtxt, don't fit together."""
     batching, limit, both = config.dynamic_batching, config.max_batch_size, "(spec.batching and config.pbtxt together)"
     if limit < 0:
         raise ConflictError(
@@ -192,17 +189,16 @@ def _batching_fits(config: ModelConfig) -> None:
             f"preferred_batch_size {preferred[0]} is above max_batch_size {limit} {both}. Raise spec.batching.maxBatchSize "
             f"to {preferred[0]}, or set spec.batching.preferredBatchSizes to sizes up to {limit}"
         )
-    levels, default = batching.priority_levels, batching.default_priority_level
-    policies = batching.priority_queue_policy
-    if levels and not 1 <= default <= levels:
+    levels, policies = batching.priority_levels, batching.priority_queue_policy
+    if levels and not 1 <= batching.default_priority_level <= levels:
         raise ConflictError(
-            f"default_priority_level is {default}, and must be from 1 to priority_levels, which is {levels} {both}. "
-            f"Set spec.batching.defaultPriorityLevel, for example {levels}"
+            f"default_priority_level is {batching.default_priority_level}, and must be from 1 to priority_levels, which is "
+            f"{levels} {both}. Set spec.batching.defaultPriorityLevel, for example {levels}"
         )
-    if levels and (above := [level for level in policies if not 1 <= level <= levels]):
+    if levels and max(policies, default=0) > levels:
         raise ConflictError(
-            f"priority_queue_policy of config.pbtxt has the level {above[0]}, and priority_levels is {levels} {both}. "
-            f"Set spec.batching.priorityLevels to {max(above)}, or remove the level from config.pbtxt"
+            f"priority_queue_policy of config.pbtxt has the level {max(policies)}, and priority_levels is {levels} {both}. "
+            f"Set spec.batching.priorityLevels to {max(policies)}, or remove the level from config.pbtxt"
         )
     delays = any(policy.timeout_action == 1 for policy in (batching.default_queue_policy, *policies.values()))
     if batching.preserve_ordering and (levels > 1 or delays):

@@ -15,8 +15,7 @@ from halcyon.model_config.errors import ModelError, UnknownFieldError
 
 MAX_BYTES = 64 * 1024
 """Maximum size in bytes of a config.pbtxt that is checked before a pod starts. A check of such a file takes 0.1 s. The
-fetcher checks larger files in the pod.
-"""
+fetcher checks larger files in the pod."""
 
 
 def is_available() -> bool:
@@ -35,16 +34,13 @@ def problem(content: bytes, overlay: Overlay) -> str:
 def problem_of_repository(
     overlay: Overlay, configs: Mapping[str, bytes | None], versions: Mapping[str, tuple[int, ...]]
 ) -> str:
-    """Return a sentence about the first error in the models of a source and their files; empty if none is found.
+    """Return a sentence about the first error in companions, versions or steps of ensembles; empty if none is found.
 
-    The checks are those of the files of companions, of the steps of ensembles, and of versions. `configs` has the
-    content of each model's config.pbtxt, by name; None for a model without the file. `versions` has the numbers of each
-    model's version folders.
+    `configs` has the content of each model's config.pbtxt, by name, and `versions` the numbers of its version folders.
     """
     contents = [content for content in configs.values() if content is not None]
-    if not is_available() or any(len(content) > MAX_BYTES for content in contents):
-        return ""
-    if not contents and overlay.version_policy is None:
+    is_checked = is_available() and (contents or overlay.version_policy is not None)
+    if not is_checked or any(len(content) > MAX_BYTES for content in contents):
         return ""
     return _checked_repository(overlay.to_json(), tuple(sorted(configs.items())), tuple(sorted(versions.items())))
 
@@ -59,11 +55,10 @@ def _checked_repository(
     spec = Overlay.from_json(overlay)
     for name, content in configs:
         try:
-            texts[name] = None if content is None else config_pbtxt.as_triton_reads(content)
-            if name != spec.model_name and (text := texts[name]) is not None:
-                companion.check(name, text)
+            texts[name] = content and config_pbtxt.as_triton_reads(content)
+            companion.check(name, b"" if name == spec.model_name else texts[name] or b"")
         except ModelError as error:
-            return companion.named(name, error) if name != spec.model_name else ""
+            return "" if name == spec.model_name else companion.named(name, error)
     problems = (
         versions.problem(name, texts[name], spec.version_policy if name == spec.model_name else None, folders)
         for name, folders in existing

@@ -14,7 +14,7 @@ def problem(
     content: bytes | None,
     policy: VersionPolicy | None,
     existing: Collection[int],
-    empty: Collection[int] = (),
+    left_out: Collection[str] = (),
 ) -> str:
     """Return a sentence about a version of a policy that isn't in the source; empty if there is none.
 
@@ -23,7 +23,7 @@ def problem(
     if policy is not None:
         if not (missing := [version for version in policy.specific if version not in existing]):
             return ""
-        without_files = _list(version for version in missing if version in empty)
+        without_files = _list(version for version in missing if str(version) in left_out)
         return (
             f"spec.model.versions.specific has {_list(missing)}, but the source has no such version folder; it has "
             f"{_list(existing)}" + (f", and without files {without_files}" if without_files else "")

@@ -26,8 +26,7 @@ def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
     """Replace the warm-up requests in the configuration with those of `warmup`.
 
     Raises:
-        ConflictError: a batch size is above the maximum, an input does not belong to the model, the inputs are not known, or an input
-            of unknown length is missing.
+        ConflictError: a batch size is above the maximum, or the inputs or their lengths are not known.
     """
     limit = config.max_batch_size
     most = max(1, limit)

@@ -85,7 +85,7 @@ def test_empty_version_folders_beside_others_are_left_out(pod: Pod) -> None:
     assert pod.fetch(Overlay("m")) == 0
     assert sorted(p.name for p in (pod.repository / "m").iterdir()) == ["1", "config.pbtxt"]
     found = mounted_source.read(pod.source)
-    assert (found.versions, found.empty_versions) == ((1,), (2, 3, 4, 5))
+    assert (found.versions, found.left_out) == ((1,), ("2", "3", "4", "5"))
 
 
 def test_folders_that_triton_takes_for_versions_are_left_out(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +95,10 @@ def test_folders_that_triton_takes_for_versions_are_left_out(pod: Pod, capsys: p
     assert pod.fetch(Overlay("m")) == 0
     linked = sorted(p.name for p in (pod.repository / "m").iterdir())
     assert linked == ["0.5", "1", "1_notes", "4.txt", "config.pbtxt"], "Triton would load 20230101, and not 1"
-    assert "would take for versions left out: +3, 20230101.bak, 2_old" in capsys.readouterr().out
+    assert (
+        "left out, as version folders without files or with other names: +3, 20230101.bak, 2_old"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,6 @@ def download(
 ) -> int:
     """Download files of a registry into a folder, and return the number of bytes.
 
-    `begin_reports` is called with the size of all files in bytes, or None if it is unknown. The function that it
-    returns is called with the number of bytes received so far.
-
     Raises:
         RegistryError: the registry denies a request.
         RegistryFailure: the registry can't be reached, or a file differs from its checksum.
