@@ -163,9 +163,11 @@ class TritonPythonModel:
 def test_a_model_with_sequences_loads_with_a_warm_up(tmp_path: Path, *, is_random: bool) -> None:
     source = {"config.pbtxt": _PYTHON + _SEQUENCES, "1/model.py": _READS_CONTROLS, "2_old/notes.txt": "not a version"}
     brought = fetched(tmp_path, source, warmup=OverlayWarmup(data="random" if is_random else "zero"))
-    with tritons.running([brought], arguments=["--disable-auto-complete-config"]) as (server,):
-        with urllib.request.urlopen(f"http://{server.address}:{HTTP_PORT}/v2/models/m/config", timeout=5) as answer:
-            names = set(json.load(answer)["model_warmup"][0]["inputs"])
+    with (
+        tritons.running([brought], arguments=["--disable-auto-complete-config"]) as (server,),
+        urllib.request.urlopen(f"http://{server.address}:{HTTP_PORT}/v2/models/m/config", timeout=5) as answer,
+    ):
+        names = set(json.load(answer)["model_warmup"][0]["inputs"])
     assert names == {"x", "START", "ID", "STATE"}
 
 
