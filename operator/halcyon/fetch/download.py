@@ -27,13 +27,14 @@ from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity, aws_server
 from halcyon.fetch import stores
-from halcyon.fetch.archive import MAX_FILES, TargetFolder, check_size, inside, mark_program, placement_errors, unpack
+from halcyon.fetch.archive import TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 from halcyon.fetch.progress_reports import ProgressReports, ReportProgress
 from halcyon.fetch.registry import hugging_face, registries
 from halcyon.fetch.registry.errors import RegistryFailure
+from halcyon.fetch.registry.files import MAX_FILES, mark_program
 from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8

@@ -61,8 +61,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     clone` create such an inner folder.
 
     Raises:
-        SourceError: the folder does not exist, has no version folder, or contains a link without a target or out of the source, a file
-            that can't be read, or a pointer of Git LFS in place of a file.
+        SourceError: the folder does not exist, has no version folder, or contains a file or link that can't be used.
         ModelConfigError: config.pbtxt is not a file, or is too large.
     """
     folder = locate(mount, inside)
@@ -202,8 +201,7 @@ def _has_version(folder: Path) -> bool:
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
     """Check the first files in the given version folders.
 
-    Raise an error if one of them can't be read, is missing, or is a Git LFS pointer. Other folders are not checked.
-    They may contain files that the model doesn't need, such as images for its documentation.
+    Raise an error if one of them can't be read, is missing, or is a Git LFS pointer. The model may not need others.
     """
     left = [folder / name for name in reversed(tuple(names))]
     for _ in range(MAX_EXAMINED):

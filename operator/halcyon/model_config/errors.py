@@ -22,10 +22,7 @@ class ModelConfigError(ModelError):
 
 
 class UnknownFieldError(ModelConfigError):
-    """Exception for a config.pbtxt with a field or value that this version of Halcyon doesn't support.
-
-    The file may be valid for a newer Triton.
-    """
+    """Exception for a config.pbtxt with a field or value that only a newer Triton can have."""
 
 
 class ConflictError(ModelError):

@@ -1,7 +1,7 @@
 """Check of a config.pbtxt against the spec of its model, before a pod starts. Pure.
 
 The check finds the errors that the fetcher would find, because both use the same functions. Out of scope: files that
-are large, or in a volume or bucket. The fetcher checks these in the pod.
+are above `MAX_BYTES`, or in a volume or bucket. The fetcher checks these in the pod, and all if a package is missing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ def is_available() -> bool:
 
 
 def problem(content: bytes, overlay: Overlay) -> str:
-    """Return a sentence about the first error in a config.pbtxt, merged with this overlay; empty if none is found.
-
-    A file above `MAX_BYTES` isn't checked, nor is any file if the packages that the check needs are missing.
-    """
+    """Return a sentence about the first error in a config.pbtxt, merged with this overlay; empty if none is found."""
     return _found(content, overlay)[0]
 
 
@@ -68,10 +65,7 @@ def _checked_repository(
 
 
 def doubt(content: bytes, overlay: Overlay) -> str:
-    """Return a sentence about a field that may be an error; empty if there is none.
-
-    Such a field is valid only if a newer version of Triton has it.
-    """
+    """Return a sentence about a field that is valid only if a newer Triton has it; empty if there is none."""
     return _found(content, overlay)[1]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from halcyon.fetch.archive import MAX_FILES, TargetFolder, mark_program
 from halcyon.fetch.registry.client import RegistryClient, pause
 from halcyon.fetch.registry.errors import RegistryFailure, TransientError
 
@@ -22,6 +22,7 @@ returns a function, which is called with the number of bytes received so far.
 """
 _MAX_CONCURRENT_FILES = 4
 _CHUNK_BYTES = 1024 * 1024
+MAX_FILES = 100_000
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
 """Pattern that matches paths of files in a version folder. The version folder is at the top level or one level below
 it."""
@@ -61,7 +62,23 @@ class RegistryFile:
     """Expected checksum; None if the registry lists none."""
 
 
-def check_layout(files: Sequence[RegistryFile], url: str, target: TargetFolder) -> None:
+class DownloadTarget(Protocol):
+    """Folder into which a model is downloaded, with its limits."""
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raise an error if the model is larger than the limit."""
+
+    def create_file(self, name: str) -> Path:
+        """Create an empty file and its folders; return its path. Raise an error if the name is not valid."""
+
+
+def mark_program(file: Path, begin: bytes | memoryview) -> None:
+    """Make a file executable if it begins as a program does. Buckets and registries store no modes."""
+    if bytes(begin[:4]).startswith((b"\x7fELF", b"#!")):
+        file.chmod(0o755)
+
+
+def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget) -> None:
     """Check the listing before anything is downloaded.
 
     Raises:
@@ -86,7 +103,7 @@ def check_layout(files: Sequence[RegistryFile], url: str, target: TargetFolder) 
 def download(
     files: Sequence[RegistryFile],
     client: RegistryClient,
-    target: TargetFolder,
+    target: DownloadTarget,
     begin_reports: BeginReports,
 ) -> int:
     """Download files of a registry into a folder, and return the number of bytes.
@@ -116,7 +133,7 @@ class _Progress:
     It consists of the number of bytes received, and whether the download of a file has failed.
     """
 
-    def __init__(self, target: TargetFolder, report: Callable[[int], None]) -> None:
+    def __init__(self, target: DownloadTarget, report: Callable[[int], None]) -> None:
         self._target, self._report = target, report
         self._lock = threading.Lock()
         self.done = 0
@@ -130,7 +147,7 @@ class _Progress:
             self._report(self.done)
 
 
-def _download(file: RegistryFile, client: RegistryClient, target: TargetFolder, progress: _Progress) -> None:
+def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget, progress: _Progress) -> None:
     """Download one file. After a failure, continue with the first missing byte."""
     path = target.create_file(file.path)
     transfer = _Transfer(file, path, progress)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlencode, urlsplit
 
-from halcyon.fetch.archive import MAX_FILES
 from halcyon.fetch.registry.client import RegistryClient
 from halcyon.fetch.registry.errors import RegistryError, RegistryFailure
-from halcyon.fetch.registry.files import RegistryFile
+from halcyon.fetch.registry.files import MAX_FILES, RegistryFile
 
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts"
 

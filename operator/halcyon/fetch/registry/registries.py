@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from halcyon.fetch.archive import TargetFolder
 from halcyon.fetch.registry import files, hugging_face
 from halcyon.fetch.registry.client import RegistryClient
 from halcyon.fetch.registry.errors import RegistryError
@@ -28,7 +27,7 @@ def client(server: str, secrets: Mapping[str, str], proxy: str) -> RegistryClien
 def download(
     model: HuggingFaceModel | MlflowModel,
     client: RegistryClient,
-    target: TargetFolder,
+    target: files.DownloadTarget,
     begin_reports: files.BeginReports,
 ) -> int:
     """Download the model into the folder; return the number of bytes.

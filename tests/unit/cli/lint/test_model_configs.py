@@ -123,7 +123,7 @@ def test_a_version_of_a_policy_without_a_folder_is_found() -> None:
         ("kind: KIND_GPU", "{gpu: {count: 1}}", False),
     ],
 )
-def test_an_instance_on_a_gpu_in_a_pod_without_one_is_a_warning(group: str, runtime: str, *, is_found: bool) -> None:
+def test_an_instance_on_a_gpu_without_gpus_in_the_spec_warns(group: str, runtime: str, *, is_found: bool) -> None:
     files = GOOD.replace("max_batch_size: 8", f"max_batch_size: 8 instance_group {{ {group} }}")
     model = MODEL.replace("spec:\n", f"spec:\n  runtime: {runtime}\n")
     rules = [rule for _, rule, _ in found(f"{files}---\n{model}")]
