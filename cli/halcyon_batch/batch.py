@@ -173,8 +173,9 @@ class Batch:
         return OutputParts.begin(storage, manifest, where)
 
     async def _send_all(self, data: InputData, parts: OutputParts) -> None:
-        to, most = await self._described()
-        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most != 0)
+        to, config = await self._described()
+        most = _largest_request(config)
+        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most != 0, _optional_inputs(config))
         most = self._recipe.max_rows or most or MAX_UNKNOWN_ROWS
         # The balancers let only a few rows of a gentle batch go at a time, and requests of more rows would wait for more.
         single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
@@ -281,11 +282,11 @@ class Batch:
                 "put the former content back, or make a new BatchInference with a new output",
             )
 
-    async def _described(self) -> tuple[Target, int | None]:
-        """Return the model with its inputs, and the maximum number of rows in a request.
+    async def _described(self) -> tuple[Target, Mapping[str, Any]]:
+        """Return the model with its inputs, and its configuration in Triton.
 
-        The maximum is 0 if the model doesn't batch, and None if it is unknown. The function waits until a server
-        describes the model. A model with 0 replicas must first start one.
+        The configuration is empty if the server doesn't return it. The function waits until a server describes the
+        model. A model with 0 replicas must first start one.
         """
         recipe = self._recipe
         headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
@@ -301,28 +302,39 @@ class Batch:
         while True:
             try:
                 found = await asyncio.to_thread(connect.described, to)
-                most = await asyncio.to_thread(_largest_request, found)
+                config = await asyncio.to_thread(_config, found)
             except TargetError as error:
                 self._waiting = str(error)
                 await asyncio.sleep(_MODEL_WAIT_S)
             else:
                 self._waiting = ""
-                return found, most
+                return found, config
 
 
-def _largest_request(to: Target) -> int | None:
-    """Return the maximum number of rows in a request, from the model's configuration in Triton.
-
-    The result is 0 if the model doesn't batch, and None if the server doesn't return its configuration. With dynamic
-    batching, the result is only a part of the largest batch. The server combines several requests in a batch, so that
-    requests of users also have places in it.
-    """
+def _config(to: Target) -> Mapping[str, Any]:
     try:
         found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config")
-        most = int(found.get("max_batch_size", 0))
-        return max(most // _REQUESTS_OF_A_BATCH, min(most, 1)) if "dynamic_batching" in found else most
-    except (TargetError, AttributeError, TypeError, ValueError):
+    except (TargetError, ValueError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _largest_request(config: Mapping[str, Any]) -> int | None:
+    """Return the maximum number of rows in a request, from the model's configuration in Triton.
+
+    The result is 0 if the model doesn't batch, and None if the configuration is unknown. With dynamic batching, the
+    result is only a part of the largest batch. The server combines several requests in a batch, so that requests of
+    users also have places in it.
+    """
+    most = config.get("max_batch_size", 0 if config else None)
+    if not isinstance(most, int):
         return None
+    return max(most // _REQUESTS_OF_A_BATCH, min(most, 1)) if "dynamic_batching" in config else most
+
+
+def _optional_inputs(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the inputs that a request may leave out. The model's metadata doesn't contain this."""
+    return frozenset(str(one["name"]) for one in config.get("input") or () if one.get("optional"))
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:

@@ -29,6 +29,8 @@ class BatchModel:
     inputs: tuple[ModelInput, ...]
     is_batched: bool
     """Whether the first dimension of the inputs is the number of rows."""
+    optional: frozenset[str] = frozenset()
+    """Names of the inputs that a row may leave out."""
 
 
 def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
@@ -38,7 +40,8 @@ def row_tensors(sample: Sample, model: BatchModel) -> RowTensors:
         TensorError, RowError, OSError: the row doesn't fit the model's inputs.
     """
     if isinstance(sample.value, str):
-        return _single(tensors([InputFile(sample.value, Path(sample.value).read_bytes())], model.inputs), model)
+        file = InputFile(sample.value, Path(sample.value).read_bytes())
+        return _single(tensors([file], model.inputs, optional=lambda: model.optional), model)
     return fitted(value_of(sample), model)
 
 
@@ -79,7 +82,7 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
             )
         value = {inputs[0].name: value}
     known = {one.name: one for one in inputs}
-    if value.keys() != known.keys():
+    if value.keys() - known.keys() or known.keys() - value.keys() - model.optional:
         raise RowError(f"it has {', '.join(map(str, value)) or 'nothing'}; the model's inputs are {', '.join(known)}")
     arrays = {}
     for name, given in value.items():

@@ -74,6 +74,7 @@ def infer(
         [InputFile(where, content, name) for name, where, content in files],
         model_inputs(metadata),
         pixel_scale=pixel_scale,
+        optional=lambda: _optional_inputs(connection, path),
     )
     body, length = binary_body(arrays, model_inputs(metadata))
     headers = {"Content-Type": "application/octet-stream", _LENGTH: str(length)}
@@ -102,6 +103,16 @@ def _read_metadata(connection: ModelConnection, path: str, model: str) -> tuple[
     if wake_response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         _checked(wake_response, connection, model)
     return first_response, _json(_checked(connection.request("GET", path), connection, model))
+
+
+def _optional_inputs(connection: ModelConnection, path: str) -> frozenset[str]:
+    """Return the names of the inputs that a request may leave out, from Triton's configuration of the model.
+
+    The metadata doesn't contain this. The result is empty if the server doesn't show the configuration.
+    """
+    response = connection.request("GET", f"{path}/config")
+    config = _json(response) if response.status == HTTPStatus.OK else {}
+    return frozenset(str(one["name"]) for one in config.get("input", ()) if one.get("optional"))
 
 
 def _checked(response: HttpResponse, connection: ModelConnection, model: str) -> HttpResponse:

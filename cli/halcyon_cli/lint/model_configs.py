@@ -14,6 +14,7 @@ import yaml
 from halcyon.api.spec import Spec
 from halcyon.control.objects import config_map_model
 from halcyon.model_config import spec_check
+from halcyon.model_config.errors import ModelError
 from halcyon.render import model_overlay
 from halcyon.render.revision import Content
 from halcyon_cli import manifest_loader
@@ -54,9 +55,20 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
         return
     chosen = next((one for one in candidates if one.namespace == namespace), candidates[0])
     found = config_map_model.models(name, spec, chosen.content)
-    served = model_overlay.model_name(name, spec)
-    if found.is_found and (problem := spec_check.problem_of_repository(served, found.configs(served))):
+    overlay = model_overlay.build(name, spec)
+    configs = found.configs(overlay.model_name)
+    if found.is_found and (problem := spec_check.problem_of_repository(overlay, configs, found.versions)):
         yield "model-config", f"{_HEAD} is {source.name}: {problem}"
+    if found.is_found and not spec.runtime.gpus:
+        for model in _models_on_gpus(configs):
+            yield (
+                "missing-gpu",
+                (
+                    f"{_HEAD} is {source.name}: config.pbtxt of {model} has an instance_group with KIND_GPU or gpus, and pods of "
+                    "this spec have no GPU, so Triton can't load it; set spec.runtime.resources.limits, for example "
+                    "nvidia.com/gpu: 1, or write kind: KIND_CPU"
+                ),
+            )
     if (file := found.served) is None:
         return
     content, head = file.content, f"{_HEAD} is {source.name}, and its key {file.key}"
@@ -64,10 +76,26 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
         yield "unchecked-config", f"{head} was not checked: install the extra bench of halcyon-cli"
     elif len(content) > spec_check.MAX_BYTES:
         yield "unchecked-config", f"{head} was not checked: it is above {spec_check.MAX_BYTES} bytes"
-    elif problem := spec_check.problem(content, overlay := model_overlay.build(name, spec)):
+    elif problem := spec_check.problem(content, overlay):
         yield "model-config", f"{head}: {problem}"
     elif doubt := spec_check.doubt(content, overlay):
         yield "unknown-config-field", f"{head}: {doubt} (valid only if this Triton is newer than halcyon)"
+
+
+def _models_on_gpus(configs: Mapping[str, bytes | None]) -> Iterator[str]:
+    """Yield the names of models whose config.pbtxt places an instance on a GPU. Invalid files are ignored."""
+    if not spec_check.is_available():
+        return
+    from halcyon.model_config import config_pbtxt, model_config_proto  # noqa: PLC0415  # needs the extra bench
+
+    on_gpu = model_config_proto.module().ModelInstanceGroup.KIND_GPU
+    for name, content in configs.items():
+        try:
+            config = config_pbtxt.parse(config_pbtxt.as_triton_reads(content or b""), with_unknown=True)
+        except ModelError:
+            continue
+        if any(group.kind == on_gpu or group.gpus for group in config.instance_group):
+            yield name
 
 
 def _items(document: Any) -> Iterator[Any]:  # any YAML

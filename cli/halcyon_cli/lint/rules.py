@@ -39,6 +39,7 @@ RULES: Final[Mapping[str, LintRule]] = {
     "mismatched-timeouts": LintRule("warning", "Time-outs and limits should fit each other."),
     "risky-value": LintRule("warning", "A value shouldn't risk requests, or GPUs that aren't needed."),
     "unmeasured-gpu": LintRule("warning", "A target for GPU utilization should be for a whole GPU."),
+    "missing-gpu": LintRule("warning", "A model that a config.pbtxt places on a GPU should have one."),
     "image-mismatch": LintRule("warning", "The server's image should fit the model and its GPUs."),
     "outdated-image": LintRule("warning", "The release of Triton should have no known vulnerability."),
 }  # fmt: skip

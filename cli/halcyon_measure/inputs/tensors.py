@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -86,9 +86,15 @@ def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
 
 
 def tensors(
-    files: Sequence[InputFile], inputs: Sequence[ModelInput], *, pixel_scale: float | None = None
+    files: Sequence[InputFile],
+    inputs: Sequence[ModelInput],
+    *,
+    pixel_scale: float | None = None,
+    optional: Callable[[], Collection[str]] = frozenset,
 ) -> dict[str, Array]:
     """Return a tensor for every input, with its data type and shape. `pixel_scale` is the value of a white pixel.
+
+    `optional` returns the names of the inputs that a request may leave out. It is called only if an input has no file.
 
     Raises:
         TensorError: a file doesn't fit; the message has the file, the input, and the actual and required values.
@@ -102,7 +108,9 @@ def tensors(
             if name in arrays:
                 raise TensorError(f"{file.path}: input {name} is given twice")
             arrays[name] = fit(array, known[name], file.path)
-    if missing := [model_input for model_input in inputs if model_input.name not in arrays]:
+    missing = [model_input for model_input in inputs if model_input.name not in arrays]
+    left_out = optional() if missing else ()
+    if missing := [model_input for model_input in missing if model_input.name not in left_out]:
         example = f"--input {missing[0].name}=FILE.npy"
         raise TensorError(f"no file for {_describe(missing)}; for example {example}")
     return arrays

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from halcyon.fetch.errors import SourceError
+from halcyon.fetch.registry.files import MAX_FILES
 
-MAX_FILES = 100_000
 EXECUTABLE, PLAIN = 0o755, 0o644
 """Modes of extracted files. From the mode in the archive, only the execute bit is kept, so that Triton can read all files."""
 _COPY_BYTES = 1024 * 1024
@@ -175,8 +175,3 @@ class TargetFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         return path
-
-    @staticmethod
-    def make_executable(file: Path) -> None:
-        """Set the mode of an executable file."""
-        file.chmod(EXECUTABLE)

@@ -27,13 +27,14 @@ from obstore.store import HTTPStore
 
 from halcyon.api.documents.store_identity import StoreIdentity, aws_server
 from halcyon.fetch import stores
-from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, TargetFolder, check_size, inside, placement_errors, unpack
+from halcyon.fetch.archive import TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 from halcyon.fetch.progress_reports import ProgressReports, ReportProgress
 from halcyon.fetch.registry import hugging_face, registries
 from halcyon.fetch.registry.errors import RegistryFailure
+from halcyon.fetch.registry.files import MAX_FILES, mark_program
 from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8
@@ -41,8 +42,6 @@ _MAX_CONCURRENT_PARTS = 8
 _PART_BYTES = 8 * 1024 * 1024
 _CREDENTIALS = (*stores.SECRET_KEYS, hugging_face.TOKEN, "authorization", "ca.crt")
 _FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
-_PROGRAMS = (b"\x7fELF", b"#!")
-"""First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
 """Maximum number of characters of obstore's message that an error quotes."""
 
@@ -247,15 +246,16 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     """
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
-        path, size = entry["path"], entry["size"]
-        if path == prefix or (path.removeprefix(f"{prefix}/") if prefix else path).startswith("."):
+        size = entry["size"]
+        path = entry["path"].removeprefix(f"{prefix}/") if prefix else entry["path"]
+        if path == prefix or path.startswith("."):
             continue  # hidden folders, such as .git, are not part of a model (`mounted_source`)
         count += 1
         total += size
         if count > MAX_FILES:
             raise SourceError(f"{remote.url} has more than {MAX_FILES} objects; set the URI to the model's own folder")
         check_size(total, remote.limit_bytes)
-        yield ListedObject(path.removeprefix(f"{prefix}/") if prefix else path, size, entry["e_tag"])
+        yield ListedObject(path, size, entry["e_tag"])
 
 
 def _find_folders(store: BucketStore, prefix: str, unclear: Collection[ListedObject]) -> set[str]:
@@ -286,8 +286,8 @@ def _download_part(store: BucketStore, part: _Part) -> int:
         written, view = 0, memoryview(content)
         while written < len(view):
             written += os.pwrite(file.fileno(), view[written:], part.begin + written)
-        if part.begin == 0 and bytes(view[:4]).startswith(_PROGRAMS):
-            os.fchmod(file.fileno(), EXECUTABLE)
+        if part.begin == 0:
+            mark_program(part.file, view)
     if written != part.end - part.begin:
         raise StoreError(f"{part.path} is incomplete: {written} bytes of {part.end - part.begin}; it will be retried")
     return written

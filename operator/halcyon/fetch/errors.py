@@ -4,14 +4,6 @@ Each exception has a reason for the termination message, from which the operator
 errors of a model's configuration are in `model_config.errors`.
 """
 
-# ModelError
-# ├── FetchError         FetchFailed          a problem in the pod, for example a full disk or a missing mount
-# │   ├── SourceError    ModelSourceNotFound  the source has no such folder, no version folder, or a link without a target
-# │   ├── StoreError     ModelDownloadFailed  the object store or web server cannot be reached, or denies access
-# │   └── DocumentError  OverlayInvalid       this version cannot parse the overlay
-# └── ModelConfigError
-#     └── BackendError   ModelConfigInvalid   the model uses or contains a backend that the site does not allow
-
 from __future__ import annotations
 
 import json

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -22,7 +23,7 @@ from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository, source_repository
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
-from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads
+from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads, versions
 from halcyon.model_config.errors import ModelError
 from halcyon.model_config.merge import backend_of
 
@@ -57,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
     log: Path | None = None
     try:
         request, log = _arguments(argv)
-        result = fetch(request)
-        print(result.summary)  # noqa: T201
-        if result.is_stateful:
+        summary, is_stateful = fetch(request)
+        print(summary)  # noqa: T201
+        if is_stateful:
             _write_report(REPORT, log)
     except ModelError as error:
         return _fail(error, log)
@@ -69,18 +70,10 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class FetchResult:
-    """Result of a successful run of the fetcher."""
+def fetch(request: Request) -> tuple[str, bool]:
+    """Create the folder of the model in Triton's model repository.
 
-    summary: str
-    """Summary of the run of the fetcher, in one line."""
-    is_stateful: bool
-    """Whether the model keeps state between requests."""
-
-
-def fetch(request: Request) -> FetchResult:
-    """Create the folder of the model in Triton's model repository, and return a summary of the run.
+    Return a summary of the run, and whether the model keeps state between requests.
 
     Raises:
         ModelError: the model could not be created, and is not in the repository.
@@ -90,14 +83,15 @@ def fetch(request: Request) -> FetchResult:
         _download(request.remote, request.source)
     models = source_repository.read(request.source, request.path, overlay.model_name)
     folder = models.served
-    _versions_exist(folder, overlay)
     content, note = merged_config.of(folder.config, overlay, backend_of_file=mounted_source.backend_of_file(folder))
     configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
-    for name, config in configs.items():
-        _policy_has_a_version(name, folders[name], config)
-    if missing := ensemble.missing_step(configs):
-        raise SourceError(missing)
+    for name, one in folders.items():
+        policy = overlay.version_policy if one is folder else None
+        if problem := versions.problem(name, configs[name], policy, one.versions, one.left_out):
+            raise SourceError(problem)
+    if problem := ensemble.missing_step(configs):
+        raise SourceError(problem)
     if request.backends is not None:
         _check_backends(folders, configs, request.backends)
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)
@@ -108,19 +102,28 @@ def fetch(request: Request) -> FetchResult:
     for name, other in models.companions.items():
         repository.assemble(request.repository, name, other, other.config)
     model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
-    versions = ", ".join(str(version) for version in folder.versions)
-    links = sum(path.is_symlink() for path in model_folder.iterdir())
-    summary = f"{model_folder}: {note}; links into {folder.path}: {links}; versions: {versions}"
-    if repository.STUB in folder.names:
-        summary += f"; {repository.STUB} is the model's own"
-    if folder.empty_versions:
-        summary += f"; version folders without files left out: {', '.join(map(str, folder.empty_versions))}"
-    if models.companions:
-        summary += f"; models loaded with it: {', '.join(models.companions)}"
+    summary = _summary(models, model_folder, note)
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
     texts = (config.decode(errors="replace") for config in configs.values() if config is not None)
-    return FetchResult(summary, any(map(in_config, texts)))
+    return summary, any(map(in_config, texts))
+
+
+def _summary(models: source_repository.SourceModels, made: Path, note: str) -> str:
+    folder = models.served
+    links = sum(path.is_symlink() for path in made.iterdir())
+    parts = [
+        f"{made}: {note}",
+        f"links into {folder.path}: {links}",
+        f"versions: {', '.join(map(str, folder.versions))}",
+    ]
+    if repository.STUB in folder.names:
+        parts.append(f"{repository.STUB} is the model's own")
+    if folder.left_out:
+        parts.append(f"left out, as version folders without files or with other names: {', '.join(folder.left_out)}")
+    if models.companions:
+        parts.append(f"models loaded with it: {', '.join(models.companions)}")
+    return "; ".join(parts)
 
 
 def _instances(folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None]) -> int:
@@ -140,10 +143,7 @@ def _check_backends(
     folders: Mapping[str, mounted_source.ModelFolder], configs: Mapping[str, bytes | None], allowed: frozenset[str]
 ) -> None:
     for name, folder in folders.items():
-        if len(folders) == 1:
-            backend_policy.check(configs[name] or b"", folder, allowed)
-            return
-        with source_repository.errors_of(name):
+        with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
             backend_policy.check(configs[name] or b"", folder, allowed)
 
 
@@ -185,32 +185,6 @@ def _overlay(path: Path) -> Overlay:
         raise DocumentError(f"overlay {path} can't be read: {error.strerror}") from error
     except OverlayError as error:
         raise DocumentError(str(error)) from error
-
-
-def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> None:
-    required = overlay.version_policy.specific if overlay.version_policy else ()
-    missing = [str(version) for version in required if version not in folder.versions]
-    if missing:
-        existing = ", ".join(str(version) for version in folder.versions)
-        empty = ", ".join(version for version in missing if int(version) in folder.empty_versions)
-        raise SourceError(
-            f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {existing}"
-            + (f", and without files {empty}" if empty else "")
-        )
-
-
-def _policy_has_a_version(name: str, folder: mounted_source.ModelFolder, config: bytes | None) -> None:
-    """Raise an error if no version of the source fits the policy in config.pbtxt. Triton reports no reason for this."""
-    try:
-        chosen = config_pbtxt.parse(config or b"", with_unknown=True).version_policy.specific.versions
-    except ModelError:  # newer than this version, and used unchanged
-        return
-    if chosen and not set(chosen) & set(folder.versions):
-        listed, existing = (", ".join(map(str, versions)) for versions in (chosen, folder.versions))
-        raise SourceError(
-            f"the version_policy in config.pbtxt of {name} has only {listed}, and the source has the version folders {existing}; for "
-            f"example version_policy {{ specific {{ versions: [{existing}] }} }}"
-        )
 
 
 class _Parser(argparse.ArgumentParser):

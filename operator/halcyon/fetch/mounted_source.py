@@ -18,11 +18,13 @@ from pathlib import Path
 from halcyon.api.thread_parameters import MODEL_FILES
 from halcyon.fetch.errors import SourceError
 from halcyon.model_config import ensemble
-from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
+from halcyon.model_config.config_pbtxt import FILE, MAX_BYTES, as_triton_reads
 from halcyon.model_config.errors import ModelConfigError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names of version folders that Triton accepts. Triton ignores names with a leading zero."""
+_NUMBER = re.compile(r"0$|[+-]?[1-9][0-9]*")
+"""Number at the beginning of a folder's name. Triton takes `2_old` for version 2, and then loads from a folder `2`."""
 _IGNORED = frozenset({"lost+found"})
 """Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
@@ -45,9 +47,8 @@ class ModelFolder:
     """Numbers of the version folders, in ascending order."""
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
-    empty_versions: tuple[int, ...] = ()
-    """Numbers of version folders that are ignored because they have no files. It is empty if no version folder has
-    files."""
+    left_out: tuple[str, ...] = ()
+    """Names of folders that Triton would take for versions, and that have no files or are no version, such as `2_old`."""
     added_version: int | None = None
     """Number of the empty version folder to add for an ensemble without version folders; None for any other model. It
     is in `versions`, too."""
@@ -60,8 +61,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     clone` create such an inner folder.
 
     Raises:
-        SourceError: the folder does not exist, has no version folder, or contains a link without a target or out of the source, a file
-            that can't be read, or a pointer of Git LFS in place of a file.
+        SourceError: the folder does not exist, has no version folder, or contains a file or link that can't be used.
         ModelConfigError: config.pbtxt is not a file, or is too large.
     """
     folder = locate(mount, inside)
@@ -73,8 +73,8 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         )
     for name in names:
         check_inside(folder / name, root)
-    versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
-    config = without_byte_order_mark(content(folder / FILE, MAX_BYTES)) if FILE in names else None
+    versions = sorted(int(name) for name in names if is_version(name) and (folder / name).is_dir())
+    config = as_triton_reads(content(folder / FILE, MAX_BYTES)) if FILE in names else None
     if not versions and config is not None and ensemble.describes_one(config):
         # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
         return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1)
@@ -90,10 +90,15 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     ]
     if len(empty) == len(versions):
         empty = []  # an ensemble needs no files
-    left_out = {FILE, *map(str, empty)}
-    names_left = tuple(name for name in names if name not in left_out)
-    _examine(folder, (str(version) for version in versions if version not in empty), root)
-    return ModelFolder(folder, names_left, tuple(v for v in versions if v not in empty), config, tuple(empty))
+    kept = tuple(version for version in versions if version not in empty)
+    left_out = [
+        name
+        for name in names
+        if (number := _NUMBER.match(name)) and int(number[0]) not in kept and (folder / name).is_dir()
+    ]
+    names_left = tuple(name for name in names if name != FILE and name not in left_out)
+    _examine(folder, map(str, kept), root)
+    return ModelFolder(folder, names_left, kept, config, tuple(left_out))
 
 
 def backend_of_file(folder: ModelFolder) -> str:
@@ -122,7 +127,8 @@ def content(path: Path, limit_bytes: int) -> bytes:
             raise ModelConfigError(
                 f"{path.name} has {status.st_size} bytes; the limit is {limit_bytes}. Is it another file?"
             )
-        return _at_most(descriptor, limit_bytes + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(limit_bytes + 1)
     finally:
         os.close(descriptor)
 
@@ -178,9 +184,7 @@ def is_model(folder: Path) -> bool:
     if _has_version(folder):
         return True
     try:
-        return (folder / FILE).is_file() and ensemble.describes_one(
-            without_byte_order_mark(content(folder / FILE, MAX_BYTES))
-        )
+        return (folder / FILE).is_file() and ensemble.describes_one(as_triton_reads(content(folder / FILE, MAX_BYTES)))
     except ModelConfigError:
         return False
 
@@ -197,8 +201,7 @@ def _has_version(folder: Path) -> bool:
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
     """Check the first files in the given version folders.
 
-    Raise an error if one of them can't be read, is missing, or is a Git LFS pointer. Other folders are not checked.
-    They may contain files that the model doesn't need, such as images for its documentation.
+    Raise an error if one of them can't be read, is missing, or is a Git LFS pointer. The model may not need others.
     """
     left = [folder / name for name in reversed(tuple(names))]
     for _ in range(MAX_EXAMINED):
@@ -257,14 +260,6 @@ def check_inside(path: Path, root: Path) -> None:
         )
 
 
-def _at_most(descriptor: int, size: int) -> bytes:
-    pieces: list[bytes] = []
-    while size > 0 and (piece := os.read(descriptor, size)):
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
-
-
 def folder_name(inside: str | None) -> str:
     """Return the name of a folder in the source, for messages."""
     return f"folder {inside}" if inside else "its top folder"
@@ -300,7 +295,7 @@ def _existing_folder(mount: Path, parts: list[str]) -> str:
     reached = mount
     for depth, part in enumerate(parts):
         if not (reached / part).is_dir():
-            names = sorted(entry.name for entry in _entries(reached, None) if _belongs(entry.name))
+            names = visible_names(reached, None)
             existing = f"folder {'/'.join(parts[:depth])}" if depth else "the volume"
             return f"{existing} has {join_names(names)}" if names else f"{existing} is empty"
         reached /= part

@@ -1,16 +1,9 @@
 """Source that is a Triton model repository: the served model, and the other models that Triton loads with it.
 
 A source is a repository if it has several model folders, and the name of one of them is that of the served model. The
-others are its companions: the steps of an ensemble, or models that a Python model calls (BLS).
+others are its companions: the steps of an ensemble, or models that a Python model calls (BLS). The source may also have
+one folder, as `tar` and `git clone` make it, which is the repository.
 """
-
-# | folder of the source                                      | served model           | companions      |
-# | --------------------------------------------------------- | ---------------------- | --------------- |
-# | has a version folder or a config.pbtxt                    | the folder itself      | none            |
-# | has one model folder                                      | that folder            | none            |
-# | has several, one of them with the name of the model       | the one with that name | the others      |
-# | has several, none of them with that name                  | none: SourceError      | -               |
-# | has one folder, which is a repository (`tar`, `git clone`) | as in that folder      | as in that folder |
 
 from __future__ import annotations
 

@@ -34,20 +34,31 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
         return text_format.Parse(text, model_config_proto.empty(), allow_unknown_field=with_unknown)
     except text_format.ParseError as error:
         raise _explain(text, error) from error
+    except RecursionError as error:
+        raise ModelConfigError(f"{FILE} has too many fields inside each other; is a closing brace missing?") from error
 
 
-def without_byte_order_mark(content: bytes) -> bytes:
-    """Return the content as UTF-8 without a byte-order mark, which editors on Windows write and Triton can't parse.
+def as_triton_reads(content: bytes) -> bytes:
+    """Return the content in the encoding and with the spaces that Triton can parse.
 
-    Content with the mark of UTF-16, as PowerShell writes it, is converted. Content without a mark is returned
-    unchanged.
+    Byte-order marks and UTF-16, as Windows writes them, are removed. Spaces of web pages become normal ones, and bytes
+    of comments that aren't UTF-8 become question marks.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
-            return content.decode("utf-16").encode()
+            content = content.decode("utf-16").encode()
         except UnicodeError as error:
             raise ModelConfigError(f"{FILE} begins as UTF-16, but isn't; save the file as UTF-8 text") from error
-    return content.removeprefix(codecs.BOM_UTF8)
+    text = content.removeprefix(codecs.BOM_UTF8).decode(errors="surrogateescape")
+    return _FOREIGN.sub(_replaced, text).encode(errors="surrogateescape")
+
+
+_FOREIGN = re.compile(r"""(#[^\n]*)|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|[^\S \t\n\r\v\f]""")
+"""Comments, quoted texts, and other spaces than those of protobuf's text format."""
+
+
+def _replaced(found: re.Match[str]) -> str:
+    return found[1].encode(errors="replace").decode() if found[1] else found[2] or " "
 
 
 def render(config: ModelConfig) -> bytes:
@@ -106,7 +117,7 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
         column = len(lines[number - 1].rstrip()) + 1
     problem = _problem(error)
     message = f"{FILE}, line {number}, column {column}: {_quote(lines[number - 1], column)}: {problem}"
-    unknown = re.search(r'has no field named "([^"]*)"|has no value (?:named|with number) ([^.]*)', problem)
+    unknown = re.search(r'has no field named "([^"]*)"|has no value (?:named|with number) ([^."\']+)', problem)
     if unknown is None:
         return ModelConfigError(message + _expected(problem))
     return UnknownFieldError(message + _nearest(unknown[1] or unknown[2], problem))
@@ -137,6 +148,7 @@ _EXPECTED = (
     ('Expected "{"', "field { ... }, for example dynamic_batching { }"),
     ('Expected "}"', "a closing brace, for example dynamic_batching { }"),
     ("should not have multiple", "the field once"),
+    ("has no value named", "a value without quotes, for example kind: KIND_CPU"),
     ("is specified along with field", "one of the two"),
     ("", 'protobuf text format, for example backend: "python"'),
 )

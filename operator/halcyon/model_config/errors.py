@@ -4,11 +4,6 @@ Each exception has a reason, which is in the fetcher's termination message. Erro
 `fetch.errors`.
 """
 
-# ModelError            FetchFailed          the model can't be served as it is
-# ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
-# │   └── UnknownFieldError                  config.pbtxt has a field or value that is unknown to this version
-# └── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -27,10 +22,7 @@ class ModelConfigError(ModelError):
 
 
 class UnknownFieldError(ModelConfigError):
-    """Exception for a config.pbtxt with a field or value that this version of Halcyon doesn't support.
-
-    The file may be valid for a newer Triton.
-    """
+    """Exception for a config.pbtxt with a field or value that only a newer Triton can have."""
 
 
 class ConflictError(ModelError):

@@ -45,9 +45,11 @@ def merge(own: ModelConfig, overlay: Overlay, *, backend_of_file: str = "") -> M
         config.parameters[key].string_value = value
     if overlay.millicores is not None:
         threads.share(config, backend_of(config) or backend_of_file, overlay.millicores / 1000)
-    _sizes_fit(config)
+    _batching_fits(config)
     if overlay.response_cache:
-        _response_cache(config)
+        config.response_cache.enable = True
+    if config.response_cache.enable:
+        _is_cacheable(config)
     if overlay.warmup is not None:
         _not_for_ensembles(config, "spec.model.warmup")
         warmup.replace(config, overlay.warmup)
@@ -121,11 +123,6 @@ def _priorities(config: ModelConfig, batching: DynamicBatching) -> None:
         target.priority_levels = batching.priority_levels
     if batching.default_priority_level is not None:
         target.default_priority_level = batching.default_priority_level
-    if target.preserve_ordering and target.priority_levels > 1:
-        raise ConflictError(
-            f"preserve_ordering is true and priority_levels is {target.priority_levels} (spec.batching and config.pbtxt "
-            "together), which Triton rejects. Set spec.batching.preserveOrdering: false, or use no priorities"
-        )
     settings = {
         "timeout_action": None if policy.delay is None else int(policy.delay),  # REJECT is 0, DELAY is 1
         "default_timeout_microseconds": policy.timeout_us,
@@ -137,16 +134,15 @@ def _priorities(config: ModelConfig, batching: DynamicBatching) -> None:
             setattr(target.default_queue_policy, name, value)
 
 
-def _response_cache(config: ModelConfig) -> None:
+def _is_cacheable(config: ModelConfig) -> None:
     found = "sequence_batching" if config.HasField("sequence_batching") else ""
     if config.model_transaction_policy.decoupled:
         found = "model_transaction_policy { decoupled: true }"
     if found:
         raise ConflictError(
             f"spec.runtime.server.responseCache can't apply: config.pbtxt has {found}, and Triton caches no responses of "
-            "such models. Leave spec.runtime.server.responseCache out"
+            "such models. Leave spec.runtime.server.responseCache out, and response_cache out of config.pbtxt"
         )
-    config.response_cache.enable = True
 
 
 def _instances(config: ModelConfig, count: int | None) -> None:
@@ -181,16 +177,33 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
         target.all.SetInParent()
 
 
-def _sizes_fit(config: ModelConfig) -> None:
-    """Raise an error if a preferred batch size is above the maximum batch size.
-
-    Either size can come from the overlay or from config.pbtxt.
-    """
-    limit = config.max_batch_size
-    preferred = [size for size in config.dynamic_batching.preferred_batch_size if size > limit]
-    if preferred:
+def _batching_fits(config: ModelConfig) -> None:
+    """Raise an error if batch sizes and priorities, of the overlay or of config.pbtxt, don't fit together."""
+    batching, limit, both = config.dynamic_batching, config.max_batch_size, "(spec.batching and config.pbtxt together)"
+    if limit < 0:
         raise ConflictError(
-            f"preferred_batch_size {preferred[0]} is above max_batch_size {limit} (spec.batching and config.pbtxt "
-            f"together). Raise spec.batching.maxBatchSize to {preferred[0]}, or set spec.batching.preferredBatchSizes to "
-            f"sizes up to {limit}"
+            f"max_batch_size is {limit} in config.pbtxt; it must be 0 (no batching) or more, for example 8"
+        )
+    if preferred := [size for size in batching.preferred_batch_size if size > limit]:
+        raise ConflictError(
+            f"preferred_batch_size {preferred[0]} is above max_batch_size {limit} {both}. Raise spec.batching.maxBatchSize "
+            f"to {preferred[0]}, or set spec.batching.preferredBatchSizes to sizes up to {limit}"
+        )
+    levels, policies = batching.priority_levels, batching.priority_queue_policy
+    if levels and not 1 <= batching.default_priority_level <= levels:
+        raise ConflictError(
+            f"default_priority_level is {batching.default_priority_level}, and must be from 1 to priority_levels, which is "
+            f"{levels} {both}. Set spec.batching.defaultPriorityLevel, for example {levels}"
+        )
+    if levels and max(policies, default=0) > levels:
+        raise ConflictError(
+            f"priority_queue_policy of config.pbtxt has the level {max(policies)}, and priority_levels is {levels} {both}. "
+            f"Set spec.batching.priorityLevels to {max(policies)}, or remove the level from config.pbtxt"
+        )
+    delays = any(policy.timeout_action == 1 for policy in (batching.default_queue_policy, *policies.values()))
+    if batching.preserve_ordering and (levels > 1 or delays):
+        other = f"priority_levels is {levels}" if levels > 1 else "the timeout_action of a queue policy is DELAY"
+        raise ConflictError(
+            f"preserve_ordering is true and {other} {both}, which Triton rejects. Set spec.batching.preserveOrdering: "
+            "false, or use no priorities and no timeoutAction: Delay"
         )

@@ -1,7 +1,7 @@
 """Check of a config.pbtxt against the spec of its model, before a pod starts. Pure.
 
 The check finds the errors that the fetcher would find, because both use the same functions. Out of scope: files that
-are large, or in a volume or bucket. The fetcher checks these in the pod.
+are above `MAX_BYTES`, or in a volume or bucket. The fetcher checks these in the pod, and all if a package is missing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from halcyon.model_config.errors import ModelError, UnknownFieldError
 
 MAX_BYTES = 64 * 1024
 """Maximum size in bytes of a config.pbtxt that is checked before a pod starts. A check of such a file takes 0.1 s. The
-fetcher checks larger files in the pod.
-"""
+fetcher checks larger files in the pod."""
 
 
 def is_available() -> bool:
@@ -25,47 +24,48 @@ def is_available() -> bool:
 
 
 def problem(content: bytes, overlay: Overlay) -> str:
-    """Return a sentence about the first error in a config.pbtxt, merged with this overlay; empty if none is found.
-
-    A file above `MAX_BYTES` isn't checked, nor is any file if the packages that the check needs are missing.
-    """
+    """Return a sentence about the first error in a config.pbtxt, merged with this overlay; empty if none is found."""
     return _found(content, overlay)[0]
 
 
-def problem_of_repository(served: str, configs: Mapping[str, bytes | None]) -> str:
-    """Return a sentence about the first error in a repository that does not depend on the spec; empty if none is found.
+def problem_of_repository(
+    overlay: Overlay, configs: Mapping[str, bytes | None], versions: Mapping[str, tuple[int, ...]]
+) -> str:
+    """Return a sentence about the first error in companions, versions or steps of ensembles; empty if none is found.
 
-    The checks are those of the files of companions, and of the steps of ensembles. `configs` has the content of each
-    model's config.pbtxt, by name; None for a model without the file.
+    `configs` has the content of each model's config.pbtxt, by name, and `versions` the numbers of its version folders.
     """
     contents = [content for content in configs.values() if content is not None]
-    if not is_available() or any(len(content) > MAX_BYTES for content in contents):
+    is_checked = is_available() and (contents or overlay.version_policy is not None)
+    if not is_checked or any(len(content) > MAX_BYTES for content in contents):
         return ""
-    if len(configs) == 1 and not any(b"ensemble" in content for content in contents):
-        return ""
-    return _checked_repository(served, tuple(sorted(configs.items())))
+    return _checked_repository(overlay.to_json(), tuple(sorted(configs.items())), tuple(sorted(versions.items())))
 
 
 @lru_cache(maxsize=16)  # at most 16 MiB, because a ConfigMap has at most 1 MiB
-def _checked_repository(served: str, configs: tuple[tuple[str, bytes | None], ...]) -> str:
-    from halcyon.model_config import companion, config_pbtxt, ensemble  # noqa: PLC0415  # as below
+def _checked_repository(
+    overlay: str, configs: tuple[tuple[str, bytes | None], ...], existing: tuple[tuple[str, tuple[int, ...]], ...]
+) -> str:
+    from halcyon.model_config import companion, config_pbtxt, ensemble, versions  # noqa: PLC0415  # as below
 
     texts: dict[str, bytes | None] = {}
+    spec = Overlay.from_json(overlay)
     for name, content in configs:
         try:
-            texts[name] = None if content is None else config_pbtxt.without_byte_order_mark(content)
-            if name != served and (text := texts[name]) is not None:
-                companion.check(name, text)
+            texts[name] = content and config_pbtxt.as_triton_reads(content)
+            companion.check(name, b"" if name == spec.model_name else texts[name] or b"")
         except ModelError as error:
-            return companion.named(name, error) if name != served else ""
-    return ensemble.missing_step(texts)
+            return "" if name == spec.model_name else companion.named(name, error)
+    problems = (
+        versions.problem(name, texts[name], spec.version_policy if name == spec.model_name else None, folders)
+        for name, folders in existing
+        if folders
+    )
+    return next(filter(None, problems), "") or ensemble.missing_step(texts)
 
 
 def doubt(content: bytes, overlay: Overlay) -> str:
-    """Return a sentence about a field that may be an error; empty if there is none.
-
-    Such a field is valid only if a newer version of Triton has it.
-    """
+    """Return a sentence about a field that is valid only if a newer Triton has it; empty if there is none."""
     return _found(content, overlay)[1]
 
 
@@ -80,7 +80,7 @@ def _checked(content: bytes, overlay: str) -> tuple[str, str]:
     from halcyon.model_config import config_pbtxt, merged_config  # noqa: PLC0415  # protobuf takes 5 MiB
 
     try:
-        text = config_pbtxt.without_byte_order_mark(content)
+        text = config_pbtxt.as_triton_reads(content)
         merged_config.of(text, Overlay.from_json(overlay))
     except ModelError as error:
         return str(error), ""

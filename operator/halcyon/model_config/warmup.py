@@ -3,13 +3,15 @@
 Rules of Triton, determined with version 2.51:
 - A variable dimension must have a length.
 - A batch size above max_batch_size makes loading fail. A model without batching has batch size 1.
-- A request must have all inputs of the model, except optional ones, and no others.
+- A request must have all inputs of the model, except optional ones, and those that the sequence batcher adds to a
+  client's request: its controls, such as the start of a sequence, and its states.
 - Dimensions do not include the batch dimension, as in config.pbtxt.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 from halcyon.api.documents.model_overlay import OverlayInput, OverlayWarmup
 from halcyon.model_config import model_config_proto
@@ -24,8 +26,7 @@ def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
     """Replace the warm-up requests in the configuration with those of `warmup`.
 
     Raises:
-        ConflictError: a batch size is above the maximum, an input does not belong to the model, the inputs are not known, or an input
-            of unknown length is missing.
+        ConflictError: a batch size is above the maximum, or the inputs or their lengths are not known.
     """
     limit = config.max_batch_size
     most = max(1, limit)
@@ -36,7 +37,8 @@ def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
                 f"spec.model.warmup.batchSizes has {size}, above max_batch_size {limit}. Leave it out (1 and the maximum "
                 f"are warmed up), or give sizes up to {most}"
             )
-    inputs = _inputs(config, warmup)
+    added = dict(_added_by_sequence_batcher(config))
+    inputs = _inputs(config, warmup, added)
     del config.model_warmup[:]
     for size in sizes:
         request = config.model_warmup.add(name=f"halcyon-batch-{size}", batch_size=size, count=warmup.iterations)
@@ -44,13 +46,28 @@ def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
             tensor = request.inputs[name]
             tensor.data_type = data_type
             tensor.dims[:] = [1 if length == -1 else length for length in dims]
-            if warmup.data == "random":
+            if warmup.data == "random" and name not in added:
                 tensor.random_data = True
             else:
                 tensor.zero_data = True
 
 
-def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, tuple[int, ...]]]:
+_Shape: TypeAlias = tuple[int, tuple[int, ...]]
+"""Data type and dimensions of an input."""
+_FLAGS = {"fp32_false_true": "FP32", "int32_false_true": "INT32", "bool_false_true": "BOOL"}
+"""Data type of a control, by the field that has its values. A control without such a field has a `data_type`."""
+
+
+def _added_by_sequence_batcher(config: ModelConfig) -> Iterator[tuple[str, _Shape]]:
+    for tensor in config.sequence_batching.control_input:
+        for control in tensor.control:
+            flags = (model_config_proto.data_type(kind) for field, kind in _FLAGS.items() if getattr(control, field))
+            yield tensor.name, (next(flags, control.data_type), (1,))
+    for state in config.sequence_batching.state:
+        yield state.input_name, (state.data_type, tuple(state.dims))
+
+
+def _inputs(config: ModelConfig, warmup: OverlayWarmup, added: Mapping[str, _Shape]) -> dict[str, _Shape]:
     own = {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in config.input}
     if not warmup.inputs:
         if not own:
@@ -58,10 +75,10 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
                 "spec.model.warmup has no inputs, and neither has config.pbtxt (Triton completes it only when the model "
                 "is loaded). Add them, for example inputs: [{name: X, dataType: FP32, dims: [4]}]"
             )
-        return own
+        return {**own, **added}
     requested = {tensor.name: _shape(tensor) for tensor in warmup.inputs}
     for name in requested:
-        if own and name not in own:
+        if own and name not in own and name not in added:
             raise ConflictError(
                 f"spec.model.warmup.inputs has {name}, which is not an input of the model; config.pbtxt has {', '.join(own)}"
             )
@@ -69,7 +86,7 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
     missing = [tensor for tensor in config.input if tensor.name not in requested and not tensor.optional]
     for tensor in missing:
         _check_determined(config, tensor, next(iter(requested)))
-    return requested | {tensor.name: own[tensor.name] for tensor in missing}
+    return {**added, **requested, **{tensor.name: own[tensor.name] for tensor in missing}}
 
 
 def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:
@@ -89,5 +106,5 @@ def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:
     )
 
 
-def _shape(tensor: OverlayInput) -> tuple[int, tuple[int, ...]]:
+def _shape(tensor: OverlayInput) -> _Shape:
     return model_config_proto.data_type(tensor.data_type), tensor.dims

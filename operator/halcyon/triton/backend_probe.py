@@ -134,11 +134,13 @@ def may_share_batches(config: Mapping[str, Any], others: Mapping[str, Mapping[st
 def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
     """Return the name, data type and dimensions of each required input.
 
-    The inputs are those of the first warm-up request. If the model has no warm-up request, they are the inputs of the
-    model.
+    The inputs are those of the first warm-up request that are inputs of the model. If the model has no warm-up request,
+    they are the inputs of the model.
     """
+    own = config.get("input") or ()
     warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
-    listed = [{"name": name, **tensor} for name, tensor in warmups[0].items()] if warmups else config.get("input") or ()
+    names = {tensor["name"] for tensor in own}
+    listed = [{"name": n, **tensor} for n, tensor in warmups[0].items() if n in names] if warmups else own
     return [
         (str(t["name"]), str(t.get("data_type")).removeprefix("TYPE_"), [int(length) for length in t.get("dims") or ()])
         for t in listed

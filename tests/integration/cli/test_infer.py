@@ -15,6 +15,7 @@ from typing_extensions import override
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.infer.connection import ModelConnection, NoResponse
 from halcyon_cli.infer.request import InferenceError, infer
+from halcyon_measure.errors import TensorError
 
 
 class Model(BaseHTTPRequestHandler):
@@ -124,6 +125,41 @@ def test_a_model_at_zero_is_woken_by_inference_and_shows_its_phases(
         told = infer(wire, "m", None, ROWS).to_dict()
 
     assert told["outputs"][0]["data"] == [64.0, 128.0]
+
+
+class WithOptionalInput(Model):
+    """A model with a second input. Only its configuration says that the input is optional."""
+
+    is_optional = True
+
+    def do_GET(self) -> None:
+        scale = {"name": "scale", "datatype": "FP32", "shape": [-1, 1]}
+        described = {"name": "m", "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [-1, 64]}, scale]}
+        config = {"name": "m", "input": [{"name": "pixels"}, {"name": "scale", "optional": self.is_optional}]}
+        self._answer(200, config if self.path == "/v2/models/m/config" else described)
+
+
+@pytest.mark.parametrize("is_optional", [True, False])
+def test_an_optional_input_needs_no_file(*, is_optional: bool) -> None:
+    handler = type("Handler", (WithOptionalInput,), {"is_optional": is_optional})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    wire = ModelConnection.to_url(f"http://127.0.0.1:{server.server_port}", timeout_s=30)
+    try:
+        with wire.closing():
+            if is_optional:
+                assert infer(wire, "m", None, [("pixels", *ROWS[0][1:])]).to_dict()["outputs"][0]["data"] == [
+                    64.0,
+                    128.0,
+                ]
+            else:
+                with pytest.raises(TensorError, match="no file for scale"):
+                    infer(wire, "m", None, [("pixels", *ROWS[0][1:])])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_a_missing_model_is_reported(model: tuple[str, type[Model]]) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import signal
 import time
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -23,7 +26,7 @@ from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import HTTP_PORT, METRICS_PORT, Triton
 from benchmarks.right import backend_pods
 from benchmarks.right.capacity import Autoscaler
-from halcyon.api.documents.model_overlay import Overlay
+from halcyon.api.documents.model_overlay import Overlay, OverlayWarmup
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.fetch.main import main as fetch
@@ -97,13 +100,13 @@ class Fetched:
     name: str = "m"
 
 
-def fetched(folder: Path, source: Mapping[str, str], name: str = "m") -> Fetched:
+def fetched(folder: Path, source: Mapping[str, str], name: str = "m", **settings: Any) -> Fetched:
     """Bring a source into a repository with the fetcher. `name` is that of the served model."""
     for path, content in source.items():
         file = folder / "source" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-    (folder / "overlay.json").write_text(Overlay(name).to_json())
+    (folder / "overlay.json").write_text(Overlay(name, **settings).to_json())
     repository = folder / "repository"
     options = {"source": folder / "source", "overlay": folder / "overlay.json", "repository": repository}
     log = folder / "termination-log"
@@ -132,6 +135,40 @@ async def newest(balancer: ways.Balancer, succeeded: int) -> AgentReport:
                 if made.balancer is not None and [pod.succeeded for pod in made.pods] == [succeeded]:
                     return made
             await asyncio.sleep(0.1)
+
+
+_SEQUENCES = """sequence_batching {
+  control_input [
+    { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] },
+    { name: "ID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }
+  ]
+  state [ { input_name: "STATE" output_name: "NEXT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+}
+"""
+_READS_CONTROLS = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        made = []
+        for request in requests:
+            tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            y, following = pb_utils.Tensor("y", tensors["x"] + tensors["START"]), pb_utils.Tensor("NEXT", tensors["STATE"])
+            made.append(pb_utils.InferenceResponse([y, following]))
+        return made
+"""
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_a_model_with_sequences_loads_with_a_warm_up(tmp_path: Path, *, is_random: bool) -> None:
+    source = {"config.pbtxt": _PYTHON + _SEQUENCES, "1/model.py": _READS_CONTROLS, "2_old/notes.txt": "not a version"}
+    brought = fetched(tmp_path, source, warmup=OverlayWarmup(data="random" if is_random else "zero"))
+    with (
+        tritons.running([brought], arguments=["--disable-auto-complete-config"]) as (server,),
+        urllib.request.urlopen(f"http://{server.address}:{HTTP_PORT}/v2/models/m/config", timeout=5) as answer,
+    ):
+        names = set(json.load(answer)["model_warmup"][0]["inputs"])
+    assert names == {"x", "START", "ID", "STATE"}
 
 
 @pytest.mark.parametrize("kind", SOURCES)

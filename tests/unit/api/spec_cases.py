@@ -51,6 +51,10 @@ GOOD: list[tuple[str, Any]] = [
     ("model.warmup", {"batchSizes": [1, 8], "iterations": 100, "data": "Random"}),
     ("model.warmup.inputs", [{"name": "x", "dataType": "FP32", "dims": [3, 224, 224]}]),
     ("model.warmup.inputs", [{"name": "x", "dataType": "STRING", "dims": []}]),
+    *(
+        ("model.warmup.inputs", [{"name": n, "dataType": "INT8", "dims": []}])
+        for n in ("ids:0", "__x", "b/A:0", "a (cm)")
+    ),
     ("runtime.image", "registry.example:5000/a/b_c@sha256:" + "0" * 64),
     ("runtime.image", "nvcr.io/nvidia/tritonserver:24.10-py3"),
     ("runtime.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),

@@ -57,6 +57,15 @@ def test_a_row_that_does_not_fit_names_the_input_and_the_reason(value: bytes, in
     assert said in str(caught.value)
 
 
+def test_a_row_may_leave_out_an_optional_input() -> None:
+    model = BatchModel(TWO.inputs, is_batched=True, optional=frozenset({"b"}))
+    assert row_tensors(Sample(0, b'{"a": [1, 2]}'), model).keys() == {"a"}
+    assert row_tensors(Sample(0, b'{"a": [1, 2], "b": ["x"]}'), model).keys() == {"a", "b"}
+    for row in (b'{"b": ["x"]}', b'{"a": [1, 2], "c": ["x"]}'):
+        with pytest.raises(RowError, match="the model's inputs are a, b"):
+            row_tensors(Sample(0, row), model)
+
+
 def test_rows_of_one_request_come_back_in_their_order() -> None:
     rows = [row_tensors(Sample(n, {"x": np.full(3, n)}), ONE) for n in range(4)]
     made = payload(rows)

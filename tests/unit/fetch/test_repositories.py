@@ -85,7 +85,38 @@ def test_empty_version_folders_beside_others_are_left_out(pod: Pod) -> None:
     assert pod.fetch(Overlay("m")) == 0
     assert sorted(p.name for p in (pod.repository / "m").iterdir()) == ["1", "config.pbtxt"]
     found = mounted_source.read(pod.source)
-    assert (found.versions, found.empty_versions) == ((1,), (2, 3, 4, 5))
+    assert (found.versions, found.left_out) == ((1,), ("2", "3", "4", "5"))
+
+
+def test_folders_that_triton_takes_for_versions_are_left_out(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("1/model.py", "1_notes/a", "2_old/model.py", "+3/a", "20230101.bak/a", "0.5/a", "4.txt"):
+        pod.put(name)
+
+    assert pod.fetch(Overlay("m")) == 0
+    linked = sorted(p.name for p in (pod.repository / "m").iterdir())
+    assert linked == ["0.5", "1", "1_notes", "4.txt", "config.pbtxt"], "Triton would load 20230101, and not 1"
+    assert (
+        "left out, as version folders without files or with other names: +3, 20230101.bak, 2_old"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "written"),
+    [
+        (b"# Gr\xf6\xdfe\n", "# Gr??e\n"),
+        (b"# \xd6\xd0\xce\xc4, in GBK\n", "# ????, in GBK\n"),
+        (b"\xc2\xa0\xe3\x80\x80\xe2\x80\xa8\x1c\n", "    \n"),
+        ("version_policy {\u00a0} # '\u00a0größer\n".encode(), "version_policy { } # '\u00a0größer\n"),
+        ("default_model_filename: '#\u00a0' \n".encode(), "default_model_filename: '#\u00a0' \n"),
+    ],
+)
+def test_a_configuration_has_only_spaces_and_bytes_for_triton(pod: Pod, own: bytes, written: str) -> None:
+    pod.put("1/model.py")
+    pod.put("config.pbtxt", own + OWN.encode())
+
+    assert pod.fetch(Overlay("m")) == 0
+    assert pod.written() == written + OWN
 
 
 def test_a_requested_version_without_files_is_named(pod: Pod) -> None:

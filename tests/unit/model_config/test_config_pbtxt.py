@@ -81,6 +81,14 @@ GOLDEN = [
             "expected one of the two"
         ),
     ),
+    (
+        'instance_group { kind: "KIND_CPU" }',
+        (
+            'config.pbtxt, line 1, column 24: `instance_group { kind: "KIND_CPU" }`: Enum type '
+            '"inference.ModelInstanceGroup.Kind" has no value named "KIND_CPU"; '
+            "expected a value without quotes, for example kind: KIND_CPU"
+        ),
+    ),
 ]
 
 
@@ -124,6 +132,11 @@ def test_hostile_content_is_refused(content: bytes, part: str) -> None:
     with pytest.raises(ModelConfigError) as caught:
         config_pbtxt.parse(content)
     assert part in str(caught.value)
+
+
+def test_nested_fields_without_an_end_are_refused() -> None:
+    with pytest.raises(ModelConfigError, match="too many fields inside each other"):
+        config_pbtxt.parse(b"zzz { " * 100_000, with_unknown=True)
 
 
 def test_a_long_line_is_quoted_around_the_place() -> None:

@@ -27,6 +27,12 @@ PAIR = (
     '{ name: "scale" data_type: TYPE_FP32 dims: [ 2, 1 ] } ]'
 )
 OWN = f'name: "m" backend: "python" max_batch_size: 8 {IO}'
+FIXED = OverlayInput("X", "FP32", (7, 4))
+CONTROLS = (
+    ' sequence_batching { control_input [ { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] } }, '
+    '{ name: "ID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } } ] '
+    'state { input_name: "STATE" output_name: "NEXT" data_type: TYPE_FP16 dims: [ -1, 2 ] } }'
+)
 ONNX = OWN.replace("python", "onnxruntime")
 
 
@@ -56,9 +62,34 @@ CASES = [
     ),
     (
         "what the overlay doesn't say of batching stays",
-        OWN + " dynamic_batching { preferred_batch_size: [4] priority_levels: 2 preserve_ordering: true }",
+        OWN
+        + " dynamic_batching { preferred_batch_size: [4] priority_levels: 2 default_priority_level: 1 preserve_ordering: true }",
         Overlay("m", dynamic_batching=DynamicBatching(max_queue_delay_us=5, preserve_ordering=False)),
-        OWN + " dynamic_batching { preferred_batch_size: [4] priority_levels: 2 max_queue_delay_microseconds: 5 }",
+        OWN
+        + " dynamic_batching { preferred_batch_size: [4] priority_levels: 2 default_priority_level: 1 max_queue_delay_microseconds: 5 }",
+    ),
+    (
+        "a warm-up has the controls and states of a sequence, always with zeros",
+        OWN + CONTROLS,
+        Overlay("m", warmup=OverlayWarmup(batch_sizes=(1,), iterations=1, data="random")),
+        OWN + CONTROLS + ' model_warmup { name: "halcyon-batch-1" batch_size: 1 count: 1 '
+        'inputs { key: "X" value { data_type: TYPE_FP32 dims: [1, 4] random_data: true } } '
+        'inputs { key: "START" value { data_type: TYPE_INT32 dims: 1 zero_data: true } } '
+        'inputs { key: "ID" value { data_type: TYPE_UINT64 dims: 1 zero_data: true } } '
+        'inputs { key: "STATE" value { data_type: TYPE_FP16 dims: [1, 2] zero_data: true } } }',
+    ),
+    (
+        "a warm-up may name an input that the sequence batcher adds",
+        OWN + CONTROLS,
+        Overlay(
+            "m",
+            warmup=OverlayWarmup(batch_sizes=(1,), iterations=1, inputs=(OverlayInput("STATE", "FP16", (5, 2)), FIXED)),
+        ),
+        OWN + CONTROLS + ' model_warmup { name: "halcyon-batch-1" batch_size: 1 count: 1 '
+        'inputs { key: "X" value { data_type: TYPE_FP32 dims: [7, 4] zero_data: true } } '
+        'inputs { key: "START" value { data_type: TYPE_INT32 dims: 1 zero_data: true } } '
+        'inputs { key: "ID" value { data_type: TYPE_UINT64 dims: 1 zero_data: true } } '
+        'inputs { key: "STATE" value { data_type: TYPE_FP16 dims: [5, 2] zero_data: true } } }',
     ),
     (
         "priorities and a queue policy",
@@ -242,6 +273,33 @@ REFUSED = [
         OWN + " dynamic_batching { preserve_ordering: true }",
         Overlay("m", dynamic_batching=DynamicBatching(priority_levels=2, default_priority_level=2)),
         ("preserve_ordering is true", "priority_levels is 2", "spec.batching.preserveOrdering"),
+    ),
+    (
+        OWN + " dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
+        Overlay("m", dynamic_batching=DynamicBatching(preserve_ordering=True)),
+        ("preserve_ordering is true", "timeout_action", "DELAY"),
+    ),
+    (
+        OWN
+        + " dynamic_batching { preserve_ordering: true priority_queue_policy { key: 1 value { timeout_action: DELAY } } }",
+        Overlay("m"),
+        ("preserve_ordering is true", "timeout_action", "DELAY"),
+    ),
+    (
+        OWN + " dynamic_batching { priority_queue_policy { key: 3 value { max_queue_size: 1 } } }",
+        Overlay("m", dynamic_batching=DynamicBatching(priority_levels=2, default_priority_level=2)),
+        ("priority_queue_policy", "the level 3", "priority_levels is 2", "priorityLevels to 3"),
+    ),
+    (
+        OWN + " dynamic_batching { priority_levels: 2 }",
+        Overlay("m"),
+        ("default_priority_level is 0", "from 1 to priority_levels, which is 2", "defaultPriorityLevel"),
+    ),
+    ("max_batch_size: -1", Overlay("m"), ("max_batch_size is -1", "0 (no batching) or more")),
+    (
+        OWN + " model_transaction_policy { decoupled: true } response_cache { enable: true }",
+        Overlay("m"),
+        ("decoupled", "response_cache out of config.pbtxt"),
     ),
     (
         OWN + " sequence_batching { }",

@@ -68,9 +68,16 @@ def test_without_a_batcher_requests_are_executed_alone() -> None:
 
 def test_the_first_warm_up_request_gives_shapes_and_inputs() -> None:
     warm = {"inputs": {"text": {"data_type": "TYPE_STRING", "dims": ["2"], "zero_data": True}}}
-    said, size = document(build(config(max_batch_size=0, model_warmup=[{"name": "x"}, warm])))
+    own = [{"name": "text", "data_type": "TYPE_STRING", "dims": ["-1"]}]
+    said, size = document(build(config(max_batch_size=0, input=own, model_warmup=[{"name": "x"}, warm])))
     assert [(t["name"], t["datatype"], t["shape"]) for t in said["inputs"]] == [("text", "BYTES", [2])]
     assert size == 8, "two empty strings, each with its length"
+
+
+def test_controls_in_a_warm_up_are_no_inputs_of_the_probe() -> None:
+    warm = {"inputs": {name: {"data_type": "TYPE_FP32", "dims": ["1"]} for name in ("START", "image")}}
+    said, _ = document(build(config(sequence_batching={}, model_warmup=[warm])))
+    assert [tensor["name"] for tensor in said["inputs"]] == ["image"], "Triton rejects a request with a control"
 
 
 def test_optional_inputs_are_left_out() -> None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from inspect import signature
 from typing import Any, Literal, TypeVar
 
 OVERLAY_VERSION = 1
@@ -21,7 +22,7 @@ DATA_TYPES = frozenset(
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _BACKEND = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_INT32 = 2**31 - 1
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 _T = TypeVar("_T")
 
@@ -139,24 +140,13 @@ class Overlay:
             raw = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise OverlayError(f"overlay: not JSON: {error}") from error
-        fields = _Fields(raw, "overlay")
-        version = fields.take("version", _whole(0, _INT32))
-        if version != OVERLAY_VERSION:
+        document = _mapping(raw, "overlay")
+        version = document.pop("version", None)
+        if version is None:
+            raise OverlayError("overlay.version is missing")
+        if _whole(0, _INT32)(version, "overlay.version") != OVERLAY_VERSION:
             raise OverlayError(f"overlay.version is {version}; this fetcher reads version {OVERLAY_VERSION}")
-        overlay = cls(
-            model_name=fields.take("model_name", _matching(_MODEL_NAME, "digits")),
-            max_batch_size=fields.take("max_batch_size", _whole(1, _INT32), None),
-            dynamic_batching=fields.take("dynamic_batching", _dynamic_batching, None),
-            instances=fields.take("instances", _whole(1, _INT32), None),
-            version_policy=fields.take("version_policy", _version_policy, None),
-            backend=fields.take("backend", _matching(_BACKEND, "onnxruntime"), None),
-            parameters=fields.take("parameters", _parameters, {}),
-            warmup=fields.take("warmup", _warmup, None),
-            response_cache=fields.take("response_cache", _boolean, None),
-            millicores=fields.take("millicores", _whole(1, _INT32), None),
-        )
-        fields.end()
-        return overlay
+        return _overlay(document, "overlay")
 
 
 _ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache", "millicores")
@@ -171,32 +161,35 @@ def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _Check = Callable[[Any, str], _T]
 """Function that converts a JSON value to the value of a field, or raises OverlayError. Its second argument is the path
 of the field, for error messages."""
-_REQUIRED: Any = object()
 
 
-class _Fields:
-    """Fields of a JSON object. A field is removed when it is read, so that the remaining fields are unknown ones.
+def _mapping(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(where, value, 'an object, for example {"version":1,"model_name":"digits"}')
+    return dict(value)
 
-    A field with null counts as missing.
+
+def _object(made: Callable[..., _T], **checks: _Check[Any]) -> _Check[_T]:
+    """Return a function that converts a JSON object to an instance of the dataclass `made`.
+
+    `checks` has the function for each field. A field with null counts as missing.
     """
+    parameters = signature(made).parameters.values()
+    required = [one.name for one in parameters if one.default is one.empty]
 
-    def __init__(self, raw: object, where: str) -> None:
-        if not isinstance(raw, dict):
-            raise _wrong(where, raw, 'an object, for example {"version":1,"model_name":"digits"}')
-        self._raw: dict[str, Any] = dict(raw)
-        self._where = where
+    def check(value: object, where: str) -> _T:
+        given = {
+            name: entry for name, entry in _mapping(value, where).items() if entry is not None or name not in checks
+        }
+        for name in required:
+            if name not in given:
+                raise OverlayError(f"{where}.{name} is missing")
+        known = {name: checks[name](given.pop(name), f"{where}.{name}") for name in checks if name in given}
+        if given:
+            raise OverlayError(f"{where} has unknown fields: {', '.join(sorted(given))}")
+        return made(**known)
 
-    def take(self, name: str, check: _Check[_T], default: _T = _REQUIRED) -> _T:
-        value = self._raw.pop(name, None)
-        if value is not None:
-            return check(value, f"{self._where}.{name}")
-        if default is _REQUIRED:
-            raise OverlayError(f"{self._where}.{name} is missing")
-        return default
-
-    def end(self) -> None:
-        if self._raw:
-            raise OverlayError(f"{self._where} has unknown fields: {', '.join(sorted(self._raw))}")
+    return check
 
 
 def _wrong(where: str, value: object, expected: str) -> OverlayError:
@@ -252,40 +245,10 @@ def _one_of(*allowed: str) -> _Check[str]:
     return check
 
 
-def _dynamic_batching(value: object, where: str) -> DynamicBatching:
-    fields = _Fields(value, where)
-    batching = DynamicBatching(
-        max_queue_delay_us=fields.take("max_queue_delay_us", _whole(0, 2**63 - 1), None),
-        preferred_batch_sizes=fields.take("preferred_batch_sizes", _list(_whole(1, _INT32)), ()),
-        preserve_ordering=fields.take("preserve_ordering", _boolean, None),
-        priority_levels=fields.take("priority_levels", _whole(1, _INT32), None),
-        default_priority_level=fields.take("default_priority_level", _whole(1, _INT32), None),
-        queue_policy=fields.take("queue_policy", _queue_policy, None),
-    )
-    fields.end()
-    return batching
-
-
-def _queue_policy(value: object, where: str) -> OverlayQueuePolicy:
-    fields = _Fields(value, where)
-    policy = OverlayQueuePolicy(
-        delay=fields.take("delay", _boolean, None),
-        timeout_us=fields.take("timeout_us", _whole(0, 2**63 - 1), None),
-        allow_timeout_override=fields.take("allow_timeout_override", _boolean, None),
-        max_queue_size=fields.take("max_queue_size", _whole(1, _INT32), None),
-    )
-    fields.end()
-    return policy
-
-
 def _version_policy(value: object, where: str) -> VersionPolicy:
-    fields = _Fields(value, where)
-    policy = VersionPolicy(
-        latest=fields.take("latest", _whole(1, _INT32), None),
-        specific=fields.take("specific", _list(_whole(0, 2**63 - 1)), ()),
-        all=fields.take("all", _boolean, False),
+    policy = _object(VersionPolicy, latest=_whole(1, _INT32), specific=_list(_whole(0, _INT64)), all=_boolean)(
+        value, where
     )
-    fields.end()
     if (policy.latest is not None) + bool(policy.specific) + policy.all != 1:
         raise _wrong(where, value, 'exactly one of latest, specific and all, for example {"latest":1}')
     return policy
@@ -297,24 +260,41 @@ def _parameters(value: object, where: str) -> dict[str, str]:
     return {key: _text(entry, f"{where}[{key}]") for key, entry in value.items()}
 
 
-def _warmup(value: object, where: str) -> OverlayWarmup:
-    fields = _Fields(value, where)
-    warmup = OverlayWarmup(
-        batch_sizes=fields.take("batch_sizes", _list(_whole(1, _INT32)), ()),
-        iterations=fields.take("iterations", _whole(1, _INT32), 2),
-        data="random" if fields.take("data", _one_of("zero", "random"), "zero") == "random" else "zero",
-        inputs=fields.take("inputs", _list(_warmup_input), ()),
-    )
-    fields.end()
-    return warmup
-
-
-def _warmup_input(value: object, where: str) -> OverlayInput:
-    fields = _Fields(value, where)
-    tensor = OverlayInput(
-        name=fields.take("name", _text),
-        data_type=fields.take("data_type", _one_of(*sorted(DATA_TYPES))),
-        dims=fields.take("dims", _list(_whole(-1, 2**63 - 1))),
-    )
-    fields.end()
-    return tensor
+_queue_policy = _object(
+    OverlayQueuePolicy,
+    delay=_boolean,
+    timeout_us=_whole(0, _INT64),
+    allow_timeout_override=_boolean,
+    max_queue_size=_whole(1, _INT32),
+)
+_dynamic_batching = _object(
+    DynamicBatching,
+    max_queue_delay_us=_whole(0, _INT64),
+    preferred_batch_sizes=_list(_whole(1, _INT32)),
+    preserve_ordering=_boolean,
+    priority_levels=_whole(1, _INT32),
+    default_priority_level=_whole(1, _INT32),
+    queue_policy=_queue_policy,
+)
+_warmup = _object(
+    OverlayWarmup,
+    batch_sizes=_list(_whole(1, _INT32)),
+    iterations=_whole(1, _INT32),
+    data=_one_of("zero", "random"),
+    inputs=_list(
+        _object(OverlayInput, name=_text, data_type=_one_of(*sorted(DATA_TYPES)), dims=_list(_whole(-1, _INT64)))
+    ),
+)
+_overlay = _object(
+    Overlay,
+    model_name=_matching(_MODEL_NAME, "digits"),
+    max_batch_size=_whole(1, _INT32),
+    dynamic_batching=_dynamic_batching,
+    instances=_whole(1, _INT32),
+    version_policy=_version_policy,
+    backend=_matching(_BACKEND, "onnxruntime"),
+    parameters=_parameters,
+    warmup=_warmup,
+    response_cache=_boolean,
+    millicores=_whole(1, _INT32),
+)

@@ -218,8 +218,8 @@ DataType = Literal[
 class WarmupInput(ApiModel):
     """One input tensor of the warm-up requests."""
 
-    name: ModelName
-    """Name of the input."""
+    name: Annotated[str, StringConstraints(pattern="^[!-~]([ -~]*[!-~])?$", min_length=1, max_length=253)]
+    """Name of the input, as in Triton's configuration, for example `input_ids:0`."""
     data_type: DataType
     """Data type of the input, as in Triton's configuration but without the prefix `TYPE_`, for example `FP32`."""
     dims: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(max_length=8)]

@@ -1,9 +1,7 @@
-"""Check of a config.pbtxt that is in a model's ConfigMap, before the first pod starts. Pure."""
+"""Check of the files of a model in a ConfigMap, before the first pod starts. Pure.
 
-# | source of the model | check of config.pbtxt |
-# | --- | --- |
-# | ConfigMap | by this module, up to 64 KiB |
-# | any other | by the fetcher, in the first pod of the revision |
+The fetcher checks files above 64 KiB and those of other sources, in the first pod of the revision.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +21,8 @@ def objection(view: Scope, spec: Spec) -> str:
     found = config_map_model.models(name, spec, view.source.content)
     if not found.is_found or source is None:
         return ""
-    head = f"ConfigMap {view.key.namespace}/{source.name}"
-    if found.served is not None and (
-        problem := spec_check.problem(found.served.content, model_overlay.build(name, spec))
-    ):
+    head, overlay = f"ConfigMap {view.key.namespace}/{source.name}", model_overlay.build(name, spec)
+    if found.served is not None and (problem := spec_check.problem(found.served.content, overlay)):
         return f"{head}, key {found.served.key}: {problem}"
-    served = model_overlay.model_name(name, spec)
-    problem = spec_check.problem_of_repository(served, found.configs(served))
+    problem = spec_check.problem_of_repository(overlay, found.configs(overlay.model_name), found.versions)
     return f"{head}: {problem}" if problem else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
@@ -37,6 +37,8 @@ class ConfigMapModels:
     """The config.pbtxt of the served model; None if there is none, or if the model isn't stored in a ConfigMap."""
     companions: Mapping[str, ConfigFile | None] = field(default_factory=dict)
     """The config.pbtxt of each other model of the repository, by the model's name."""
+    versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Numbers of the version folders of each model, by the model's name."""
     is_found: bool = False
     """Whether the ConfigMap holds the served model."""
 
@@ -52,20 +54,24 @@ def models(name: str, spec: Spec, content: Content | None) -> ConfigMapModels:
     if content is None or source is None:
         return ConfigMapModels()
     keys = {item.path: item.key for item in source.items}
-
-    def config(prefix: str) -> ConfigFile | None:
-        return _file(keys.get(prefix + CONFIG), content)
-
-    if CONFIG in keys or any(map(_OF_VERSION.fullmatch, keys)):
-        return ConfigMapModels(config(""), is_found=True)
     served = model_overlay.model_name(name, spec)
     folders = sorted({found[1] for path in keys if (found := _OF_MODEL.fullmatch(path))})
-    if len(folders) == 1:
-        return ConfigMapModels(config(f"{folders[0]}/"), is_found=True)
-    if served not in folders:
+    if CONFIG in keys or any(map(_OF_VERSION.fullmatch, keys)):
+        prefixes = {served: ""}
+    elif len(folders) == 1:
+        prefixes = {served: f"{folders[0]}/"}
+    else:
+        prefixes = {folder: f"{folder}/" for folder in folders}
+    if served not in prefixes:
         return ConfigMapModels()
-    others = {folder: config(f"{folder}/") for folder in folders if folder != served}
-    return ConfigMapModels(config(f"{served}/"), others, is_found=True)
+    files = {name: _file(keys.get(prefix + CONFIG), content) for name, prefix in prefixes.items()}
+    versions = {name: _versions(keys, prefix) for name, prefix in prefixes.items()}
+    return ConfigMapModels(files.pop(served), files, versions, is_found=True)
+
+
+def _versions(paths: Iterable[str], prefix: str) -> tuple[int, ...]:
+    below = (path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+    return tuple(sorted({int(found[1]) for path in below if (found := _OF_VERSION.fullmatch(path))}))
 
 
 def _file(key: str | None, content: Content) -> ConfigFile | None:

@@ -4,11 +4,6 @@ If the model's source is a ConfigMap, such a model is detected before its first 
 fetcher detects it in the first pod.
 """
 
-# | the model's source | detected by                                                                        |
-# | ------------------ | ---------------------------------------------------------------------------------- |
-# | ConfigMap          | its config.pbtxt, before the first pod                                             |
-# | a volume           | the fetcher in the revision's first pod; the rollout record keeps the result       |
-
 from __future__ import annotations
 
 from halcyon.api.sequence_batching import REPORT, in_config

@@ -15,6 +15,15 @@ class RegistryError(Exception):
     message: str
     """Message of the registry, without the credentials."""
 
+    def failure(self, url: str, registry: str, needed: str) -> RegistryFailure:
+        """Return the denial as an exception for the model's owner. `needed` describes the credentials."""
+        if self.status not in {401, 403}:
+            return RegistryFailure(f"{url}: status {self.status}: {self.message}")
+        where = "spec.model.source.credentials.secretName"
+        return RegistryFailure(
+            f"{url}: {registry} denied access; set {where} to a Secret with {needed}: {self.message}"
+        )
+
 
 class TransientError(Exception):
     """A request failed, but may succeed if it is sent again."""

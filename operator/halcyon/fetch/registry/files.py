@@ -16,16 +16,13 @@ from typing import Protocol
 from halcyon.fetch.registry.client import RegistryClient, pause
 from halcyon.fetch.registry.errors import RegistryFailure, TransientError
 
-MAX_FILES = 100_000
-
 BeginReports = Callable[[int | None], Callable[[int], None]]
 """Function that begins the progress reports of a download, given its size in bytes, or None if the size is unknown. It
 returns a function, which is called with the number of bytes received so far.
 """
 _MAX_CONCURRENT_FILES = 4
 _CHUNK_BYTES = 1024 * 1024
-_PROGRAMS = (b"\x7fELF", b"#!")
-"""First bytes of executable files. Registries store no file modes, so files that begin with these bytes get the execute bit."""
+MAX_FILES = 100_000
 _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
 """Pattern that matches paths of files in a version folder. The version folder is at the top level or one level below
 it."""
@@ -74,8 +71,11 @@ class DownloadTarget(Protocol):
     def create_file(self, name: str) -> Path:
         """Create an empty file and its folders; return its path. Raise an error if the name is not valid."""
 
-    def make_executable(self, file: Path) -> None:
-        """Set the mode of an executable file."""
+
+def mark_program(file: Path, begin: bytes | memoryview) -> None:
+    """Make a file executable if it begins as a program does. Buckets and registries store no modes."""
+    if bytes(begin[:4]).startswith((b"\x7fELF", b"#!")):
+        file.chmod(0o755)
 
 
 def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget) -> None:
@@ -107,9 +107,6 @@ def download(
     begin_reports: BeginReports,
 ) -> int:
     """Download files of a registry into a folder, and return the number of bytes.
-
-    `begin_reports` is called with the size of all files in bytes, or None if it is unknown. The function that it
-    returns is called with the number of bytes received so far.
 
     Raises:
         RegistryError: the registry denies a request.
@@ -161,8 +158,7 @@ def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget
             if transfer.receive(client):
                 transfer.check()
                 with path.open("rb") as received:
-                    if received.read(4).startswith(_PROGRAMS):
-                        target.make_executable(path)
+                    mark_program(path, received.read(4))
                 return
             error: Exception = TransientError(f"the response ended after {transfer.done} bytes of {file.size}")
         except (TransientError, OSError, http.client.HTTPException) as raised:

@@ -78,9 +78,4 @@ class HuggingFaceModel:
                 f"{self.url} does not exist: there is no {what} at {urlsplit(client.server).netloc}, or {reader}",
                 is_missing=True,
             )
-        if error.status in {401, 403}:
-            return RegistryFailure(
-                f"{self.url}: the hub denied access; set {where} to a Secret with an {TOKEN} that is valid and may read "
-                f"{self._repository}: {error.message}"
-            )
-        return RegistryFailure(f"{self.url}: status {error.status}: {error.message}")
+        return error.failure(self.url, "the hub", f"an {TOKEN} that is valid and may read {self._repository}")

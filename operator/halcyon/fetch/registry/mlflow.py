@@ -69,9 +69,4 @@ class MlflowModel:
             return RegistryFailure(
                 f"{self.url} does not exist at {urlsplit(client.server).netloc}: {error.message}", is_missing=True
             )
-        if error.status in {401, 403}:
-            return RegistryFailure(
-                f"{self.url}: the registry denied access; set spec.model.source.credentials.secretName to a Secret with "
-                f"authorization that may read it: {error.message}"
-            )
-        return RegistryFailure(f"{self.url}: status {error.status}: {error.message}")
+        return error.failure(self.url, "the registry", "authorization that may read it")

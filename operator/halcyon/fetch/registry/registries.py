@@ -33,8 +33,7 @@ def download(
     """Download the model into the folder; return the number of bytes.
 
     Raises:
-        RegistryFailure: the model doesn't exist or has no layout of a Triton model, the registry can't be reached or denies access, or
-            a file differs from its checksum.
+        RegistryFailure: the model doesn't exist, has another layout or checksum, or the registry doesn't give access.
     """
     try:
         found = model.files(client)

@@ -101,6 +101,36 @@ spec:
 """
 
 
+def test_a_version_of_a_policy_without_a_folder_is_found() -> None:
+    text = "version_policy { specific { versions: [2] } }"
+    files = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{cfg: '{text}', code: x}}\n"
+    assert found(f"{files}---\n{REPOSITORY}") == [], "the folder of digits has no version here"
+
+    own = REPOSITORY.replace("resize/1/", "digits/1/")
+    assert found(f"{files.replace('2', '1')}---\n{own}") == []
+    ((_, rule, message),) = found(f"{files}---\n{own}")
+    assert rule == "model-config"
+    assert "version_policy in config.pbtxt of digits has only 2, and the source has the version folders 1" in message
+
+
+@pytest.mark.parametrize(
+    ("group", "runtime", "is_found"),
+    [
+        ("kind: KIND_GPU", "{}", True),
+        ("gpus: [ 0 ]", "{}", True),
+        ("kind: KIND_CPU", "{}", False),
+        ("count: 2", "{}", False),
+        ("kind: KIND_GPU", "{gpu: {count: 1}}", False),
+    ],
+)
+def test_an_instance_on_a_gpu_without_gpus_in_the_spec_warns(group: str, runtime: str, *, is_found: bool) -> None:
+    files = GOOD.replace("max_batch_size: 8", f"max_batch_size: 8 instance_group {{ {group} }}")
+    model = MODEL.replace("spec:\n", f"spec:\n  runtime: {runtime}\n")
+    rules = [rule for _, rule, _ in found(f"{files}---\n{model}")]
+
+    assert rules == ["missing-gpu"] * is_found
+
+
 def test_a_missing_step_of_an_ensemble_is_found_in_the_config_map() -> None:
     text = 'platform: "ensemble" ensemble_scheduling { step [ { model_name: "resize" } ] }'
     files = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {{cfg: '{text}', code: x}}\n"

@@ -55,6 +55,26 @@ def test_errors_of_a_configuration_keep_the_spec_from_being_accepted(
     assert (planned.first, planned.then) == ((), ())
 
 
+VERSIONS = {"configMap": {"name": "m", "items": [*SOURCE["configMap"]["items"], {"key": "code", "path": "1/model.py"}]}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec", "said"),
+    [
+        ("", {}, ""),
+        ("version_policy { specific { versions: [1, 3] } }", {}, ""),
+        ("version_policy { specific { versions: [3] } }", {"versions": {"latest": 1}}, ""),
+        ("version_policy { specific { versions: [3] } }", {}, "config.pbtxt of digits has only 3, and the source has the version folders 1"),
+        ("", {"versions": {"specific": [1, 2]}}, "spec.model.versions.specific has 2, but the source has no such version folder; it has 1"),
+    ],
+)  # fmt: skip
+def test_versions_without_a_folder_in_the_config_map_are_refused(policy: str, spec: dict[str, Any], said: str) -> None:
+    acceptance = make(of_config_map(GOOD + policy, model=spec | {"source": VERSIONS})).acceptance
+
+    assert acceptance.accepted is not bool(said)
+    assert said in acceptance.message
+
+
 @pytest.mark.parametrize(
     ("text", "spec"),
     [

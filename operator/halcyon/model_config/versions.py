@@ -1,0 +1,44 @@
+"""Check that a model's source has the versions that are to be served. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from halcyon.api.documents.model_overlay import VersionPolicy
+from halcyon.model_config import config_pbtxt
+from halcyon.model_config.errors import ModelError
+
+
+def problem(
+    name: str,
+    content: bytes | None,
+    policy: VersionPolicy | None,
+    existing: Collection[int],
+    left_out: Collection[str] = (),
+) -> str:
+    """Return a sentence about a version of a policy that isn't in the source; empty if there is none.
+
+    `policy` is that of the spec, which replaces the one in `content`, the config.pbtxt.
+    """
+    if policy is not None:
+        if not (missing := [version for version in policy.specific if version not in existing]):
+            return ""
+        without_files = _list(version for version in missing if str(version) in left_out)
+        return (
+            f"spec.model.versions.specific has {_list(missing)}, but the source has no such version folder; it has "
+            f"{_list(existing)}" + (f", and without files {without_files}" if without_files else "")
+        )
+    try:
+        chosen = config_pbtxt.parse(content or b"", with_unknown=True).version_policy.specific.versions
+    except ModelError:  # newer than this version, and used unchanged
+        return ""
+    if not chosen or set(chosen) & set(existing):
+        return ""  # Triton serves the versions that exist
+    return (
+        f"the version_policy in config.pbtxt of {name} has only {_list(chosen)}, and the source has the version folders "
+        f"{_list(existing)}; for example version_policy {{ specific {{ versions: [{_list(existing)}] }} }}"
+    )
+
+
+def _list(versions: Iterable[int]) -> str:
+    return ", ".join(map(str, versions))
