@@ -55,8 +55,8 @@ requests in progress at servers."""
 LATE_PACE: Final = "proc.late_pace"
 """HAProxy variable with the requests per 1000 s that servers answer for this balancer, with full batches."""
 LATE_SPREAD: Final = "proc.late_spread"
-"""HAProxy variable with a number of late requests, in hundredths. If more come, not at once but one after the other, an
-overload lasts (`late.lua`)."""
+"""HAProxy variable with a number of moments, in hundredths. If requests that have to wait come at more, they don't come
+at once but one after the other: this is an overload."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 LATE_LIMITS: Final = (LATE_MOST, LATE_ROOM, LATE_PACE, LATE_SPREAD)
 LATE_OBJECTIVES: Final = 6
@@ -71,6 +71,10 @@ _OVER_AT: Final = "proc.over_at"
 in milliseconds since the epoch."""
 _REFUSED_AT: Final = "proc.refused_at"
 """HAProxy variable with the time of the last rejection because of the objective, in milliseconds since the epoch."""
+_MOMENTS: Final = "proc.moments"
+_MOMENT_AT: Final = "proc.moment_at"
+"""HAProxy variables with the number of moments at which requests came that have to wait, in hundredths, and with the
+last one, in microseconds since the epoch."""
 REJECTED_AT: Final = "sess.rejected_at"
 """HAProxy variable with the time of the last rejection on an HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"
@@ -102,13 +106,13 @@ def prologue(out: Writer, plan: BalancerPlan, *, late_lua: str) -> None:
 
     `late_lua` is the path of that file.
     """
-    for name in (*LIMITS, *LATE_LIMITS, WOKEN, _OVER_SINCE, _OVER_AT, _REFUSED_AT):
+    for name in (*LIMITS, *LATE_LIMITS, WOKEN, _OVER_SINCE, _OVER_AT, _REFUSED_AT, _MOMENTS, _MOMENT_AT):
         out.add(f"set-var {name} int(0)")
     if plan.objective_ms:
         places = {f"backend_{letter}": name for letter, name in zip("abcdefgh", backends(plan), strict=False)}
         time_ms = min(LATE_OBJECTIVES * plan.objective_ms, plan.queue_timeout_ms)
-        line = "lua-load $file $ms $limit" + "".join(f" ${place}" for place in places)
-        out.add(line, file=late_lua, ms=time_ms, limit=plan.queue_limit, **places)
+        line = "lua-load $file $ms $objective $limit" + "".join(f" ${place}" for place in places)
+        out.add(line, file=late_lua, ms=time_ms, objective=plan.objective_ms, limit=plan.queue_limit, **places)
 
 
 def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, counters: str) -> None:
@@ -132,6 +136,17 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     drained = f"{{ var(txn.present),sub({LATE}) -m int le 0 }}"
     out.add(f"http-request set-var({WOKEN}) int(0) if limited {{ var({WOKEN}) -m int gt 0 }} {drained}")
     out.add(f"acl woken var({WOKEN}) -m int gt 0")
+    # A moment is half the time of an answer. Half as many are forgotten as requests are answered, so 25 hundredths in a moment.
+    forgotten = f"date(0,us),sub({_MOMENT_AT}),mul({LATE_PACE}),div(20000000)"
+    out.add(f"http-request set-var(txn.forgotten) {forgotten} if limited !woken")
+    out.add("acl moment var(txn.forgotten) -m int ge 25")
+    out.add(f"http-request set-var({_MOMENTS}) var({_MOMENTS}),sub(txn.forgotten) if moment")
+    out.add(f"http-request set-var({_MOMENTS}) int(0) if moment {{ var({_MOMENTS}) -m int lt 0 }}")
+    out.add(f"http-request set-var({_MOMENTS}) var({_MOMENTS}),add(100) if moment")
+    # After a long overload, they are soon forgotten.
+    most = f"var({_MOMENTS}),sub({LATE_SPREAD}),sub({LATE_SPREAD})"
+    out.add(f"http-request set-var({_MOMENTS}) var({LATE_SPREAD}),mul(2) if moment {{ {most} -m int gt 0 }}")
+    out.add(f"http-request set-var({_MOMENT_AT}) date(0,us) if moment")
     # For how long the queue has exceeded its limit, without a pause as long as the objective.
     out.add(
         f"http-request set-var(txn.over_ms) var(txn.now),sub({_OVER_SINCE}) "
@@ -155,6 +170,8 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     hopeless = f"limited !woken !is_late {{ var(txn.present),sub({HOPELESS}) -m int ge 0 }}"
     error_responses.reject_retryable(out, plan, protocol, "over objective", hopeless)
     out.add(f"http-request set-var(txn.refused_ms) var(txn.now),sub({_REFUSED_AT}) if is_late")
+    spread = f"{{ var({_MOMENTS}),sub({LATE_SPREAD}) -m int gt 0 }}"
+    out.add(f"http-request set-var(txn.refused_ms) int(0) if is_late {spread}")
     refuses = "is_late { var(txn.refused_ms) -m int lt $objective }"
     out.add(f"http-request set-var({_REFUSED_AT}) var(txn.now) if {refuses}", objective=plan.objective_ms)
     error_responses.reject_retryable(out, plan, protocol, "over objective", refuses)

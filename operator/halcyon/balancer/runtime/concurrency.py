@@ -16,6 +16,7 @@ to one revision, which is identified by the name of the pods' ReplicaSet.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -41,6 +42,7 @@ MAX_KEPT: Final = 8
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
 """Half-life of the demand of an idle balancer, in seconds, for plans with a latency objective."""
 _RECENT_S: Final = 1.2
+_LATE_S: Final = 1.0
 _FORGET_AFTER: Final = 100
 """Number of executions after which earlier executions count only half in the mean."""
 
@@ -101,6 +103,7 @@ class Concurrency:
         self._counters: dict[str, tuple[int, int]] = {}
         self._started_at: float | None = None
         self._updated_at = 0.0
+        self._late_at = -math.inf
 
     def place(self, endpoints: Iterable[Endpoint]) -> None:
         """Set the pods that the model has now."""
@@ -152,6 +155,8 @@ class Concurrency:
         # With an objective, requests are rejected, so a share follows the demand sooner.
         half_life_s = OBJECTIVE_HALF_LIFE_S if plan.objective_ms else shares.HALF_LIFE_S
         self._measure(ready, loads, now, half_life_s)
+        if any(load.late for load in (self.own, *self.others)):
+            self._late_at = now
         unknown = max(plan.balancers - 1 - len(self.others), 0) if now - self._started_at < WAIT_S else 0
         if plan.finds_concurrency and not plan.max_concurrency:
             self._adopt()
@@ -220,8 +225,8 @@ class Concurrency:
 
     @property
     def has_late(self) -> bool:
-        """Whether late requests wait in any balancer."""
-        return self.own.late > 0 or any(load.late for load in self.others)
+        """Whether late requests wait in any balancer, or did until a second ago (see `OverloadLimits.lasts`)."""
+        return self._updated_at - self._late_at <= _LATE_S
 
     def elsewhere(self, balancers: int) -> Elsewhere | None:
         """Return the users' requests in the other balancers; None if any of their loads is unknown."""

@@ -59,8 +59,8 @@ ENDS_BELOW: Final = 0.03
 LATE_WORK: Final = 4.0
 """Number of late requests that may wait in all balancers, as a multiple of what the pods answer within the latency
 objective."""
-LATE_SPREAD: Final = 1 / 8
-"""Number of moments at which late requests come before an overload lasts (`late.lua`), as a multiple of the requests
+LATE_SPREAD: Final = 5 / 32
+"""Number of moments at which requests come that have to wait before an overload lasts, as a multiple of the requests
 that the pods answer within the latency objective."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys((*overload_rules.LIMITS, *overload_rules.LATE_LIMITS), 0)

@@ -222,6 +222,66 @@ async def test_late_requests_that_come_one_after_the_other_are_an_overload() -> 
         assert (await clients.end())["OK"] == 3 + 10 + number
 
 
+async def test_moments_of_waiting_requests_count_before_one_is_late() -> None:
+    async with crowd() as clients:
+        await limit(clients.balanced, in_pod=6, spread=2)
+        # Each of these finds another one waiting. Half of a moment is forgotten until the next.
+        for number in range(8):
+            await clients.send(f"in time {number}")
+            await asyncio.sleep(1 / PACE_RPS)
+        await clients.send("late")
+        assert clients.codes == {"late": REFUSED}
+        assert await clients.end() == {"OK": 8, REFUSED: 1}
+
+
+async def test_moments_of_a_long_overload_are_soon_forgotten() -> None:
+    async with crowd(LIMITED) as clients:
+        await clients.send("in pod", "in time 0", "in time 1")
+        await limit(clients.balanced, late_most=100, spread=2)
+        for number in range(30):
+            await clients.send(f"late {number}")
+            await asyncio.sleep(0.6 / PACE_RPS)
+        assert clients.codes["late 29"] == REFUSED
+        # Twice the two moments, of which five are forgotten per second.
+        await asyncio.sleep(2 * OBJECTIVE_S)
+        await clients.send("later")
+        assert "later" not in clients.codes
+        await clients.end()
+
+
+async def test_late_requests_in_vain_are_rejected_before_their_time_is_over() -> None:
+    async with crowd(LIMITED) as clients:
+        began = time.monotonic()
+        await clients.fill()
+        await limit(clients.balanced, late_most=LATE_MOST + 1)
+        port = clients.balanced.haproxy.ports.http
+        one_more = asyncio.create_task(http_response(port, "POST", INFER))
+        await until(lambda: clients.is_late(LATE_MOST + 1))
+        while await clients.late() and time.monotonic() - began < 5 * OBJECTIVE_S:
+            assert (await http_response(port, "POST", INFER))[0] == 429
+            await asyncio.sleep(0.2 * OBJECTIVE_S)
+        assert 1.9 * OBJECTIVE_S < time.monotonic() - began < 5 * OBJECTIVE_S
+        status, headers, _ = await one_more
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert (await clients.end()) == {"OK": 1 + IN_TIME, REFUSED: LATE_MOST}
+
+
+async def test_late_requests_in_turn_stay_while_others_are_rejected() -> None:
+    count = 3 * LATE_MOST
+    async with crowd(replace(LIMITED, objective_ms=3 * LIMITED.objective_ms), pod_takes_s=0.4) as clients:
+        await limit(clients.balanced, late_most=count)
+        await clients.send("in pod", "in time 0", "in time 1", *(f"late {number}" for number in range(count)))
+        # As if rejections went on.
+        later_ms = round(1000 * (time.time() + 60))
+        await clients.balanced.haproxy.runtime.set({overload_rules._REFUSED_AT: later_ms})
+        began = time.monotonic()
+        clients.go()
+        clients.pod.hold = None  # from now on, each answer takes a time
+        await asyncio.gather(*clients.tasks.values())
+        assert Counter(clients.codes.values()) == {"OK": 3 + count}
+        assert time.monotonic() - began > 2.5 * 3 * OBJECTIVE_S, "none waited for longer than two objectives"
+
+
 async def test_late_requests_count_towards_the_queue_limit() -> None:
     async with crowd(replace(LONG, queue_limit=IN_TIME + 1)) as clients:
         await clients.send("in pod", "in time 0", "in time 1", "late 0", "late 1")
