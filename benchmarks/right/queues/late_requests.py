@@ -69,7 +69,8 @@ class Rule:
     """`wait`: it waits. `reject`: the rule of decision 0049. `late`: it waits behind all others."""
     spread: float = LATE_SPREAD
     idle: float = 2.0
-    """The same as the constants `LATE_SPREAD`, and `IDLE_OBJECTIVES` of `late.lua`."""
+    min_idle_s: float = 1.0
+    """The same as the constants `LATE_SPREAD`, and `IDLE_OBJECTIVES` and `MIN_IDLE_MS` of `late.lua`."""
     counts: Literal["late", "waiting"] = "waiting"
     """Requests whose moments are counted: late ones only (0123), or all that wait."""
 
@@ -79,7 +80,8 @@ RULES: Final = (
     Rule("0049", "reject"),
     Rule("0123", spread=1 / 8, idle=math.inf, counts="late"),
     *(Rule(f"all that wait, {spread:g}", spread=spread, idle=math.inf) for spread in (1 / 8, LATE_SPREAD, 3 / 16)),
-    *(Rule(f"{LATE_SPREAD:g}, given up after {idle:g}", idle=idle) for idle in (0, 1, 2)),
+    *(Rule(f"{LATE_SPREAD:g}, in vain after {idle:g}", idle=idle, min_idle_s=0) for idle in (0, 1, 2)),
+    Rule("the same, and at least 1 s"),
 )
 
 
@@ -305,7 +307,8 @@ class Simulation:
         self.out.rejected_after_s.append(after_s)
 
     def _end_late(self, balancer: Balancer, now: float) -> None:
-        objective_s, idle_s = self.law.objective_s, self.rule.idle * self.law.objective_s
+        objective_s = self.law.objective_s
+        idle_s = max(self.rule.idle * objective_s, self.rule.min_idle_s)
         most_s = overload_rules.LATE_OBJECTIVES * objective_s
         while balancer.late:
             waited_s = now - balancer.late[0]

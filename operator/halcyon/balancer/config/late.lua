@@ -23,8 +23,9 @@ local backends = parameters
 -- is longer by 1 ms for each place in the line: 100 requests poll 4500 times a second, and 3000 requests 12,000 times.
 local MIN_POLL_INTERVAL_MS, MAX_POLL_INTERVAL_MS, MAX_POLLS_PER_MS = 2, 50, 8
 local GRACE_MS = 1000
--- In an overload, if no request goes, others wait for so many objectives.
-local IDLE_OBJECTIVES = 2
+-- In an overload, if no request goes, others wait for so many objectives. Agents detect an overload once per second, and limit what pods
+-- get before that only because requests wait here.
+local IDLE_OBJECTIVES, MIN_IDLE_MS = 2, 1000
 local CHECK_INTERVAL_MS = 50
 
 local line = { first = 1, last = 0 }
@@ -87,7 +88,8 @@ end
 
 local function is_in_vain(txn, came, now)
     local idle_ms = now - math.max(came, went_at)
-    return idle_ms >= IDLE_OBJECTIVES * objective_ms and now - (txn:get_var("proc.refused_at") or 0) < objective_ms
+    local most_ms = math.max(IDLE_OBJECTIVES * objective_ms, MIN_IDLE_MS)
+    return idle_ms >= most_ms and now - (txn:get_var("proc.refused_at") or 0) < objective_ms
 end
 
 local function grant(id, now)

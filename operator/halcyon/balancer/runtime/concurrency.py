@@ -1,11 +1,7 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-The maximum concurrency of a pod is set in the spec, measured, or derived from the latency objective. If none of these
-gives a value, or if the model has a batcher, the concurrency is unlimited. The maximum applies to all balancers and
-both protocols together.
-
-The maximum, called the bound in the code, is divided between the balancers (`shares`). A measured maximum applies only
-to one revision, which is identified by the name of the pods' ReplicaSet.
+The maximum, called the bound in the code, applies to all balancers and both protocols together, and is divided between
+the balancers (`shares`). If it is measured, it applies to one revision: the name of the pods' ReplicaSet.
 """
 
 # field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
@@ -16,7 +12,6 @@ to one revision, which is identified by the name of the pods' ReplicaSet.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -42,7 +37,6 @@ MAX_KEPT: Final = 8
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
 """Half-life of the demand of an idle balancer, in seconds, for plans with a latency objective."""
 _RECENT_S: Final = 1.2
-_LATE_S: Final = 1.0
 _FORGET_AFTER: Final = 100
 """Number of executions after which earlier executions count only half in the mean."""
 
@@ -103,7 +97,6 @@ class Concurrency:
         self._counters: dict[str, tuple[int, int]] = {}
         self._started_at: float | None = None
         self._updated_at = 0.0
-        self._late_at = -math.inf
 
     def place(self, endpoints: Iterable[Endpoint]) -> None:
         """Set the pods that the model has now."""
@@ -155,8 +148,6 @@ class Concurrency:
         # With an objective, requests are rejected, so a share follows the demand sooner.
         half_life_s = OBJECTIVE_HALF_LIFE_S if plan.objective_ms else shares.HALF_LIFE_S
         self._measure(ready, loads, now, half_life_s)
-        if any(load.late for load in (self.own, *self.others)):
-            self._late_at = now
         unknown = max(plan.balancers - 1 - len(self.others), 0) if now - self._started_at < WAIT_S else 0
         if plan.finds_concurrency and not plan.max_concurrency:
             self._adopt()
@@ -207,11 +198,9 @@ class Concurrency:
         return (plan.finds_concurrency or plan.max_concurrency > 0) and not self.at_once(plan)[1]
 
     def share(self, balancers: int) -> float:
-        """Return this balancer's share of the demand of all balancers, from 0 to 1.
+        """Return this balancer's share of the demand of all `balancers` of the plan, from 0 to 1.
 
         If there is no demand, all shares are equal.
-
-        `balancers` is the number of balancers in the plan.
         """
         own, *others = (sum(map(sum, load.demand.values())) for load in (self.own, *self.others))
         # A balancer whose load is unknown is assumed to have the same demand as this one.
@@ -225,8 +214,8 @@ class Concurrency:
 
     @property
     def has_late(self) -> bool:
-        """Whether late requests wait in any balancer, or did until a second ago (see `OverloadLimits.lasts`)."""
-        return self._updated_at - self._late_at <= _LATE_S
+        """Whether late requests wait in any balancer."""
+        return self.own.late > 0 or any(load.late for load in self.others)
 
     def elsewhere(self, balancers: int) -> Elsewhere | None:
         """Return the users' requests in the other balancers; None if any of their loads is unknown."""
@@ -264,7 +253,7 @@ class Concurrency:
             served = [load.inflight for key, load in loads.servers.items() if key.slot == slot]
             current = (float(waiting[0] + sum(a for a, _ in served)), float(waiting[1] + sum(b for _, b in served)))
             if (there := sum(current)) > 0:
-                more = 1 + (self.rejected_load + loads.late) / there
+                more = 1 + max(self.rejected_load, loads.late) / there
                 current = (current[0] * more, current[1] * more)
             before = self.own.demand.get(slot, (0.0, 0.0))
             demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at, half_life_s=half_life_s)

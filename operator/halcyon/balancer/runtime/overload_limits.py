@@ -1,8 +1,5 @@
 """Limits on the queue of one balancer that follow from the latency objective. Pure.
 
-The limits follow from four numbers of requests per pod. Two are the requests computed at once and those sent to the
-pod. The other two are the requests answered within the objective and within twice the objective.
-
 The number of requests sent to a pod is limited only while an overload lasts, or late requests wait. At other times it
 would keep pods idle, because the shares of balancers follow the demand only after a second.
 
@@ -60,8 +57,8 @@ LATE_WORK: Final = 4.0
 """Number of late requests that may wait in all balancers, as a multiple of what the pods answer within the latency
 objective."""
 LATE_SPREAD: Final = 5 / 32
-"""Number of moments at which requests come that have to wait before an overload lasts, as a multiple of the requests
-that the pods answer within the latency objective."""
+"""Number of moments (`overload_rules`) after which this is an overload, as a multiple of the requests that the pods
+answer within the latency objective."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys((*overload_rules.LIMITS, *overload_rules.LATE_LIMITS), 0)
 
