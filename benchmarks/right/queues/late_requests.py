@@ -80,8 +80,8 @@ RULES: Final = (
     Rule("0049", "reject"),
     Rule("0123", spread=1 / 8, idle=math.inf, counts="late"),
     *(Rule(f"all that wait, {spread:g}", spread=spread, idle=math.inf) for spread in (1 / 8, LATE_SPREAD, 3 / 16)),
-    *(Rule(f"{LATE_SPREAD:g}, in vain after {idle:g}", idle=idle, min_idle_s=0) for idle in (0, 1, 2)),
-    Rule("the same, and at least 1 s"),
+    *(Rule(f"in vain after {idle:g} objectives", idle=idle, min_idle_s=0) for idle in (0, 1, 2)),
+    Rule("0127"),
 )
 
 

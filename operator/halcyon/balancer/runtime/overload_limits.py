@@ -265,8 +265,8 @@ class OverloadLimits:
             max(own(LATE_WORK * pod.in_objective, most_share, there.late), 1),
             max(room, 0 if there.waiting else 1),
             max(round(1000 * most_share * servers * pod.rate_rps), 1),
-            # At the first moment, late requests are always taken.
-            max(round(100 * LATE_SPREAD * servers * pod.in_objective), 100),
+            # At the first two moments, late requests are always taken.
+            max(round(100 * LATE_SPREAD * servers * pod.in_objective), 200),
         )
         return dict(zip(NO_LIMITS, values, strict=True))
 
