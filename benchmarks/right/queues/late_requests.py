@@ -298,8 +298,8 @@ class Simulation:
     def _is_overload(self, balancer: Balancer, now: float) -> bool:
         if self.rule.counts == "late":
             self._count_moment(balancer, now)
-        too_many = len(balancer.late) >= balancer.values[overload_rules.LATE_MOST]
-        return too_many or balancer.moments > self._spread(balancer)
+        is_full = len(balancer.late) >= balancer.values[overload_rules.LATE_MOST]
+        return is_full or balancer.moments > self._spread(balancer)
 
     def _reject(self, balancer: Balancer, now: float, after_s: float) -> None:
         balancer.rejected += 1
