@@ -1,4 +1,4 @@
-"""Simulation of late requests, for the choice of the rule (docs/decisions/0123). Two balancers, pods that compute batches.
+"""Simulation of late requests, for the choice of the rule (docs/decisions/0123 and 0127). Two balancers, pods that compute batches.
 
     python -m benchmarks.right.queues.late_requests
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 import sys
 from collections import deque
@@ -26,7 +27,6 @@ from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.haproxy_stats import BackendLoads, HaproxyStats
 from halcyon.balancer.runtime.overload_limits import (
     LATE_SPREAD,
-    LATE_WORK,
     BatchTime,
     OverloadLimits,
     PodStatistics,
@@ -67,16 +67,21 @@ class Rule:
     name: str
     mode: Literal["wait", "reject", "late"] = "late"
     """`wait`: it waits. `reject`: the rule of decision 0049. `late`: it waits behind all others."""
-    work: float = LATE_WORK
     spread: float = LATE_SPREAD
-    """The same as the constants of these names. Infinity: only the number of late requests ends a burst."""
+    idle: float = 2.0
+    min_idle_s: float = 1.0
+    """The same as the constants `LATE_SPREAD`, and `IDLE_OBJECTIVES` and `MIN_IDLE_MS` of `late.lua`."""
+    counts: Literal["late", "waiting"] = "waiting"
+    """Requests whose moments are counted: late ones only (0123), or all that wait."""
 
 
 RULES: Final = (
     Rule("mode Wait", "wait"),
     Rule("0049", "reject"),
-    *(Rule(f"late, up to {work:g} objectives", work=work, spread=1e6) for work in (1, 2, 4)),
-    *(Rule(f"late, up to {LATE_WORK:g}, spread {spread:g}", spread=spread) for spread in (1 / 16, 1 / 8, 1 / 4)),
+    Rule("0123", spread=1 / 8, idle=math.inf, counts="late"),
+    *(Rule(f"all that wait, {spread:g}", spread=spread, idle=math.inf) for spread in (1 / 8, LATE_SPREAD, 3 / 16)),
+    *(Rule(f"in vain after {idle:g} objectives", idle=idle, min_idle_s=0) for idle in (0, 1, 2)),
+    Rule("0127"),
 )
 
 
@@ -147,9 +152,9 @@ class Balancer:
     over_since: float = -1e9
     over_at: float = -1e9
     refused_at: float = -1e9
+    went_at: float = -1e9
     moments: float = 0.0
-    moments_at: float = 0.0
-    counted_at: float = -1e9
+    moment_at: float = -1e9
 
     def loads(self) -> BackendLoads:
         """Return what the agent reads."""
@@ -242,9 +247,6 @@ class Simulation:
         bounded = limits.lasts or agent.has_late
         agent.objective_bound = self.capacity.bound(servers, BALANCERS) if bounded else 0
         balancer.values = limits.values(servers, share, 1 / BALANCERS, sent=agent.sent, elsewhere=elsewhere)
-        balancer.values[overload_rules.LATE_MOST] = round(
-            balancer.values[overload_rules.LATE_MOST] * self.rule.work / LATE_WORK
-        )
 
     def _sample(self, balancer: Balancer, now: float) -> None:
         reading = HaproxyStats(now, 1, "x", requests=balancer.requests, rejected=balancer.rejected)
@@ -260,6 +262,8 @@ class Simulation:
             balancer.queue.append(now)
             return
         limits, objective_s = balancer.values, self.law.objective_s
+        if self.rule.counts == "waiting":
+            self._count_moment(balancer, now)
         sent = balancer.agent.sent if self.rule.mode == "reject" else 0
         present = len(balancer.queue) + (0 if sent else sum(balancer.inside))
         over_s = now - balancer.over_since if now - balancer.over_at < objective_s else None
@@ -277,19 +281,25 @@ class Simulation:
                 balancer.queue.append(now)
         elif not is_over:
             balancer.queue.append(now)
-        elif now - balancer.refused_at < objective_s or not self._takes_late(balancer, now):
+        elif now - balancer.refused_at < objective_s or self._is_overload(balancer, now):
             self._reject(balancer, now, 0.0)
         else:
             balancer.late.append(now)
 
-    def _takes_late(self, balancer: Balancer, now: float) -> bool:
-        limits, rate_rps = balancer.values, balancer.values[overload_rules.LATE_PACE] / 1000
-        balancer.moments = max(0.0, balancer.moments - (now - balancer.moments_at) * rate_rps / 2)
-        balancer.moments_at = now
-        if now - balancer.counted_at >= 0.5 / rate_rps:
-            balancer.moments, balancer.counted_at = balancer.moments + 1, now
-        most = limits[overload_rules.LATE_SPREAD] / 100 * self.rule.spread / LATE_SPREAD
-        return balancer.moments <= most and len(balancer.late) < limits[overload_rules.LATE_MOST]
+    def _count_moment(self, balancer: Balancer, now: float) -> None:
+        rate_rps, passed_s = balancer.values[overload_rules.LATE_PACE] / 1000, now - balancer.moment_at
+        if passed_s >= 0.5 / rate_rps:
+            counted = max(0.0, balancer.moments - passed_s * rate_rps / 2) + 1
+            balancer.moments, balancer.moment_at = min(counted, 2 * self._spread(balancer)), now
+
+    def _spread(self, balancer: Balancer) -> float:
+        return max(balancer.values[overload_rules.LATE_SPREAD] / 100 * self.rule.spread / LATE_SPREAD, 1)
+
+    def _is_overload(self, balancer: Balancer, now: float) -> bool:
+        if self.rule.counts == "late":
+            self._count_moment(balancer, now)
+        is_full = len(balancer.late) >= balancer.values[overload_rules.LATE_MOST]
+        return is_full or balancer.moments > self._spread(balancer)
 
     def _reject(self, balancer: Balancer, now: float, after_s: float) -> None:
         balancer.rejected += 1
@@ -297,10 +307,16 @@ class Simulation:
         self.out.rejected_after_s.append(after_s)
 
     def _end_late(self, balancer: Balancer, now: float) -> None:
-        longest_s = overload_rules.LATE_OBJECTIVES * self.law.objective_s
-        while balancer.late and now - balancer.late[0] >= longest_s:
+        objective_s = self.law.objective_s
+        idle_s = max(self.rule.idle * objective_s, self.rule.min_idle_s)
+        most_s = overload_rules.LATE_OBJECTIVES * objective_s
+        while balancer.late:
+            waited_s = now - balancer.late[0]
+            longest_s = idle_s if now - balancer.refused_at < objective_s else math.inf
+            if waited_s < most_s and min(waited_s, now - balancer.went_at) < longest_s:
+                break
             balancer.late.popleft()
-            self._reject(balancer, now, longest_s)
+            self._reject(balancer, now, waited_s)
 
     def _answer(self, number: int, now: float) -> None:
         for balancer, came in self.running[number]:
@@ -317,6 +333,8 @@ class Simulation:
                 if number is None:
                     break
                 balancer.inside[number] += 1
+                if not balancer.queue:
+                    balancer.went_at = now
                 line = balancer.queue or balancer.late
                 self.waiting[number].append((balancer, line.popleft()))
         for number, waiting in enumerate(self.waiting):
@@ -370,10 +388,14 @@ def row(rule: Rule, law: Law, *, burst_s: float = 300.0, seeds: int = 3) -> list
     return [
         *(f"{mean(one.rejected for one in some):.2f}, {mean(one.lost(law) for one in some):.1f}" for some in bursts),
         *(
-            f"{mean(one.goodput(law, 30.0) for one in some):.3f}, {mean(one.rejected_slowly for one in some):.2f}"
+            f"{mean(one.goodput(law, 30.0) for one in some):.3f}, {mean(one.rejected_slowly for one in some):.2f}, "
+            f"{max((after_s for one in some for after_s in one.rejected_after_s), default=0.0):.1f}"
             for some in threefold
         ),
-        *(f"{mean(one.lost(law) for one in some):.1f}" for some in slight),
+        *(
+            f"{mean(one.lost(law) for one in some):.1f}, {mean(one.rejected_slowly for one in some):.1f}"
+            for some in slight
+        ),
     ]
 
 
@@ -381,17 +403,7 @@ def main() -> int:
     """Print the table for each law."""
     for law in LAWS:
         print(f"{law}")
-        head = (
-            "rule",
-            "1 pod, CV 3",
-            "the same, one balancer",
-            "4 pods",
-            "3 x",
-            "3 x, one balancer",
-            "1.3 x",
-            "1.05 x",
-        )
-        print("| " + " | ".join(head) + " |")
+        print("| rule | 1 pod, CV 3 | the same, one balancer | 4 pods | 3 x | 3 x, one balancer | 1.3 x | 1.05 x |")
         for rule in RULES:
             seconds = 300.0 * min(LAWS[0].peak_rps / law.peak_rps, 1.0)
             print("| " + " | ".join((rule.name, *row(rule, law, burst_s=seconds))) + " |", flush=True)

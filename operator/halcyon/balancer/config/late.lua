@@ -1,20 +1,21 @@
 -- Holds requests that would miss the latency objective, behind all requests that can still meet it.
 --
--- Loaded with `lua-load FILE TIME_MS LIMIT BACKEND...`: maximum time of a request here, maximum number of requests that wait in HAProxy,
--- and all back ends of slots. Then `http-request lua.late` reads txn.left_ms and txn.waiting, and sets txn.late to the result:
+-- Loaded with `lua-load FILE TIME_MS OBJECTIVE_MS LIMIT BACKEND...`: maximum time of a request here, the latency objective, maximum number of
+-- requests that wait in HAProxy, and all back ends of slots. Then `http-request lua.late` reads txn.left_ms and txn.waiting, and sets
+-- txn.late to the result:
 --   go    no other request waits for a server, and fewer than proc.late_room are in servers; or no server is up; or limits are off
---   over  the time is over
---   full  proc.late_most requests wait here already, or as many as may wait in HAProxy; or an overload lasts
+--   over  the time is over, or the request waits in vain
+--   full  proc.late_most requests wait here already, or as many as may wait in HAProxy
 --
--- The requests of a burst come at once, those of an overload one after the other. So an overload lasts if late requests have come at more
--- than proc.late_spread moments (in hundredths), of which half as many are forgotten as requests are answered (proc.late_pace per 1000 s).
--- A moment is half the time in which a request is answered.
+-- After a burst, requests go as soon as those in time are answered, which takes no longer than the objective. If none goes for longer than
+-- that, and late requests are still rejected (the last one at proc.refused_at), this is an overload, and those that wait do so in vain.
 --
 -- Requests go in the order in which they came. If a client disconnects, HAProxy ends the wait of its request without a callback. So each
 -- request has an expiry time, which it renews whenever it wakes.
 
 local parameters = { ... }
 local time_ms = tonumber(table.remove(parameters, 1))
+local objective_ms = tonumber(table.remove(parameters, 1))
 local limit = tonumber(table.remove(parameters, 1))
 local backends = parameters
 
@@ -22,12 +23,15 @@ local backends = parameters
 -- is longer by 1 ms for each place in the line: 100 requests poll 4500 times a second, and 3000 requests 12,000 times.
 local MIN_POLL_INTERVAL_MS, MAX_POLL_INTERVAL_MS, MAX_POLLS_PER_MS = 2, 50, 8
 local GRACE_MS = 1000
+-- In an overload, if no request goes, others wait for so many objectives. Agents detect an overload once per second, and limit what pods
+-- get before that only because requests wait here.
+local IDLE_OBJECTIVES, MIN_IDLE_MS = 2, 1000
 local CHECK_INTERVAL_MS = 50
 
 local line = { first = 1, last = 0 }
 local expires_ms, granted_ms = {}, {}
 local waiting, checked_at = 0, 0
-local moments, moments_at, counted_at = 0, 0, 0
+local went_at = 0
 
 local function now_ms()
     local now = core.now()
@@ -82,23 +86,15 @@ local function in_servers(txn, now)
     return requests, is_up
 end
 
--- Whether an overload lasts, with one more late request.
-local function lasts(txn, now)
-    local per_ms = (txn:get_var("proc.late_pace") or 0) / 1000000
-    if per_ms <= 0 then
-        return false
-    end
-    moments = math.max(0, moments - (now - moments_at) * per_ms / 2)
-    moments_at = now
-    if now - counted_at >= 0.5 / per_ms then
-        moments, counted_at = moments + 1, now
-    end
-    return moments * 100 > (txn:get_var("proc.late_spread") or 0)
+local function is_in_vain(txn, came, now)
+    local idle_ms = now - math.max(came, went_at)
+    local most_ms = math.max(IDLE_OBJECTIVES * objective_ms, MIN_IDLE_MS)
+    return idle_ms >= most_ms and now - (txn:get_var("proc.refused_at") or 0) < objective_ms
 end
 
 local function grant(id, now)
     forget(id)
-    granted_ms[id] = now
+    granted_ms[id], went_at = now, now
     line.first = id + 1
 end
 
@@ -114,8 +110,8 @@ local function let_go(txn, now)
     end
 end
 
-local function wait(txn, id, deadline)
-    local now = now_ms()
+local function wait(txn, id, came, deadline)
+    local now = came
     while true do
         if not granted_ms[id] then
             local longest_ms = math.max(MAX_POLL_INTERVAL_MS, waiting // MAX_POLLS_PER_MS)
@@ -123,7 +119,7 @@ local function wait(txn, id, deadline)
             expires_ms[id] = now + 2 * pause_ms + GRACE_MS
             let_go(txn, now)
             if not granted_ms[id] then
-                if now >= deadline then
+                if now >= deadline or is_in_vain(txn, came, now) then
                     forget(id)
                     return "over"
                 end
@@ -144,7 +140,7 @@ core.register_action("late", { "http-req" }, function(txn)
     if waiting >= most then
         forget_expired(came)
     end
-    if lasts(txn, came) or waiting >= most then
+    if waiting >= most then
         txn:set_var("txn.late", "full")
         return
     end
@@ -153,7 +149,7 @@ core.register_action("late", { "http-req" }, function(txn)
     expires_ms[id] = came + GRACE_MS
     waiting = waiting + 1
     local left_ms = txn:get_var("txn.left_ms") or time_ms
-    local result = wait(txn, id, came + math.min(time_ms, left_ms))
+    local result = wait(txn, id, came, came + math.min(time_ms, left_ms))
     -- A request that is held next, because no server is up, has a deadline.
     txn:set_var("txn.left_ms", math.max(0, math.floor(left_ms - (now_ms() - came))))
     txn:set_var("txn.late", result)

@@ -3,25 +3,26 @@
 If the queue is too long for a new request to be answered within the objective, the request is late. Late requests
 wait in `late.lua` behind all others, and go to a server if it would be idle otherwise. So a burst is answered, but it
 doesn't delay the requests that come after it. A late request is rejected once it has waited for `LATE_OBJECTIVES` times
-the objective. It is rejected at once if too many late requests wait, or if a request was rejected within the time of
-the objective. Nearly all requests that an overload rejects are therefore rejected at once.
+the objective, or sooner in an overload.
 
-The agent sets the limits once per second, from the time of a batch, the measured rate and this balancer's share of the
-requests (`overload_limits`). While they are 0, no request is late.
+The requests of a burst come at once, those of an overload one after the other. So the moments are counted at which
+requests come that have to wait. A moment is half the time of an answer, and half as many moments are forgotten as
+requests are answered.
 
-The limits do not apply to requests that were held at zero replicas, or to those that arrive until the held ones are
-answered.
+The agent sets the limits once per second (`overload_limits`). While they are 0, no request is late. They do not apply
+to requests that were held at zero replicas, or to those that arrive until the held ones are answered.
 
 With API keys, a client is rejected only if it has at least its share of all requests that wait. Other clients therefore
 do not suffer from one client that sends too many.
 """
 
-# requests that wait or are in servers | rejected within the objective | late requests                      | a new request
-# up to what can be answered in time   | -                             | -                                  | waits
-# more                                 | none                          | up to `LATE_MOST`, or come at once | waits behind all others: it is late
-# more                                 | none                          | more, and come one after the other | is rejected
-# more                                 | some                          | -                                  | is rejected
-# more, and its client has few of them | -                             | -                                  | waits, up to `HOPELESS`
+# requests that wait or are in servers | rejected within the objective | moments             | late requests     | a new request
+# up to what can be answered in time   | -                             | -                   | -                 | waits
+# more                                 | none                          | up to `LATE_SPREAD` | below `LATE_MOST` | waits behind all others: it is late
+# more                                 | none                          | more                | -                 | is rejected
+# more                                 | none                          | -                   | `LATE_MOST`       | is rejected
+# more                                 | some                          | -                   | -                 | is rejected
+# more, and its client has few of them | -                             | -                   | -                 | waits, up to `HOPELESS`
 
 from __future__ import annotations
 
@@ -36,27 +37,21 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 IN_TIME: Final = "proc.in_time"
-"""HAProxy variable with a number of requests in this balancer and its servers, in whole batches. If at least this many
-are present during a lasting overload, a new request would miss the latency objective."""
 LATE: Final = "proc.late"
-"""HAProxy variable with a number of requests in this balancer and its servers. If at least this many are present, a new
-request takes longer than the latency objective."""
 HOPELESS: Final = "proc.hopeless"
-"""HAProxy variable with a number of requests in this balancer and its servers. If at least this many are present, a new
-request takes longer than twice the latency objective. If it is 0, overload limits are off."""
+"""HAProxy variables with numbers of requests in this balancer and its servers. If at least `LATE` are present (`IN_TIME`
+during a lasting overload, in whole batches), a new request misses the latency objective. If at least `HOPELESS` are, it
+takes twice the objective. If this is 0, overload limits are off."""
 PRESENT: Final = "proc.present"
-"""HAProxy variable with the number of requests that can be answered within the latency objective. This number includes
-both queued requests and requests in progress at servers."""
+"""HAProxy variable with the number of requests, queued or in servers, that are answered within the objective."""
 LATE_MOST: Final = "proc.late_most"
 """HAProxy variable with the maximum number of late requests that wait in this balancer."""
 LATE_ROOM: Final = "proc.late_room"
-"""HAProxy variable with a number of requests. A late request is sent to a server only while this balancer has fewer
-requests in progress at servers."""
+"""HAProxy variable with the number of requests in servers below which this balancer sends them a late one."""
 LATE_PACE: Final = "proc.late_pace"
 """HAProxy variable with the requests per 1000 s that servers answer for this balancer, with full batches."""
 LATE_SPREAD: Final = "proc.late_spread"
-"""HAProxy variable with a number of late requests, in hundredths. If more come, not at once but one after the other, an
-overload lasts (`late.lua`)."""
+"""HAProxy variable with a number of moments, in hundredths. If waiting requests came at more, this is an overload."""
 LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
 LATE_LIMITS: Final = (LATE_MOST, LATE_ROOM, LATE_PACE, LATE_SPREAD)
 LATE_OBJECTIVES: Final = 6
@@ -71,6 +66,9 @@ _OVER_AT: Final = "proc.over_at"
 in milliseconds since the epoch."""
 _REFUSED_AT: Final = "proc.refused_at"
 """HAProxy variable with the time of the last rejection because of the objective, in milliseconds since the epoch."""
+_MOMENTS: Final = "proc.moments"
+_MOMENT_AT: Final = "proc.moment_at"
+"""HAProxy variables with the number of moments, in hundredths, and the last one, in microseconds since the epoch."""
 REJECTED_AT: Final = "sess.rejected_at"
 """HAProxy variable with the time of the last rejection on an HTTP connection, in milliseconds since the epoch."""
 _REPEATS_AFTER_MS: Final = "900:1600"
@@ -98,17 +96,14 @@ def backends(plan: BalancerPlan) -> tuple[str, ...]:
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, late_lua: str) -> None:
-    """Add the initial values of the variables for overload limits to the section `global`, and load `late.lua`.
-
-    `late_lua` is the path of that file.
-    """
-    for name in (*LIMITS, *LATE_LIMITS, WOKEN, _OVER_SINCE, _OVER_AT, _REFUSED_AT):
+    """Add the initial values of the variables to the section `global`, and load `late.lua` from the path `late_lua`."""
+    for name in (*LIMITS, *LATE_LIMITS, WOKEN, _OVER_SINCE, _OVER_AT, _REFUSED_AT, _MOMENTS, _MOMENT_AT):
         out.add(f"set-var {name} int(0)")
     if plan.objective_ms:
         places = {f"backend_{letter}": name for letter, name in zip("abcdefgh", backends(plan), strict=False)}
         time_ms = min(LATE_OBJECTIVES * plan.objective_ms, plan.queue_timeout_ms)
-        line = "lua-load $file $ms $limit" + "".join(f" ${place}" for place in places)
-        out.add(line, file=late_lua, ms=time_ms, limit=plan.queue_limit, **places)
+        line = "lua-load $file $ms $objective $limit" + "".join(f" ${place}" for place in places)
+        out.add(line, file=late_lua, ms=time_ms, objective=plan.objective_ms, limit=plan.queue_limit, **places)
 
 
 def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, counters: str) -> None:
@@ -132,6 +127,17 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     drained = f"{{ var(txn.present),sub({LATE}) -m int le 0 }}"
     out.add(f"http-request set-var({WOKEN}) int(0) if limited {{ var({WOKEN}) -m int gt 0 }} {drained}")
     out.add(f"acl woken var({WOKEN}) -m int gt 0")
+    # In the time of a moment, 25 hundredths of one are forgotten.
+    forgotten = f"date(0,us),sub({_MOMENT_AT}),mul({LATE_PACE}),div(20000000)"
+    out.add(f"http-request set-var(txn.forgotten) {forgotten} if limited !woken")
+    out.add("acl moment var(txn.forgotten) -m int ge 25")
+    out.add(f"http-request set-var({_MOMENTS}) var({_MOMENTS}),sub(txn.forgotten) if moment")
+    out.add(f"http-request set-var({_MOMENTS}) int(0) if moment {{ var({_MOMENTS}) -m int lt 0 }}")
+    out.add(f"http-request set-var({_MOMENTS}) var({_MOMENTS}),add(100) if moment")
+    # There are at most twice as many as needed, so they are forgotten soon after a long overload.
+    most = f"var({_MOMENTS}),sub({LATE_SPREAD}),sub({LATE_SPREAD})"
+    out.add(f"http-request set-var({_MOMENTS}) var({LATE_SPREAD}),mul(2) if moment {{ {most} -m int gt 0 }}")
+    out.add(f"http-request set-var({_MOMENT_AT}) date(0,us) if moment")
     # For how long the queue has exceeded its limit, without a pause as long as the objective.
     out.add(
         f"http-request set-var(txn.over_ms) var(txn.now),sub({_OVER_SINCE}) "
@@ -155,6 +161,8 @@ def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol, *, coun
     hopeless = f"limited !woken !is_late {{ var(txn.present),sub({HOPELESS}) -m int ge 0 }}"
     error_responses.reject_retryable(out, plan, protocol, "over objective", hopeless)
     out.add(f"http-request set-var(txn.refused_ms) var(txn.now),sub({_REFUSED_AT}) if is_late")
+    spread = f"{{ var({_MOMENTS}),sub({LATE_SPREAD}) -m int gt 0 }}"
+    out.add(f"http-request set-var(txn.refused_ms) int(0) if is_late {spread}")
     refuses = "is_late { var(txn.refused_ms) -m int lt $objective }"
     out.add(f"http-request set-var({_REFUSED_AT}) var(txn.now) if {refuses}", objective=plan.objective_ms)
     error_responses.reject_retryable(out, plan, protocol, "over objective", refuses)

@@ -4,8 +4,7 @@ A request is rejected, held while no server is up, or passed to a slot's back en
 queueTimeout.
 
 Requests of batch inference (`LOWER_CLASS_HEADER`) wait in `lower.lua` until servers have free capacity beside all other
-requests. The latency objective does not reject them. After the queue timeout, or if too many wait, the client may
-repeat them.
+requests. The latency objective does not reject them.
 
 HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects
 the reset of an HTTP/2 stream at any time. In both cases it must have read all that the client sent before, so it
@@ -89,10 +88,7 @@ itself that must not count as rejected."""
 
 
 def longest_ms(plan: BalancerPlan) -> int:
-    """Return the maximum time that a request spends in an HAProxy process, in milliseconds.
-
-    It is the sum of the maximum times held, queued and in a server, plus a margin.
-    """
+    """Return the maximum time that a request is held, queued and in a server, with a margin, in milliseconds."""
     return plan.longest_wait_ms + plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 

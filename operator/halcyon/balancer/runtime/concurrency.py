@@ -1,11 +1,7 @@
 """Concurrency limits of HAProxy's servers, so that no pod receives more requests than it can process at once.
 
-The maximum concurrency of a pod is set in the spec, measured, or derived from the latency objective. If none of these
-gives a value, or if the model has a batcher, the concurrency is unlimited. The maximum applies to all balancers and
-both protocols together.
-
-The maximum, called the bound in the code, is divided between the balancers (`shares`). A measured maximum applies only
-to one revision, which is identified by the name of the pods' ReplicaSet.
+The maximum, called the bound in the code, applies to all balancers and both protocols together, and is divided between
+the balancers (`shares`). If it is measured, it applies to one revision: the name of the pods' ReplicaSet.
 """
 
 # field that is set in the plan       | maximum concurrency of a pod, over all balancers and both protocols
@@ -202,11 +198,9 @@ class Concurrency:
         return (plan.finds_concurrency or plan.max_concurrency > 0) and not self.at_once(plan)[1]
 
     def share(self, balancers: int) -> float:
-        """Return this balancer's share of the demand of all balancers, from 0 to 1.
+        """Return this balancer's share of the demand of all `balancers` of the plan, from 0 to 1.
 
         If there is no demand, all shares are equal.
-
-        `balancers` is the number of balancers in the plan.
         """
         own, *others = (sum(map(sum, load.demand.values())) for load in (self.own, *self.others))
         # A balancer whose load is unknown is assumed to have the same demand as this one.
@@ -259,7 +253,7 @@ class Concurrency:
             served = [load.inflight for key, load in loads.servers.items() if key.slot == slot]
             current = (float(waiting[0] + sum(a for a, _ in served)), float(waiting[1] + sum(b for _, b in served)))
             if (there := sum(current)) > 0:
-                more = 1 + (self.rejected_load + loads.late) / there
+                more = 1 + max(self.rejected_load, loads.late) / there
                 current = (current[0] * more, current[1] * more)
             before = self.own.demand.get(slot, (0.0, 0.0))
             demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at, half_life_s=half_life_s)

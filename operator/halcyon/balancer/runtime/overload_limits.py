@@ -1,8 +1,5 @@
 """Limits on the queue of one balancer that follow from the latency objective. Pure.
 
-The limits follow from four numbers of requests per pod. Two are the requests computed at once and those sent to the
-pod. The other two are the requests answered within the objective and within twice the objective.
-
 The number of requests sent to a pod is limited only while an overload lasts, or late requests wait. At other times it
 would keep pods idle, because the shares of balancers follow the demand only after a second.
 
@@ -59,9 +56,9 @@ ENDS_BELOW: Final = 0.03
 LATE_WORK: Final = 4.0
 """Number of late requests that may wait in all balancers, as a multiple of what the pods answer within the latency
 objective."""
-LATE_SPREAD: Final = 1 / 8
-"""Number of moments at which late requests come before an overload lasts (`late.lua`), as a multiple of the requests
-that the pods answer within the latency objective."""
+LATE_SPREAD: Final = 5 / 32
+"""Number of moments (`overload_rules`) after which this is an overload, as a multiple of the requests that the pods
+answer within the latency objective."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys((*overload_rules.LIMITS, *overload_rules.LATE_LIMITS), 0)
 
@@ -268,8 +265,8 @@ class OverloadLimits:
             max(own(LATE_WORK * pod.in_objective, most_share, there.late), 1),
             max(room, 0 if there.waiting else 1),
             max(round(1000 * most_share * servers * pod.rate_rps), 1),
-            # At the first moment, late requests are always taken.
-            max(round(100 * LATE_SPREAD * servers * pod.in_objective), 100),
+            # At the first two moments, late requests are always taken.
+            max(round(100 * LATE_SPREAD * servers * pod.in_objective), 200),
         )
         return dict(zip(NO_LIMITS, values, strict=True))
 

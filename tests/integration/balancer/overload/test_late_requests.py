@@ -119,11 +119,17 @@ async def crowd(plan: BalancerPlan = LONG, *, pod_takes_s: float = 0.02) -> Asyn
 
 
 async def limit(
-    balanced: Balanced, *, in_pod: int = 1, late_most: int = LATE_MOST, late_room: int = 1, spread: int = 1000
+    balanced: Balanced,
+    *,
+    in_pod: int = 1,
+    late_most: int = LATE_MOST,
+    late_room: int = 1,
+    spread: int = 1000,
+    pace_rps: int = PACE_RPS,
 ) -> None:
     """Set the limits that the agent computes. Limits of requests within the objective are all the same."""
     present = in_pod + IN_TIME
-    values = (present, present, HOPELESS, present, late_most, late_room, 1000 * PACE_RPS, 100 * spread)
+    values = (present, present, HOPELESS, present, late_most, late_room, 1000 * pace_rps, 100 * spread)
     names = (*overload_rules.LIMITS, *overload_rules.LATE_LIMITS)
     await balanced.haproxy.runtime.set(dict(zip(names, values, strict=True)))
 
@@ -185,7 +191,8 @@ async def test_a_late_request_is_rejected_when_its_time_is_over() -> None:
 
 
 async def test_too_many_late_requests_are_rejected_at_once() -> None:
-    async with crowd(LIMITED) as clients:
+    objective_s = 3 * OBJECTIVE_S
+    async with crowd(replace(LIMITED, objective_ms=int(1000 * objective_s))) as clients:
         await clients.fill()
         began = time.monotonic()
         await clients.send("one too many")
@@ -193,9 +200,9 @@ async def test_too_many_late_requests_are_rejected_at_once() -> None:
         # A place becomes free, but requests were just rejected.
         await limit(clients.balanced, late_most=LATE_MOST + 1)
         await clients.send("the next")
-        assert time.monotonic() - began < OBJECTIVE_S, "the machine is too busy for this test"
+        assert time.monotonic() - began < objective_s, "the machine is too busy for this test"
         assert clients.codes["the next"] == REFUSED
-        await asyncio.sleep(OBJECTIVE_S * 1.1)
+        await asyncio.sleep(objective_s * 1.1)
         await clients.send("later")
         assert "later" not in clients.codes
         assert await clients.late() == LATE_MOST + 1
@@ -220,6 +227,67 @@ async def test_late_requests_that_come_one_after_the_other_are_an_overload() -> 
         assert 2 <= number <= 5
         assert clients.codes == {f"later {number}": REFUSED}
         assert (await clients.end())["OK"] == 3 + 10 + number
+
+
+async def test_moments_of_waiting_requests_count_before_one_is_late() -> None:
+    async with crowd() as clients:
+        await limit(clients.balanced, in_pod=6, spread=2, pace_rps=1)
+        # Most of these find another one waiting. A quarter of a moment is forgotten until the next, or more on a busy machine.
+        for number in range(8):
+            await clients.send(f"in time {number}")
+            await asyncio.sleep(0.5)
+        await clients.send("late")
+        assert clients.codes == {"late": REFUSED}
+        assert await clients.end() == {"OK": 8, REFUSED: 1}
+
+
+async def test_moments_of_a_long_overload_are_soon_forgotten() -> None:
+    async with crowd(LIMITED) as clients:
+        await clients.send("in pod", "in time 0", "in time 1")
+        await limit(clients.balanced, late_most=100, spread=2)
+        for number in range(30):
+            await clients.send(f"late {number}")
+            await asyncio.sleep(0.6 / PACE_RPS)
+        assert clients.codes["late 29"] == REFUSED
+        # Twice the two moments, of which five are forgotten per second.
+        await asyncio.sleep(2 * OBJECTIVE_S)
+        await clients.send("later")
+        assert "later" not in clients.codes
+        await clients.end()
+
+
+async def test_late_requests_in_vain_are_rejected_before_their_time_is_over() -> None:
+    objective_s = 3 * OBJECTIVE_S
+    async with crowd(replace(LIMITED, objective_ms=int(1000 * objective_s))) as clients:
+        began = time.monotonic()
+        await clients.fill()
+        await limit(clients.balanced, late_most=LATE_MOST + 1)
+        port = clients.balanced.haproxy.ports.http
+        one_more = asyncio.create_task(http_response(port, "POST", INFER))
+        await until(lambda: clients.is_late(LATE_MOST + 1))
+        while await clients.late() and time.monotonic() - began < 5 * objective_s:
+            assert (await http_response(port, "POST", INFER))[0] == 429
+            await asyncio.sleep(0.2 * OBJECTIVE_S)
+        assert 1.9 * objective_s < time.monotonic() - began < 5 * objective_s
+        status, headers, _ = await one_more
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert (await clients.end()) == {"OK": 1 + IN_TIME, REFUSED: LATE_MOST}
+
+
+async def test_late_requests_in_turn_stay_while_others_are_rejected() -> None:
+    count = 3 * LATE_MOST
+    async with crowd(replace(LIMITED, objective_ms=3 * LIMITED.objective_ms), pod_takes_s=0.4) as clients:
+        await limit(clients.balanced, late_most=count)
+        await clients.send("in pod", "in time 0", "in time 1", *(f"late {number}" for number in range(count)))
+        # As if rejections went on.
+        later_ms = round(1000 * (time.time() + 60))
+        await clients.balanced.haproxy.runtime.set({overload_rules._REFUSED_AT: later_ms})
+        began = time.monotonic()
+        clients.go()
+        clients.pod.hold = None  # from now on, each answer takes a time
+        await asyncio.gather(*clients.tasks.values())
+        assert Counter(clients.codes.values()) == {"OK": 3 + count}
+        assert time.monotonic() - began > 2.5 * 3 * OBJECTIVE_S, "none waited for longer than two objectives"
 
 
 async def test_late_requests_count_towards_the_queue_limit() -> None:

@@ -242,10 +242,10 @@ def test_without_a_lower_class_no_line_mentions_it() -> None:
 def test_without_an_objective_no_rule_looks_for_late_requests() -> None:
     assert not re.search(r"late\.lua|lua\.late|is_late", render(PLAN, listen=Listen()))
     limited = render(replace(PLAN, objective_ms=500), listen=Listen())
-    assert "lua-load /run/halcyon/late.lua 3000 " in limited
+    assert "lua-load /run/halcyon/late.lua 3000 500 " in limited
     # A late request waits no longer than another one may.
     short = replace(PLAN, objective_ms=500, queue_timeout_ms=2000)
-    assert "lua-load /run/halcyon/late.lua 2000 " in render(short, listen=Listen())
+    assert "lua-load /run/halcyon/late.lua 2000 500 " in render(short, listen=Listen())
 
 
 def test_a_lower_class_changes_only_its_own_lines_and_the_users_maximum() -> None:

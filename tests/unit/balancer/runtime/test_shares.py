@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.runtime.concurrency import Concurrency
+from halcyon.balancer.runtime.haproxy_stats import BackendLoads
 from halcyon.balancer.runtime.shares import BalancerLoad, Elsewhere, LoadError, PodLoad, decayed, pod_limits
 
 PODS = {f"10.0.0.{number}": 8 for number in range(1, 5)}
@@ -78,6 +80,17 @@ def test_a_load_is_read_as_it_was_written() -> None:
 def test_anything_else_is_no_load(text: str) -> None:
     with pytest.raises(LoadError, match="not the load of a balancer"):
         BalancerLoad.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("late", "rejected", "demand"), [(0, 0.0, 10.0), (3, 0.0, 13.0), (0, 5.0, 15.0), (3, 5.0, 15.0)]
+)
+def test_late_requests_and_rejected_ones_are_the_same_demand(late: int, rejected: float, demand: float) -> None:
+    plan = BalancerPlan("n", "m", "m", (Slot("a", "m-a", 100, 1),), 4, 100, 1000, 1000, 1000, objective_ms=500)
+    concurrency = Concurrency("a")
+    concurrency.rejected_load = rejected
+    concurrency.limits(plan, (), BackendLoads({"a": (0, 10)}, late=late), 0.0)
+    assert concurrency.own.demand == {"a": (0.0, pytest.approx(demand))}
 
 
 def test_a_balancer_is_served_in_proportion_to_its_part_of_the_pods() -> None:
