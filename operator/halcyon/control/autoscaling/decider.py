@@ -111,6 +111,8 @@ class _Model:
     ruled: _Ruled | None = None
     partial_since: float | None = None
     """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
+    reported: Decision | None = None
+    """Last decision for which there were reports on the model; None before the first report."""
 
 
 @dataclass
@@ -142,6 +144,12 @@ class Decider:
         if model is None:
             model = self._models[key] = _Model()
         made = self._decided(key, model, spec, actuator, now)
+        if made.has_reports:
+            model.reported = made
+        elif (last := model.reported) is not None and last.unknown and last.policy == made.policy:
+            # The reports have expired in the meantime. What has been unknown since their end is still unknown.
+            text = _kept(made.current, last.unknown)
+            made = replace(last, at=made.at, current=made.current, desired=made.desired, text=text)
         if not routing_mode.is_direct(spec):
             return made
         signals = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
@@ -209,7 +217,7 @@ class Decider:
         if sensed is None:
             current = self.signals.caches.replicas(key)
             why = "no balancer agent has reported yet"
-            said = f"{decisions.counted(current)}: {why}; the replicas stay as they are"
+            said = _kept(current, why)
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         before = self._restored(key, at) if model.memory is None else model.memory
@@ -218,7 +226,7 @@ class Decider:
         model.memory, model.rows = planned.memory, read.rows_per_request
         evidence = planned.memory.evidence
         is_unknown = planned.memory.capacity.line is None and (evidence.replica() or evidence.provisional()) is None
-        if is_unknown and read.replicas > 0 and _is_learning(planned):
+        if is_unknown and read.replicas > 0 and any(limit.name == "learning" for limit in planned.limits):
             made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:
                 # Let the planner continue from the rules' decision, so that the change from rules to planner keeps the replicas.
@@ -234,16 +242,11 @@ class Decider:
         if made.unknown and gathered.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
             why = "; ".join(gathered.unknown)
-            made = replace(
-                made,
-                unknown=why,
-                text=f"{decisions.counted(planned.count)}: {why}; the last valid number of replicas is kept",
-            )
+            text = f"{decisions.counted(planned.count)}: {why}; the last valid number of replicas is kept"
+            made = replace(made, unknown=why, text=text)
         return made
 
-    def _by_known_load(  # as `_by_rules`
-        self, key: Key, model: _Model, spec: Spec, now: float, sensed: PlannerInput
-    ) -> Decision | None:
+    def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, sensed: PlannerInput) -> Decision | None:
         """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
         Later decisions of the planner start from this one. The result is None if the load is known, or if that of the
@@ -303,11 +306,8 @@ class Decider:
         at = self.signals.epoch.at(now)
         read, signals = found.read, found.signals
         if isinstance(read, Missing):
-            why, has_reports = read.reason, found.has_reports
-            said, limit = f"{decisions.counted(current)}: {why}; the replicas stay as they are", ("unknown",)
-            return Decision(
-                at, policy, current, current, said, limit, (), signals, unknown=why, has_reports=has_reports
-            )
+            why, said, has = read.reason, _kept(current, read.reason), found.has_reports
+            return Decision(at, policy, current, current, said, ("unknown",), (), signals, unknown=why, has_reports=has)
         planned = policy == "Planner"
         # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
         behavior = None if planned else spec.scaling.behavior
@@ -388,8 +388,8 @@ def _capacity(memory: PlannerMemory, aims: Objectives, read: Reading) -> Capacit
     return source(memory.evidence, replica, capacity=capacity, objectives=aims, has_traffic=has_traffic)
 
 
-def _is_learning(planned: Plan) -> bool:
-    return any(limit.name == "learning" for limit in planned.limits)
+def _kept(current: int, why: str) -> str:
+    return f"{decisions.counted(current)}: {why}; the replicas stay as they are"
 
 
 def _rate_signal(read: Reading, planned: Plan) -> Signal:

@@ -10,12 +10,14 @@ Out of scope: the choice of the requested revision (`requested_revision`), exist
 (`name_conflicts`), and deletions (`surplus`).
 """
 
-# spec      source    a spec was accepted before   spec in force             revision
-# valid     exists    -                            the current spec          rendered now, or from its ControllerRevision
-# valid     missing   yes                          the last accepted spec    the newest
-# invalid   -         yes                          the last accepted spec    the newest
-# valid     missing   no                           none: only the status is written
-# invalid   -         no                           none: only the status is written
+# spec      source    names    a spec was accepted before   spec in force             revision
+# valid     exists    free     -                            the current spec          rendered now, or from its ControllerRevision
+# valid     exists    taken    yes                          the last accepted spec    the newest
+# valid     missing   -        yes                          the last accepted spec    the newest
+# invalid   -         -        yes                          the last accepted spec    the newest
+# valid     missing   -        no                           none: only the status is written
+# invalid   -         -        no                           none: only the status is written
+# valid     exists    taken    no                           the current spec, but no object is created
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.rollout import rollout, sequence_models
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.slot_allocation import SlotAllocation
-from halcyon.control.state.ownership import is_ours, own, server_counts
+from halcyon.control.state.ownership import own, server_counts
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, Object, kind_of
@@ -106,6 +108,14 @@ def is_servers(obj: Object) -> bool:
 def make(view: Scope) -> ReconcilePlan:
     """Return the plan for the reconcile with the given scope."""
     acceptance, spec = _in_force(view)
+    planned = _planned(view, acceptance, spec)
+    if acceptance.accepted and planned.conflicts and (kept := _stored(view)) is not None:
+        return replace(_planned(view, planned.acceptance, kept), acceptance=planned.acceptance)
+    return planned
+
+
+def _planned(view: Scope, acceptance: Acceptance, spec: Spec | None) -> ReconcilePlan:
+    """Return the plan for the spec in force."""
     if spec is None:
         return ReconcilePlan(acceptance)
     asked, outdated = requested(view, spec, accepted=acceptance.accepted)
@@ -114,9 +124,10 @@ def make(view: Scope) -> ReconcilePlan:
         if spec is None:
             return ReconcilePlan(acceptance)
         asked, outdated = requested(view, spec, accepted=False)
-        spec = spec if asked is None else sequence_models.alone(view, spec, asked)
     if asked is None:
         return ReconcilePlan(acceptance)
+    if not acceptance.accepted:
+        spec = sequence_models.alone(view, spec, asked)  # spec.replicas may belong to the rejected spec
     # Set the digest for a stored spec too: an earlier operator version may have stored no digest, or a different text.
     asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
     foreign = autoscaler(view, spec)
@@ -130,7 +141,9 @@ def make(view: Scope) -> ReconcilePlan:
     conflicts = conflicting_objects(view, [*first, *then])
     if conflicts:
         # Create no new objects for a ModelDeployment that can't be complete; only update those that it already has.
-        first, then = _existing(view, first), _existing(view, then)
+        first, then = (
+            [obj for obj in wave if own(view, kind_of(obj), obj["metadata"]["name"])] for wave in (first, then)
+        )
         acceptance = conflict(conflicts)
     return ReconcilePlan(
         acceptance=acceptance,
@@ -267,12 +280,3 @@ def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
     desired = plan.replicas if canary is None else max(plan.replicas, canary.pods + 1)
     dead = view.signals.dead if view.signals else {}
     return desired, len(live), sum(pods.is_ready(p) and p["metadata"]["name"] not in dead for p in live)
-
-
-def _existing(view: Scope, objects: list[Object]) -> list[Object]:
-    kept = []
-    for obj in objects:
-        there = view.children.get((kind_of(obj), obj["metadata"]["name"]))
-        if there is not None and is_ours(view, there):
-            kept.append(obj)
-    return kept

@@ -2,9 +2,6 @@
 
 Each write is conditional on the object that the reconcile has read, so that it can't change another object. If the
 object has changed since, `Conflicted` is raised, and the model is reconciled again with the current objects.
-
-A write requires the same uid; for a deletion, or a kind without a status, also the same resourceVersion. To create an
-object, its name must be free.
 """
 
 # object that was read     condition of the write
@@ -18,7 +15,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from halcyon.control.desired.plan import ReconcilePlan, is_servers
-from halcyon.control.objects.deployment_status import is_replaced
+from halcyon.control.objects.deployment_status import SlotState, is_replaced
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
@@ -27,6 +24,7 @@ from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.kinds import DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
+from halcyon.render import names, server
 
 _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
@@ -50,41 +48,47 @@ class ChildrenWriter:
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejection, later
-        waves and deletions are skipped.
+        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply,
+        nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
-        self._forget_others(scope.key, plan)
-        for wave in (plan.first, plan.then):
-            results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
-            servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
-            if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
-                self.reservations.sent(scope.key)
-            if rejections := _rejections(results):
-                return "; ".join(rejections)
-        for kind, name in plan.delete:
-            await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
-        return ""
+        planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
+        known = self._current.get(scope.key, {})
+        self._current[scope.key] = {where: this for where, this in known.items() if where in planned}
+        then, rejections = plan.then, await self._wave(scope, plan.first)
+        if rejections:
+            then = tuple(kept for obj in plan.then if (kept := _with_present_template(scope, obj)) is not None)
+        rejections += await self._wave(scope, then)
+        for kind, name in () if rejections else plan.delete:
+            try:
+                await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
+            except errors.Refused as error:
+                rejections.append(str(error))
+        return "; ".join(rejections)
+
+    async def _wave(self, scope: Scope, wave: tuple[Object, ...]) -> list[str]:
+        """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
+        results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
+        servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
+        if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
+            self.reservations.sent(scope.key)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, errors.Refused):
+                raise result
+        return [str(result) for result in results if result is not None]
 
     def forget(self, key: Key) -> None:
         """Drop the state of a model that was deleted."""
         self._current.pop(key, None)
 
-    def _forget_others(self, key: Key, plan: ReconcilePlan) -> None:
-        """Drop the state of objects that are no longer in the plan of a model."""
-        planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
-        known = self._current.get(key, {})
-        for where in known.keys() - planned:
-            del known[where]
-
     async def _one(self, scope: Scope, obj: Object) -> None:
         kind = kind_of(obj)
         desired = with_digest(obj)
         where = (kind, desired["metadata"]["name"])
-        live, known = scope.children.get(where), self._current.setdefault(scope.key, {})
+        live, known = scope.children.get(where), self._current[scope.key]
         if live is not None:
             this = _state(desired, live)
             if known.get(where) == this or holds(live, desired):
@@ -98,7 +102,15 @@ class ChildrenWriter:
             if live is None
             else encoding.changing(desired, live, versioned=kind not in WITH_STATUS)
         )
-        after = await self.client.apply(kind, body)
+        try:
+            after = await self.client.apply(kind, body)
+        except errors.Refused:
+            # The API server rejects the new pod template, for example by a policy. Servers are scaled with the present one.
+            kept = _with_present_template(scope, obj) if is_servers(obj) else None
+            if kept is not None and kept != obj:
+                self.reservations.sent(scope.key)
+                await self._one(scope, kept)
+            raise
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)
         # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
@@ -122,6 +134,29 @@ class ChildrenWriter:
         await self.client.patch(DEPLOYMENT, namespace, name, {"metadata": condition | {"managedFields": entries}})
 
 
+def _with_present_template(scope: Scope, obj: Object) -> Object | None:
+    """Return an object of the plan; a server Deployment with the pod template that it has in the cluster.
+
+    Return None if the object doesn't exist, or if the revision of its pod template is unknown.
+    """
+    live = scope.children.get((kind_of(obj), obj["metadata"]["name"]))
+    if live is None or not is_servers(obj):
+        return live and obj
+    revision = next((r for r in scope.revisions if r.key == SlotState.of(live).revision), None)
+    if revision is None:
+        return None
+    pace = obj["spec"]["strategy"]["rollingUpdate"]
+    return server.deployment(
+        scope.subject,
+        obj["metadata"]["labels"][names.SLOT_LABEL],
+        revision.template,
+        replicas=obj["spec"]["replicas"],
+        startup_timeout_s=revision.startup_timeout_s,
+        max_surge=pace["maxSurge"],
+        max_unavailable=pace["maxUnavailable"],
+    )
+
+
 def _state(desired: Object, live: Object) -> str:
     """Return a text that differs if an object of the plan or its live object has changed, apart from the live status."""
     meta = live["metadata"]
@@ -129,14 +164,3 @@ def _state(desired: Object, live: Object) -> str:
     ignored = {"managedFields", "resourceVersion"} if "generation" in meta else {"managedFields"}
     version = hash(tuple((key, str(meta[key])) for key in sorted(meta.keys() - ignored)))
     return f"{desired['metadata']['annotations'][DIGEST]} {version}"
-
-
-def _rejections(results: list[BaseException | None]) -> list[str]:
-    """Return the messages of writes that the API server rejects for a lasting reason. Raise any other error."""
-    rejections = []
-    for result in results:
-        if isinstance(result, errors.Refused):
-            rejections.append(str(result))
-        elif isinstance(result, BaseException):
-            raise result
-    return rejections

@@ -1,8 +1,4 @@
-"""The reconcile of one ModelDeployment, which is identified by its key.
-
-A reconcile has several phases, most in a module of their own. It collects all input, computes the plan, applies the
-objects, and writes the status last.
-"""
+"""The reconcile of one ModelDeployment, which is identified by its key. Most phases are in a module of their own."""
 
 # phase            module               task
 # overlap          `release_overlap`    leave the model alone if another Halcyon release manages it
@@ -22,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from halcyon.api.conditions import Reason
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan
 from halcyon.control.desired.plan import ReconcilePlan
@@ -254,20 +251,15 @@ class Reconciler:
         self.reservations.deleted(key)
         for observer in self.observers:
             observer.deleted(key)
-        self._rejected.pop(key, None)
-        self._failures.pop(key, None)
-        self._uids.pop(key, None)
-        self.children.forget(key)
-        self.restarts.forget(key)
-        self.statuses.forget(key)
+        for held in (self._rejected, self._failures, self._uids):
+            held.pop(key, None)
+        for part in (self.children, self.restarts, self.statuses):
+            part.forget(key)
 
     # Apply children
 
     async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
-        """Write spec.replicas and the child objects.
-
-        Return the API server's messages about rejected writes, or an empty text.
-        """
+        """Write spec.replicas and the child objects. Return the API server's messages about rejected writes, or ""."""
         with self.tracer.part("apply") as span:
             await self._follow_hpa(scope, planned)
             rejected = await self.children.apply(scope, planned)
@@ -298,7 +290,7 @@ class Reconciler:
             delays.append(REJECTED_WRITE_REQUEUE_S)
         if planned.lingers:
             delays.append(BALANCER_DRAIN_REQUEUE_S)
-        if planned.conflicts:
-            leaving = all(s.leaving for s in planned.conflicts)
+        if planned.acceptance.reason is Reason.CONFLICT:
+            leaving = bool(planned.conflicts) and all(s.leaving for s in planned.conflicts)
             delays.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
         return Result(min((d for d in delays if d is not None), default=None))

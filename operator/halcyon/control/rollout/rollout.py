@@ -33,7 +33,7 @@ from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_progress import Advance, advance, wish
-from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout
+from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
 from halcyon.control.rollout.rollout_failure import deadlines, failure, is_overdue, replacement_due
 from halcyon.control.rollout.rollout_phase import is_freeing_capacity, phase_of
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
@@ -100,7 +100,8 @@ def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, 
     """
     seen = ObservedRollout.at(view, spec, deployments)
     placed = _placement(seen, asked)
-    if placed.is_canary and placed.good is not None and _is_taken(seen, placed.place, asked):
+    there = seen.slots.get(placed.place)
+    if placed.is_canary and placed.good is not None and there is not None and there.revision != asked.key:
         return _waiting(seen, asked, placed, placed.good)
     routed = placed.good.model if placed.good else asked.model
     unwritten = (
@@ -109,6 +110,9 @@ def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, 
         else _is_unwritten(seen, asked, placed.place, known=placed.known, routed=routed)
     )
     course = _course(seen, asked, placed, unwritten=unwritten)
+    if course.step is not None and placed.good is not None and not seen.count:
+        idle = RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
+        return replace(_waiting(seen, asked, placed, placed.good), trouble=idle)
     course = _with_replacement(seen, asked, placed, course, unwritten=unwritten)
     return _planned(seen, asked, placed, course)
 
@@ -132,17 +136,17 @@ def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
 
 
 def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: Revision) -> RolloutPlan:
-    """Return the plan for a canary whose slot still has pods of another revision.
+    """Return the plan for a canary that has to wait, because its slot has other pods or the model has 0 replicas.
 
-    The pods of the other revision are left over from a promotion or a superseded canary. They serve until enough pods
-    in the home slot are ready.
+    Other pods are left over from a promotion or a superseded canary. They serve until enough pods in the home slot are
+    ready.
     """
-    speed = pace(seen, good, placed.home)
+    speed, known = pace(seen, good, placed.home), {**placed.known, asked.key: asked}
     return RolloutPlan(
         asked=asked,
         target=good,
         phase=RolloutPhase.PROGRESSING,
-        slots=lone_slots(seen, good, speed, placed.home, known=placed.known, routed=good.model),
+        slots=lone_slots(seen, good, speed, placed.home, known=known, routed=good.model),
         pace=speed,
         model=good.model,
         good=good,
@@ -156,15 +160,7 @@ def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwri
 
     The decision has the updated rollout record of the requested revision, the target revision and the surge settings.
     """
-    record, step = _followed(
-        seen,
-        asked,
-        seen.slots.get(placed.place),
-        placed.place,
-        is_canary=placed.is_canary,
-        can_return=placed.back is not None,
-        unwritten=unwritten,
-    )
+    record, step = _followed(seen, asked, placed, unwritten=unwritten)
     record = replace(record, sequences=keeps_state(seen.view, seen.spec, asked))
     target = placed.back if placed.back is not None and record.barred else asked
     stays = placed.place if target is asked else placed.home
@@ -233,12 +229,14 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
 def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
     """Return whether the requested revision is a canary that runs beside the stable revision.
 
-    A rollout that has begun in the home slot continues there, and is no canary.
+    A rollout that has begun in the home slot continues there, and is no canary. A canary stays one without replicas,
+    and if the Deployment in the home slot was deleted.
     """
-    there = seen.slots.get(at_home)
-    if seen.spec.rollout.strategy != "Canary" or good is None or not seen.count or there is None:
+    there, record = seen.slots.get(at_home), RolloutRecord.of(asked)
+    if seen.spec.rollout.strategy != "Canary" or good is None or (there is not None and there.revision == asked.key):
         return False
-    return there.revision != asked.key
+    has_begun = record.weight > 0 and (record.barred or not record.ended)
+    return has_begun or (seen.count > 0 and there is not None)
 
 
 def _is_unwritten(
@@ -263,16 +261,10 @@ def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
 
 
 def _followed(
-    seen: ObservedRollout,
-    asked: Revision,
-    slot: SlotState | None,
-    place: Slot,
-    *,
-    is_canary: bool,
-    can_return: bool,
-    unwritten: bool,
+    seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the requested revision's updated rollout record, and the canary's state if a canary continues."""
+    slot, can_return = seen.slots.get(placed.place), placed.back is not None
     record = _begun(seen, asked, slot, can_return=can_return)
     if seen.spec.rollout.strategy == "Surge":
         record = record.surge()
@@ -280,9 +272,9 @@ def _followed(
     if record.barred and can_return:
         return record, None
     if slot is not None and slot.revision == asked.key:
-        record, step = _judged(seen, asked, record, slot, place=place, is_canary=is_canary, unwritten=unwritten)
-    elif is_canary:
-        record, step = _stepped(seen, asked, record, place)
+        record, step = _judged(seen, asked, record, placed, unwritten=unwritten)
+    elif placed.is_canary:
+        record, step = _stepped(seen, asked, record, placed.place)
     return record, step if step is not None and step.outcome == "goes on" else None
 
 
@@ -299,34 +291,21 @@ def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, ca
     return record if under_way else record.begin(now)
 
 
-def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
-    """Return whether the Deployment in a slot runs a revision other than the requested one."""
-    there = seen.slots.get(slot)
-    return there is not None and there.revision != asked.key
-
-
 def _judged(
-    seen: ObservedRollout,
-    asked: Revision,
-    record: RolloutRecord,
-    slot: SlotState,
-    *,
-    place: Slot,
-    is_canary: bool,
-    unwritten: bool,
+    seen: ObservedRollout, asked: Revision, record: RolloutRecord, placed: _Placement, *, unwritten: bool
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the updated rollout record of a revision that its slot already runs, and the canary's state, if any."""
-    now = seen.view.now
+    now, slot = seen.view.now, seen.slots[placed.place]
     if not record.ended and not seen.ready(asked.key):
         said = seen.why_not(asked.key, slot)
         if said and said.reason in CANT_LOAD:
             record = record.with_load_error(said.reason, said.message)
         if (trouble := failure(seen, asked, record, slot, unwritten=unwritten)) is not None:
             return record.fail(now, trouble.reason, trouble.message), None
-    if is_canary:
-        return _stepped(seen, asked, record, place)
+    if placed.is_canary:
+        return _stepped(seen, asked, record, placed.place)
     if slot.complete and seen.ready(asked.key) and record.result != RolloutResult.SERVED:
-        return record.finish(now, place), None
+        return record.finish(now, placed.place), None
     return record, None
 
 

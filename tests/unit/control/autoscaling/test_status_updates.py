@@ -12,10 +12,13 @@ import pytest
 
 from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.model_state import MOVED_FOR_S
-from halcyon.control.autoscaling.status_updates import LATE_STATUS_INTERVAL_S, STATUS_INTERVAL_S
+from halcyon.control.autoscaling.status_updates import LATE_STATUS_INTERVAL_S, SETTLED_S, STATUS_INTERVAL_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.status.events import status_events
+from halcyon.kube.kinds import Key
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.scaling.policy.decision import MAX_CHANGES, MAX_DECISION_INTERVAL_S, Signal
+from halcyon.signals.observation_store import EXPIRE_TIMEOUT_S
 from tests.unit.control.autoscaling.autoscaler_simulation import (
     DIGITS,
     Dictated,
@@ -257,5 +260,47 @@ def test_a_reconcile_gets_the_mean_batch_that_was_news() -> None:
             assert found is not None
             assert now is not None
             assert replace(found, mean_batch=now.mean_batch) == now
+
+    live(scenario)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "actuator", "desired"),
+    [
+        ({}, Actuator.DIRECT, 3),
+        ({"policy": "Rules"}, Actuator.DIRECT, 3),
+        ({"policy": "Rules"}, Actuator.HPA, None),
+    ],
+)
+def test_signals_that_went_missing_stay_missing_when_the_reports_expire(
+    scaling: dict[str, str], actuator: Actuator, desired: int | None
+) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        key = world.model(replicas=3, actuator=actuator, maxReplicas=3, **scaling)
+        world.model("other")
+        async with Running(world.scaler):
+            await asyncio.sleep(SETTLED_S + 1)
+            await world.load(300, 20)
+            await asyncio.sleep(MAX_AGE_S + STATUS_INTERVAL_S)
+            before = world.scaler.published(key).decision
+            assert before is not None
+            assert before.unknown
+            for _ in range(int(EXPIRE_TIMEOUT_S) // 10 + 6):
+                world.speak(Key("team", "other"))
+                await asyncio.sleep(10)
+            assert not world.hub.has_model(*key)
+            now, published = world.scaler.models[key].decision, world.scaler.published(key).decision
+            assert now is not None
+            assert now.has_reports
+            assert (now.capacity, now.desired, now.policy) == (before.capacity, desired, before.policy)
+            assert now.unknown
+            assert "no balancer agent has reported yet" not in now.unknown
+            assert published == before
+
+            world.scale(key, 2)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
+            after = world.scaler.published(key).decision
+            assert after is not None
+            assert after.why == f"2 replicas: {now.unknown}; the replicas stay as they are"
 
     live(scenario)

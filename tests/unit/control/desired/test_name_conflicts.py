@@ -8,9 +8,10 @@ from halcyon.api.conditions import Reason
 from halcyon.control.desired.name_conflicts import ConflictingObject
 from halcyon.control.desired.plan import make
 from halcyon.control.objects.child_names import every_child
+from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.metricsapi.api_service import ExternalMetricsApi
-from tests.unit.control.scope_builders import conflicting_object, scope_of
+from tests.unit.control.scope_builders import applied_children, conflicting_object, scope_of
 
 SCALING = {"scaling": {"maxReplicas": 4}}
 OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
@@ -85,3 +86,21 @@ def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
     planned = make(scope_of(children={(kinds.SERVICE, "digits-server-a"): theirs}))
 
     assert planned.conflicts == (ConflictingObject("Service", "digits-server-a", leaving=False),)
+
+
+def test_a_taken_name_of_a_new_object_leaves_the_last_spec_ready() -> None:
+    before = scope_of()
+    first = make(before)
+    assert first.target is not None
+    taken = {(kinds.SERVICE, "digits-headless"): conflicting_object(kinds.SERVICE, "digits-headless")}
+    now = scope_of(
+        {"traffic": {"mode": "Direct"}}, children=applied_children(before) | taken, revisions=(first.target,)
+    )
+    planned = make(now)
+
+    assert planned.acceptance.reason is Reason.CONFLICT
+    assert (planned.then, planned.delete, planned.target) == (first.then, (), first.target)
+    (accepted,) = (c for c in status.make(now, planned, now="")["conditions"] if c["type"] == "Accepted")
+    assert accepted["status"] == "False"
+    assert accepted["message"].startswith("Service digits-headless already exists")
+    assert accepted["message"].endswith("; the last accepted spec stays in effect")

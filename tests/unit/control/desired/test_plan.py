@@ -302,11 +302,23 @@ def test_replicas_without_an_hpa_are_ours(now: Scope, count: int) -> None:
     assert (planned.replicas, planned.foreign, planned.followed) == (count, None, None)
 
 
+STATEFUL = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
+FILES = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
+
+
+@pytest.mark.parametrize("wrong", [{}, INVALID, {"traffic": {"service": {"annotations": {"theirs": "x"}}}}])
+def test_a_stateful_model_stays_at_one_replica_while_its_spec_is_rejected(wrong: dict[str, Any]) -> None:
+    spec = {"replicas": 1, "model": {"source": FILES}}
+    before = scope_of(spec, source=SourceState(content=STATEFUL))
+    planned = make(after(before, spec | {"replicas": 3} | wrong, source=SourceState(content=STATEFUL)))
+
+    assert not planned.acceptance.accepted
+    assert (planned.replicas, deployment(planned)["replicas"]) == (1, 1)
+
+
 def test_a_stateful_model_stays_at_one_replica_despite_an_hpa() -> None:
-    config = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
-    source = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
-    spec = {"replicas": 1, "model": {"source": source}}
-    before = scope_of(spec, source=SourceState(content=config))
+    spec = {"replicas": 1, "model": {"source": FILES}}
+    before = scope_of(spec, source=SourceState(content=STATEFUL))
     planned = make(before)
     assert planned.acceptance.accepted
     assert planned.target is not None

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.reconcile import children_writer
+from halcyon.control.reconcile.reconciler import CONFLICT_REQUEUE_S, REJECTED_WRITE_REQUEUE_S
 from halcyon.kube import errors, kinds
 from halcyon.kube.apply_diff import holds
 from halcyon.kube.client import FIELD_MANAGER, Object
@@ -231,3 +233,120 @@ async def test_a_replaced_template_is_taken_over_before_it_is_put_back() -> None
     assert team.told().count("TemplateReplaced") == 1
     await team.reconciler.reconcile(ONE)
     assert len(handed) == 1
+
+
+class Denying(Api):
+    """An API server with a policy that rejects one kind of write."""
+
+    denied: str = ""
+    """The write to reject: a new ConfigMap, as by a quota, or a pod template with another image, as by a policy."""
+
+    @override
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        is_new = (kind, "team", obj["metadata"]["name"]) not in self.objects
+        if self.denied == "ConfigMap" and kind is kinds.CONFIG_MAP and is_new:
+            raise errors.Refused(403, "exceeded quota: team, requested: count/configmaps=1")
+        if self.denied == "template" and kind is kinds.DEPLOYMENT and "other" in image(obj):
+            raise errors.Refused(403, "the registry is not allowed")
+        return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+
+def image(deployment: Object) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+@pytest.mark.parametrize(
+    ("denied", "change"),
+    [("ConfigMap", {"batching": {"maxBatchSize": 4}}), ("template", {"runtime": {"image": "other/triton:1"}})],
+)
+async def test_servers_are_scaled_while_writes_of_a_new_revision_are_rejected(
+    denied: str, change: dict[str, Any]
+) -> None:
+    api = Denying()
+    team, scaling = Team(api=api), {"maxReplicas": 4}
+    team.ask("one", scaling=scaling)
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    before = api.objects[kinds.DEPLOYMENT, "team", "one-a"]
+    api.denied = denied
+    team.ask("one", scaling=scaling, **change)
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    team.ask("one", scaling=scaling, replicas=3, **change)
+    await team.reconciler.reconcile(ONE)
+    after = api.objects[kinds.DEPLOYMENT, "team", "one-a"]
+
+    assert api.accepted["one"] == "Forbidden"
+    assert after["spec"] == {**before["spec"], "replicas": 3}
+    assert AcceptedSpecs(team.caches).get(ONE) is not None
+    assert (kinds.DEPLOYMENT, "team", "one-balancer") in api.objects
+    assert "AcceptedSpecEdited" not in team.told()
+
+    written = team.reconciler.children.counts.written
+    await team.reconciler.reconcile(ONE)
+    assert team.reconciler.children.counts.written == written
+
+    api.denied = ""
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    assert api.accepted["one"] == "Accepted"
+    assert api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["template"] != before["spec"]["template"]
+
+
+async def test_a_model_whose_first_write_is_rejected_gets_no_servers() -> None:
+    api = Denying()
+    api.denied = "ConfigMap"
+    team = Team(api=api)
+    team.ask("one")
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+
+    assert api.accepted["one"] == "Forbidden"
+    assert not [name for kind, _, name in api.objects if kind in {kinds.DEPLOYMENT, kinds.SERVICE}]
+
+
+async def test_objects_of_the_last_spec_stay_when_the_next_needs_a_taken_name() -> None:
+    api = Api()
+    team = Team(api=api)
+    team.ask("one")
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    before = {where: obj for where, obj in api.objects.items() if where[0] is not kinds.MODEL_DEPLOYMENT}
+    api._put((kinds.SERVICE, "team", "one-headless"), foreign(kinds.SERVICE, "one-headless"))
+    team.ask("one", traffic={"mode": "Direct"})
+    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(3)]
+
+    assert api.accepted["one"] == "Conflict"
+    assert again_s == [CONFLICT_REQUEUE_S] * 3
+    assert {where: api.objects[where] for where in before} == before
+    assert AcceptedSpecs(team.caches).get(ONE) is not None
+    assert "AcceptedSpecEdited" not in team.told()
+
+    del api.objects[kinds.SERVICE, "team", "one-headless"]
+    await team.reconciler.reconcile(ONE)
+    assert api.accepted["one"] == "Accepted"
+    assert (kinds.SERVICE, "team", "one-headless") in api.objects
+
+
+async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
+    class Keeping(Api):
+        """An API server with a policy against deletions of PodDisruptionBudgets."""
+
+        @override
+        async def delete(self, kind: Kind, namespace: str, name: str, *, seen: Object | None = None) -> None:
+            if kind is kinds.PDB:
+                raise errors.Refused(403, "deletions are not allowed")
+            await super().delete(kind, namespace, name, seen=seen)
+            self.caches.children[kind]._store(Key(namespace, name), None)
+
+    team = Team(api=Keeping())
+    team.ask("one")
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    team.ask("one", traffic={"mode": "Direct"})
+    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(3)]
+
+    assert team.api.accepted["one"] == "Forbidden"
+    assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S, REJECTED_WRITE_REQUEUE_S]
+    left = {kind for kind, _, name in team.api.objects if name == "one-balancer"}
+    assert left == {kinds.PDB, kinds.CONFIG_MAP}
