@@ -236,7 +236,7 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
     if seen.spec.rollout.strategy != "Canary" or good is None or (there is not None and there.revision == asked.key):
         return False
     has_begun = record.weight > 0 and (record.barred or not record.ended)
-    return has_begun or (seen.count > 0 and there is not None)
+    return has_begun or (seen.count > 0 and (there is not None or record.result != RolloutResult.SERVED))
 
 
 def _is_unwritten(

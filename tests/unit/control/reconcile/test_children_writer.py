@@ -305,7 +305,7 @@ async def test_a_model_whose_first_write_is_rejected_gets_no_servers() -> None:
     assert not [name for kind, _, name in api.objects if kind in {kinds.DEPLOYMENT, kinds.SERVICE}]
 
 
-async def test_objects_of_the_last_spec_stay_when_the_next_needs_a_taken_name() -> None:
+async def test_objects_of_the_last_spec_stay_when_a_name_is_taken() -> None:
     api = Api()
     team = Team(api=api)
     team.ask("one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.control.rollout.canary_progress import ABORT
+from halcyon.control.rollout.canary_progress import ABORT, PROMOTE
 from halcyon.control.rollout.rollout_phase import RolloutPhase
 from halcyon.kube import kinds
 from tests.unit.control.rollout.canary_cluster import OTHER, begun, decided, split, status_of, weights
@@ -58,9 +58,11 @@ def test_a_canary_aborted_at_any_count_never_serves_after_zero_replicas(count: i
     assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
 
 
-def test_a_canary_gets_no_more_requests_when_the_stable_deployment_is_deleted() -> None:
+@pytest.mark.parametrize("rounds", [0, 1, 4])
+def test_a_canary_gets_no_more_requests_when_the_stable_deployment_is_deleted(rounds: int) -> None:
     cluster, first, asked = begun(count=3, steps=PAUSED)
-    cluster.settle(rounds=4, step_s=1)
+    for _ in range(rounds):
+        cluster.settle(rounds=1, step_s=1)
     del cluster.children[kinds.DEPLOYMENT, "digits-a"]
     cluster.servers = cluster.of("b")
 
@@ -77,4 +79,18 @@ def test_a_revision_that_is_new_at_zero_replicas_is_no_canary() -> None:
     scaled(cluster, 2)
 
     assert revisions(cluster) == {("a", asked)}
+    assert decided(cluster).phase is RolloutPhase.COMPLETE
+
+
+def test_a_served_revision_comes_back_after_its_deployment_was_deleted() -> None:
+    cluster, _, asked = begun(count=3, steps=PAUSED)
+    cluster.settle(rounds=4, step_s=1)
+    cluster.annotations = {PROMOTE: asked}
+    cluster.settle(rounds=8, step_s=5)
+    assert (cluster.slots(), decided(cluster).phase) == (["b"], RolloutPhase.COMPLETE)
+    del cluster.children[kinds.DEPLOYMENT, "digits-b"]
+    cluster.servers = []
+
+    cluster.settle(rounds=8, step_s=5)
+    assert revisions(cluster) == {("b", asked)}
     assert decided(cluster).phase is RolloutPhase.COMPLETE
