@@ -23,11 +23,51 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
-from halcyon.kube.kinds import DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
+from halcyon.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
 from halcyon.render import names, server
 
 _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
+
+
+class StaleModel(errors.Conflicted):  # as other errors of the API server
+    """The ModelDeployment has changed since the caches have seen it, or was deleted. Nothing was written."""
+
+
+@dataclass
+class _FreshnessCheck:
+    """Check of one reconcile, made before its first write, that the caches have the present ModelDeployment.
+
+    The caches of an operator that has just become the leader may be old, for example if the watches of its API server
+    have stood still. Objects of an earlier spec would then be written.
+    """
+
+    client: Kube
+    caches: ClusterState
+    scope: Scope
+    _reading: asyncio.Task[None] | None = None
+
+    async def passed(self) -> None:
+        """Return if the ModelDeployment is the present one. It is read once.
+
+        Raises:
+            StaleModel: it has changed, or was deleted.
+        """
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        await self._reading
+
+    async def _read(self) -> None:
+        key, seen = self.scope.key, self.scope.resource["metadata"]
+        try:
+            live = await self.client.get(MODEL_DEPLOYMENT, key.namespace, key.name)
+        except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
+            return
+        meta = {} if live is None else live["metadata"]
+        if meta.get("uid") != seen["uid"] or "deletionTimestamp" in meta:
+            raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
+        if meta["resourceVersion"] not in {seen["resourceVersion"], self.caches.version_written(key)}:
+            raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
 
 
 @dataclass
@@ -52,26 +92,29 @@ class ChildrenWriter:
         nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
+            StaleModel: the caches don't have the present ModelDeployment.
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
+        check = _FreshnessCheck(self.client, self.caches, scope)
         planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
         known = self._current.get(scope.key, {})
         self._current[scope.key] = {where: this for where, this in known.items() if where in planned}
-        then, rejections = plan.then, await self._wave(scope, plan.first)
+        then, rejections = plan.then, await self._wave(scope, plan.first, check)
         if rejections:
             then = tuple(kept for obj in plan.then if (kept := _with_present_template(scope, obj)) is not None)
-        rejections += await self._wave(scope, then)
+        rejections += await self._wave(scope, then, check)
         for kind, name in () if rejections else plan.delete:
+            await check.passed()
             try:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
             except errors.Refused as error:
                 rejections.append(str(error))
         return "; ".join(rejections)
 
-    async def _wave(self, scope: Scope, wave: tuple[Object, ...]) -> list[str]:
+    async def _wave(self, scope: Scope, wave: tuple[Object, ...], check: _FreshnessCheck) -> list[str]:
         """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
-        results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
+        results = await asyncio.gather(*(self._one(scope, obj, check) for obj in wave), return_exceptions=True)
         servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
@@ -84,7 +127,7 @@ class ChildrenWriter:
         """Drop the state of a model that was deleted."""
         self._current.pop(key, None)
 
-    async def _one(self, scope: Scope, obj: Object) -> None:
+    async def _one(self, scope: Scope, obj: Object, check: _FreshnessCheck) -> None:
         kind = kind_of(obj)
         desired = with_digest(obj)
         where = (kind, desired["metadata"]["name"])
@@ -95,8 +138,9 @@ class ChildrenWriter:
                 known[where] = this
                 self.counts.skipped += 1
                 return
-            if kind is DEPLOYMENT and is_replaced(live):
-                await self._take_over_template(live)
+        await check.passed()
+        if live is not None and kind is DEPLOYMENT and is_replaced(live):
+            await self._take_over_template(live)
         body = (
             encoding.creating(desired)
             if live is None
@@ -109,7 +153,7 @@ class ChildrenWriter:
             kept = _with_present_template(scope, obj) if is_servers(obj) else None
             if kept is not None and kept != obj:
                 self.reservations.sent(scope.key)
-                await self._one(scope, kept)
+                await self._one(scope, kept, check)
             raise
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)

@@ -118,7 +118,7 @@ async def test_objects_of_a_deleted_model_are_not_created(change: dict[str, str]
     if change is not None:
         kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**there, "metadata": {**there["metadata"], **change}}
 
-    with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is created for it"):
+    with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is written for it"):
         await subject.reconcile(DIGITS)
 
     assert not kube.tried.is_set()
