@@ -237,6 +237,7 @@ async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice(
         seen = resource(status=kube.statuses[-1] if kube.statuses else None)
         seen["metadata"]["resourceVersion"] = str(version)
         caches.resources._store(DIGITS, seen)
+        kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = seen
         return (await subject.reconcile(DIGITS)).again_s
 
     def have(number: int) -> None:
