@@ -68,9 +68,10 @@ class GatewayRoutes:
                 del self._at[gateway]
         for gateway in route_conflicts.gateways(after) if after else ():
             self._at[gateway][kind, key] = after  # type: ignore[assignment]  # not None if it has gateways
-        if before is not None and after is not None and before["spec"] == after["spec"]:
+        seen = [None if one is None else route_conflicts.admitted(one) for one in (before, after)]
+        if all(seen) and seen[0]["spec"] == seen[1]["spec"]:  # type: ignore[index]  # neither is None
             return
-        for one in (before, after):
+        for one in seen:
             for gateway in route_conflicts.gateways(one) if one else ():
                 for other in self._at.get(gateway, {}).values():
                     if one is not None and other is not after and route_conflicts.same(one, other):

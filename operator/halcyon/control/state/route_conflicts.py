@@ -54,9 +54,23 @@ def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None
     """
     mine = _age(route)
     for other in sorted(others, key=_age):
-        if _age(other) < mine and (requests := same(route, other)):
+        if _age(other) < mine and (requests := same(route, admitted(other))):
             return other, requests
     return None
+
+
+def admitted(route: Object) -> Object:
+    """Return a route without the Gateways and listeners that have rejected it, so that it gets no requests there."""
+    generation = int(route["metadata"].get("generation") or 0)
+    rejected = [
+        _parent(entry.get("parentRef") or {}, route)
+        for entry in (route.get("status") or {}).get("parents") or ()
+        for found in entry.get("conditions") or ()
+        if (found.get("type"), found.get("status")) == ("Accepted", "False")
+        and int(found.get("observedGeneration") or generation) >= generation
+    ]
+    kept = [parent for parent in route["spec"].get("parentRefs") or () if _parent(parent, route) not in rejected]
+    return {**route, "spec": {**route["spec"], "parentRefs": kept}}
 
 
 def _age(route: Object) -> tuple[str, str, str]:
@@ -67,8 +81,12 @@ def _age(route: Object) -> tuple[str, str, str]:
 def _parents(route: Object) -> Iterator[tuple[Key, str]]:
     """Yield each Gateway of a route, with the name of the listener. An empty name means all listeners."""
     for parent in route["spec"].get("parentRefs") or ():
-        namespace = parent.get("namespace") or route["metadata"]["namespace"]
-        yield Key(str(namespace), str(parent["name"])), str(parent.get("sectionName") or "")
+        yield _parent(parent, route)
+
+
+def _parent(reference: Object, route: Object) -> tuple[Key, str]:
+    namespace = reference.get("namespace") or route["metadata"]["namespace"]
+    return Key(str(namespace), str(reference["name"])), str(reference.get("sectionName") or "")
 
 
 def _meet(one: Object, other: Object) -> bool:

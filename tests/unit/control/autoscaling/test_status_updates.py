@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -273,7 +274,7 @@ def test_a_reconcile_gets_the_mean_batch_that_was_news() -> None:
     ],
 )
 def test_signals_that_went_missing_stay_missing_when_the_reports_expire(
-    scaling: dict[str, str], actuator: Actuator, desired: int | None
+    scaling: dict[str, Any], actuator: Actuator, desired: int | None
 ) -> None:
     async def scenario(world: OperatorReplica) -> None:
         key = world.model(replicas=3, actuator=actuator, maxReplicas=3, **scaling)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halcyon.control.rollout.canary_progress import ABORT, PROMOTE
-from halcyon.control.rollout.rollout_phase import RolloutPhase
+from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.kube import kinds
 from tests.unit.control.rollout.canary_cluster import OTHER, begun, decided, split, status_of, weights
 from tests.unit.control.rollout.deployment_simulation import Cluster, served

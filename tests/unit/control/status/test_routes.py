@@ -88,3 +88,23 @@ def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None
 
 def test_routes_have_no_condition_without_a_gateway() -> None:
     assert "RoutesAccepted" not in conditions(scope_of())
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (None, "RouteConflict"),
+        (route_status(YES), "RouteConflict"),
+        (route_status({"Accepted": ("False", "the listener does not allow the namespace")}), "RoutesAccepted"),
+        (route_status({"Accepted": ("False", "no such Gateway")}, gateway="another"), "RouteConflict"),
+        (route_status({"Accepted": ("False", "of an earlier generation")}, generation=1), "RouteConflict"),
+    ],
+)
+def test_an_older_route_that_the_gateway_rejects_is_no_conflict(said: Object | None, reason: str) -> None:
+    now = served(http=route_status(YES), grpc=route_status(YES))
+    mine = now.children[kinds.HTTP_ROUTE, "digits"]
+    mine["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    older = {"namespace": "team-b", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    theirs = {**mine, "metadata": {**mine["metadata"], **older}, "status": said or {}}
+
+    assert conditions(replace(now, routes_beside=(theirs,)))["RoutesAccepted"][1] == reason
