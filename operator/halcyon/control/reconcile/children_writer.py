@@ -19,6 +19,7 @@ from halcyon.control.objects.deployment_status import SlotState, is_replaced
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
@@ -45,22 +46,18 @@ class _FreshnessCheck:
     client: Kube
     caches: ClusterState
     scope: Scope
-    _reading: asyncio.Task[None] | None = None
+    _reads: dict[Key, asyncio.Task[Object | None]] = field(default_factory=dict)
+    """Reads of objects that are needed by more than one write."""
 
-    async def passed(self) -> None:
-        """Return if the ModelDeployment is the present one. It is read once.
+    async def passed(self, *, creates: bool = False) -> None:
+        """Return if the caches have the present ModelDeployment and, before an object is created, the present servers.
 
         Raises:
-            StaleModel: it has changed, or was deleted.
+            StaleModel: the ModelDeployment has changed or was deleted, or a Deployment of servers was deleted.
         """
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._read())
-        await self._reading
-
-    async def _read(self) -> None:
         key, seen = self.scope.key, self.scope.resource["metadata"]
         try:
-            live = await self.client.get(MODEL_DEPLOYMENT, key.namespace, key.name)
+            live = await self._read(MODEL_DEPLOYMENT, key)
         except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
             return
         meta = {} if live is None else live["metadata"]
@@ -68,6 +65,15 @@ class _FreshnessCheck:
             raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
         if meta["resourceVersion"] not in {seen["resourceVersion"], self.caches.version_written(key)}:
             raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
+        for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
+            # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
+            if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
+                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; nothing is created beside it")
+
+    async def _read(self, kind: Kind, key: Key) -> Object | None:
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(self.client.get(kind, key.namespace, key.name))
+        return await self._reads[key]
 
 
 @dataclass
@@ -138,7 +144,7 @@ class ChildrenWriter:
                 known[where] = this
                 self.counts.skipped += 1
                 return
-        await check.passed()
+        await check.passed(creates=live is None)
         if live is not None and kind is DEPLOYMENT and is_replaced(live):
             await self._take_over_template(live)
         body = (
