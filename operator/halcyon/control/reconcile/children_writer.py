@@ -19,15 +19,61 @@ from halcyon.control.objects.deployment_status import SlotState, is_replaced
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
-from halcyon.kube.kinds import DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
+from halcyon.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
 from halcyon.render import names, server
 
 _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
+
+
+class StaleModel(errors.Conflicted):  # as other errors of the API server
+    """The ModelDeployment has changed since the caches have seen it, or was deleted. Nothing was written."""
+
+
+@dataclass
+class _FreshnessCheck:
+    """Check of one reconcile, made before its first write, that the caches have the present ModelDeployment.
+
+    The caches of an operator that has just become the leader may be old, for example if the watches of its API server
+    have stood still. Objects of an earlier spec would then be written.
+    """
+
+    client: Kube
+    caches: ClusterState
+    scope: Scope
+    _reads: dict[Key, asyncio.Task[Object | None]] = field(default_factory=dict)
+    """Reads of objects that are needed by more than one write."""
+
+    async def passed(self, *, creates: bool = False) -> None:
+        """Return if the caches have the present ModelDeployment and, before an object is created, the present servers.
+
+        Raises:
+            StaleModel: the ModelDeployment has changed or was deleted, or a Deployment of servers was deleted.
+        """
+        key, seen = self.scope.key, self.scope.resource["metadata"]
+        try:
+            live = await self._read(MODEL_DEPLOYMENT, key)
+        except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
+            return
+        meta = {} if live is None else live["metadata"]
+        if meta.get("uid") != seen["uid"] or "deletionTimestamp" in meta:
+            raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
+        if meta["resourceVersion"] not in {seen["resourceVersion"], self.caches.version_written(key)}:
+            raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
+        for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
+            # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
+            if own(self.scope, DEPLOYMENT, name) and await self._read(DEPLOYMENT, Key(key.namespace, name)) is None:
+                raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; nothing is created beside it")
+
+    async def _read(self, kind: Kind, key: Key) -> Object | None:
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(self.client.get(kind, key.namespace, key.name))
+        return await self._reads[key]
 
 
 @dataclass
@@ -52,26 +98,29 @@ class ChildrenWriter:
         nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
+            StaleModel: the caches don't have the present ModelDeployment.
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
+        check = _FreshnessCheck(self.client, self.caches, scope)
         planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
         known = self._current.get(scope.key, {})
         self._current[scope.key] = {where: this for where, this in known.items() if where in planned}
-        then, rejections = plan.then, await self._wave(scope, plan.first)
+        then, rejections = plan.then, await self._wave(scope, plan.first, check)
         if rejections:
             then = tuple(kept for obj in plan.then if (kept := _with_present_template(scope, obj)) is not None)
-        rejections += await self._wave(scope, then)
+        rejections += await self._wave(scope, then, check)
         for kind, name in () if rejections else plan.delete:
+            await check.passed()
             try:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
             except errors.Refused as error:
                 rejections.append(str(error))
         return "; ".join(rejections)
 
-    async def _wave(self, scope: Scope, wave: tuple[Object, ...]) -> list[str]:
+    async def _wave(self, scope: Scope, wave: tuple[Object, ...], check: _FreshnessCheck) -> list[str]:
         """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
-        results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
+        results = await asyncio.gather(*(self._one(scope, obj, check) for obj in wave), return_exceptions=True)
         servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
@@ -84,7 +133,7 @@ class ChildrenWriter:
         """Drop the state of a model that was deleted."""
         self._current.pop(key, None)
 
-    async def _one(self, scope: Scope, obj: Object) -> None:
+    async def _one(self, scope: Scope, obj: Object, check: _FreshnessCheck) -> None:
         kind = kind_of(obj)
         desired = with_digest(obj)
         where = (kind, desired["metadata"]["name"])
@@ -95,8 +144,9 @@ class ChildrenWriter:
                 known[where] = this
                 self.counts.skipped += 1
                 return
-            if kind is DEPLOYMENT and is_replaced(live):
-                await self._take_over_template(live)
+        await check.passed(creates=live is None)
+        if live is not None and kind is DEPLOYMENT and is_replaced(live):
+            await self._take_over_template(live)
         body = (
             encoding.creating(desired)
             if live is None
@@ -109,7 +159,7 @@ class ChildrenWriter:
             kept = _with_present_template(scope, obj) if is_servers(obj) else None
             if kept is not None and kept != obj:
                 self.reservations.sent(scope.key)
-                await self._one(scope, kept)
+                await self._one(scope, kept, check)
             raise
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)

@@ -24,7 +24,7 @@ from halcyon.control.desired import plan
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.deployment_status import is_replaced
 from halcyon.control.reconcile.backend_restart import BackendRestart
-from halcyon.control.reconcile.children_writer import ChildrenWriter
+from halcyon.control.reconcile.children_writer import ChildrenWriter, StaleModel
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
@@ -136,6 +136,8 @@ class Reconciler:
         try:
             rejected = await self._apply(scope, planned)
             repair_due_s = await self.restarts.repair(scope)
+        except StaleModel:
+            raise  # the status would be that of the earlier version
         except Exception as error:
             # Write the status after failed writes too, but not after a cancellation, when the lease may be lost.
             await self.statuses.write(replace(scope, failing=self._failing(key, error)), planned)
@@ -176,26 +178,12 @@ class Reconciler:
     async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
         """Return the objects that the plan would create but that exist already.
 
-        They aren't in the caches, because they don't have Halcyon's label. If the ModelDeployment was deleted, raise Conflicted.
+        They aren't in the caches, because they don't have Halcyon's label.
         """
         wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
         uncached = [where for where in wanted if where not in scope.children]
-        if not uncached:
-            return {}
-        reads = [self.client.get(kind, scope.key.namespace, name) for kind, name in uncached]
-        exists, fetched = await asyncio.gather(self._exists(scope), asyncio.gather(*reads))
-        if not exists:  # the watches of several kinds have no common order, and the list of a start may be old
-            raise errors.Conflicted(409, f"ModelDeployment {scope.key} was deleted; nothing is created for it")
+        fetched = await asyncio.gather(*(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached))
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
-
-    async def _exists(self, scope: Scope) -> bool:
-        """Return whether the API server still has the ModelDeployment, with the same uid, and it isn't being deleted."""
-        try:
-            live = await self.client.get(kinds.MODEL_DEPLOYMENT, scope.key.namespace, scope.key.name)
-        except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
-            return True
-        meta = {} if live is None else live["metadata"]
-        return meta.get("uid") == scope.resource["metadata"]["uid"] and "deletionTimestamp" not in meta
 
     def _plan(self, scope: Scope) -> ReconcilePlan:
         """Return the plan for a scope, and reserve the plan's GPUs.

@@ -191,6 +191,10 @@ class ClusterState:
         """Return whether the caches don't show all of the operator's writes for this ModelDeployment yet."""
         return self.own_writes.is_behind(owner)
 
+    def version_written(self, key: Key) -> str | None:
+        """Return the resourceVersion of the operator's last write to a ModelDeployment; None if the cache shows it."""
+        return self.own_writes.version(key, kinds.MODEL_DEPLOYMENT, key)
+
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
         """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name.
 

@@ -36,6 +36,11 @@ class OwnWrites:
         if not self._cache_of(kind).has_seen(key, version):
             self._waiting.setdefault(owner, {})[kind, key] = (version, self._clock.monotonic())
 
+    def version(self, owner: Key, kind: Kind, key: Key) -> str | None:
+        """Return the resourceVersion of the last write to an object; None if the cache shows it, or there is none."""
+        waiting = self._waiting.get(owner, {}).get((kind, key))
+        return None if waiting is None else str(waiting[0])
+
     def is_behind(self, owner: Key) -> bool:
         """Return whether the caches don't show all of the operator's writes for this ModelDeployment yet."""
         waiting = self._waiting.get(owner)

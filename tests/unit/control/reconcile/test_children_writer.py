@@ -73,6 +73,28 @@ async def test_an_object_that_appears_after_the_look_is_not_taken_over(word: str
     assert api.accepted["one"] == "Conflict"
 
 
+async def test_objects_of_an_earlier_spec_are_not_written_again() -> None:
+    team = settled()
+    await team.reconciler.reconcile(ONE)
+    earlier = team.caches.resources.get(ONE)
+    team.ask("one", batching={"maxBatchSize": 4}, rollout={"strategy": "Replace"})
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    present, written = team.caches.resources.get(ONE), copy.deepcopy(team.api.objects)
+
+    # As in an operator that has just become the leader, and whose watches have stood still.
+    team.caches.resources._store(ONE, earlier)
+    with pytest.raises(children_writer.StaleModel, match="ModelDeployment team/one has changed"):
+        await team.reconciler.reconcile(ONE)
+    assert team.api.objects == written
+
+    team.caches.resources._store(ONE, present)
+    team.api.asked.clear()
+    await team.reconciler.reconcile(ONE)
+    assert team.api.objects == written
+    assert not team.api.asked, "at rest, the model isn't read"
+
+
 @pytest.mark.parametrize("word", MADE)
 async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) -> None:
     team = settled()

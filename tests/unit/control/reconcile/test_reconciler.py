@@ -118,7 +118,7 @@ async def test_objects_of_a_deleted_model_are_not_created(change: dict[str, str]
     if change is not None:
         kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**there, "metadata": {**there["metadata"], **change}}
 
-    with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is created for it"):
+    with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is written for it"):
         await subject.reconcile(DIGITS)
 
     assert not kube.tried.is_set()
@@ -237,6 +237,7 @@ async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice(
         seen = resource(status=kube.statuses[-1] if kube.statuses else None)
         seen["metadata"]["resourceVersion"] = str(version)
         caches.resources._store(DIGITS, seen)
+        kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = seen
         return (await subject.reconcile(DIGITS)).again_s
 
     def have(number: int) -> None:
