@@ -107,7 +107,8 @@ class Load:
         ran = done // BATCH // max(len(pods), 1)
         stats = BatchStats(now, (_SINGLE, (BATCH, ran, ran * _FULL_US)) if ran else (_SINGLE,)) if done else None
         samples = tuple(
-            PodSample(pod, "ready", now, pending=9, succeeded=done, failed=0, rows=done, executions=ran, batches=stats)
+            # Without counters of rows and batches: their mean would stay in the status for a minute after the last report.
+            PodSample(pod, "ready", now, pending=9, succeeded=done, failed=0, batches=stats)
             for pod in pods
         )
         balancer = BalancerSample(queued=100, inflight=120, requests=done, rejected=0, errors=0)

@@ -1,5 +1,6 @@
 """Plans of faults: what is disturbed, when a step and a run are over, and which version of the code was tested."""
 
+import json
 import math
 import os
 import signal
@@ -19,12 +20,13 @@ from halcyon.kube import kinds
 from tests.faults import rest
 from tests.faults.campaigns import Timed, Workbench
 from tests.faults.drive import Driver, LeaseLostError
+from tests.faults.load import Load
 from tests.faults.plans import MODEL, SITE, Plan, Point, Points, crashes, in_turn, sliced, spread
 from tests.faults.rest import IDLE_S, REST_S, SETTLED_AFTER_S, at_rest
 from tests.faults.results import Results
 from tests.faults.stale import must_have_had
 from tests.faults.tested_code import Code, load_codes, modules_of, present, save_codes, without_words
-from tests.faults.workloads import balanced
+from tests.faults.workloads import WORKLOADS, balanced
 from tests.integration.proxy import Request
 
 
@@ -299,6 +301,25 @@ def test_rotated_secrets_wait_for_balancers_of_the_template(observed: int, updat
     status = {"observedGeneration": observed, "replicas": 2, "updatedReplicas": updated, "readyReplicas": 2}
     space: Any = Served({"metadata": {"generation": 2}, "spec": {"replicas": 2}, "status": status})
     assert balanced(space) is over
+
+
+def test_the_load_of_a_workload_ends_with_its_autoscaling() -> None:
+    applied: list[dict[str, Any]] = []
+
+    class Recorded:
+        """A namespace that keeps what is applied."""
+
+        namespace = "team"
+
+        def apply(self, obj: dict[str, Any]) -> None:
+            applied.append(obj)
+
+    space: Any = Recorded()
+    last = WORKLOADS["scale-planner"].steps[-1]
+    last.act(space)
+    assert "scaling" not in applied[-1]["spec"]
+    sample = json.loads(Load(space)._record(["m-a-1"], "m-balancer-1"))["pods"][0]
+    assert not {"rows", "executions"} & {name for name, value in sample.items() if value is not None}
 
 
 # Standstills

@@ -95,6 +95,26 @@ async def test_objects_of_an_earlier_spec_are_not_written_again() -> None:
     assert not team.api.asked, "at rest, the model isn't read"
 
 
+async def test_objects_beside_deleted_servers_are_not_created() -> None:
+    team = settled()
+    await team.reconciler.reconcile(ONE)
+    servers, service = (
+        names.server("one", "a"),
+        next(name for kind, _, name in team.api.objects if kind.kind == "Service"),
+    )
+    # The end of the servers isn't cached yet, that of a Service is.
+    del team.api.objects[kinds.DEPLOYMENT, "team", servers]
+    team.seen(kinds.SERVICE, service, None)
+
+    with pytest.raises(children_writer.StaleModel, match=f"Deployment team/{servers} was deleted"):
+        await team.reconciler.reconcile(ONE)
+    assert (kinds.SERVICE, "team", service) not in team.api.objects
+
+    team.seen(kinds.DEPLOYMENT, servers, None)
+    await team.reconciler.reconcile(ONE)
+    assert {(kinds.SERVICE, "team", service), (kinds.DEPLOYMENT, "team", servers)} <= team.api.objects.keys()
+
+
 @pytest.mark.parametrize("word", MADE)
 async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) -> None:
     team = settled()
