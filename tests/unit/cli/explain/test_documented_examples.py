@@ -54,7 +54,7 @@ def test_every_limit_is_in_the_table() -> None:
     table = SCALING[SCALING.index("| limited by |") :].split("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", table))
 
-    assert named == set(LIMITS) - {"off"} | {"behavior"}
+    assert named == set(LIMITS) | {"behavior"}
 
 
 def test_the_schedules_shown_can_be_read() -> None:
