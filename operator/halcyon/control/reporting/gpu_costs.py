@@ -4,9 +4,6 @@ Both replicas of the operator take samples, so that the standby has the same dat
 without GPUs are not included. The shares of GPU time over the last day change slowly even if a model is idle, because
 time passes. New values are therefore published rarely, and the status keeps the last published ones.
 
-A change in the number of GPUs is published at once. A large change of the shares is published every ten minutes to one
-hour, depending on the model's load.
-
 Out of scope: how GPU time is counted (`scaling.gpu_cost`).
 """
 
