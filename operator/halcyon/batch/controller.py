@@ -24,7 +24,7 @@ from halcyon.batch import job as objects
 from halcyon.batch import runner_pod, status
 from halcyon.batch.bucket_access import api_keys_refusal, refusal
 from halcyon.batch.job import LABEL, SPEC_ANNOTATION, BatchSite, ServedModel, job_name
-from halcyon.batch.running_batch import RunningBatch, remaining
+from halcyon.batch.running_batch import RunningBatch, final_conditions, remaining
 from halcyon.batch.status import Observed, Obstacle
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube, Object
@@ -220,9 +220,9 @@ class BatchController:
         present = self.jobs.get(Key(key.namespace, job_name(key.name)))
         if present is not None and not _is_owned(present, batch):
             return _conflict(JOB, key.name)
-        ends = _ends(present)
-        is_held = runner_pod.is_held(self._pod(key), present)
-        if "Complete" in ends or _is_complete(batch) or is_held:
+        ends, is_held = final_conditions(present), runner_pod.is_held(self._pod(key), present)
+        # A batch stays complete if its Job or its pod is deleted.
+        if "Complete" in ends | final_conditions(batch) or is_held:
             if is_held:  # this deletes the pod, which never ends by itself
                 await self._suspend(present, is_suspended=True)
             return Observed(is_done=True, progress=runner_pod.last_progress(self._pod(key)))
@@ -290,7 +290,7 @@ class BatchController:
         self, key: Key, spec: BatchInferenceSpec, present: Object | None, obstacle: Obstacle
     ) -> Observed:
         """Return the state of a batch whose model can't be used now. Its Job, if it has one, can be paused meanwhile."""
-        if "Failed" in _ends(present):
+        if "Failed" in final_conditions(present):
             return self._failed(key)
         await self._suspend(present, is_suspended=spec.suspend)
         return Observed(obstacle, progress=self._progress.get(key))
@@ -301,7 +301,7 @@ class BatchController:
 
     async def _suspend(self, job: Object | None, *, is_suspended: bool) -> None:
         """Suspend or resume a Job, unless it has ended or is in this state already."""
-        if job is None or _ends(job) or bool(job["spec"].get("suspend")) == is_suspended:
+        if job is None or final_conditions(job) or bool(job["spec"].get("suspend")) == is_suspended:
             return
         meta = job["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
@@ -367,18 +367,6 @@ def _conflict(kind: kinds.Kind, name: str) -> Observed:
         f"{kind.kind} {job_name(name)} does not belong to this BatchInference; delete it, or rename the BatchInference"
     )
     return Observed(Obstacle(BatchReason.NAME_CONFLICT, text))
-
-
-def _ends(job: Object | None) -> set[str]:
-    """Return the types of a Job's final conditions that are true: Complete, Failed or none."""
-    conditions = ((job or {}).get("status") or {}).get("conditions") or ()
-    return {str(one["type"]) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
-
-
-def _is_complete(batch: Object) -> bool:
-    """Return whether the status says that the batch is complete. It stays complete if its Job or its pod is deleted."""
-    conditions = (batch.get("status") or {}).get("conditions") or ()
-    return any((one.get("type"), one.get("status")) == ("Complete", "True") for one in conditions)
 
 
 def _states(written: Mapping[str, Any]) -> Any:  # compared only

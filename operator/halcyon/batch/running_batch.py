@@ -22,14 +22,16 @@ class RunningBatch:
     gentle: bool
 
 
+def final_conditions(obj: Object | None) -> set[str]:
+    """Return the types of the final conditions of a BatchInference or a Job that are true: Complete, Failed or none."""
+    conditions = ((obj or {}).get("status") or {}).get("conditions") or ()
+    return {str(one.get("type")) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
+
+
 def remaining(batch: Object) -> RunningBatch | None:
     """Return the remaining work of a BatchInference; None if it is paused, complete, failed or being deleted."""
     spec, written = batch.get("spec") or {}, batch.get("status") or {}
-    ended = any(
-        one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
-        for one in written.get("conditions") or ()
-    )
-    if spec.get("suspend") or ended or batch["metadata"].get("deletionTimestamp"):
+    if spec.get("suspend") or final_conditions(batch) or batch["metadata"].get("deletionTimestamp"):
         return None
     rows = written.get("rows")
     return RunningBatch(

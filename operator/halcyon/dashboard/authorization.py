@@ -1,8 +1,5 @@
 """Authentication of the user of a request, and the namespaces that this user may see.
 
-The user is named by a trusted proxy, or by a token in a header or in the session cookie. Any other request is rejected
-with 401, unless sign-in is off.
-
 A session is the token itself, in a cookie that scripts cannot read. Replicas therefore store no sessions, any replica can serve a
 session, and a revoked token stops working within `ALLOWED_TTL_S`. Users see the namespaces in which they may `list` ModelDeployments
 (SubjectAccessReview), and the pages of models that they may `get`.
@@ -28,6 +25,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from typing_extensions import override
 
 from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.dashboard.ports import Name
@@ -80,27 +78,23 @@ class AccessReviews(Protocol):
         """
 
 
-class ModelReviews:
+class ModelReviews(AccessReviews):
     """Implementation of `AccessReviews` for ModelDeployments with the operator's `Reviews`."""
 
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews
 
     @property
+    @override
     def knows_all(self) -> bool:
-        """Whether a single access review can cover all namespaces."""
         return self._reviews.covers_all_namespaces
 
+    @override
     async def user(self, token: str) -> User | None:
-        """Return the user of a token; None if the token is invalid."""
         return await self._reviews.user(token)
 
+    @override
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return True if the user may get this ModelDeployment.
-
-        If the name is empty, return True if the user may list the ModelDeployments of the namespace. An empty namespace
-        means all namespaces.
-        """
         verb = "get" if name else "list"
         return await self._reviews.may(user, ResourceAttributes(verb, GROUP, VERSION, PLURAL, namespace, name))
 

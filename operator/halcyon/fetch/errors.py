@@ -4,6 +4,17 @@ Each exception has a reason for the termination message, from which the operator
 errors of a model's configuration are in `model_config.errors`.
 """
 
+# ModelError
+# ├── FetchError             FetchFailed          a problem in the pod, for example a full disk
+# │   ├── SourceError        ModelSourceNotFound  the source has no such folder, no version folder, an unusable archive, or
+# │   │                                           a link without a target
+# │   ├── StoreError         ModelDownloadFailed  the object store or web server cannot be reached, or denies access
+# │   └── DocumentError      OverlayInvalid       this version cannot parse the overlay
+# ├── ModelConfigError       ModelConfigInvalid   the config.pbtxt is invalid
+# │   ├── UnknownFieldError  ModelConfigInvalid   the config.pbtxt has a field or value that only a newer Triton can have
+# │   └── BackendError       ModelConfigInvalid   the model uses or contains a backend that the site does not allow
+# └── ConflictError          ModelConfigConflict  the config.pbtxt and the ModelDeployment contradict each other
+
 from __future__ import annotations
 
 import json

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 MAX_RESPONSE_AGE_S = 30.0
 """Maximum difference, in seconds, between the clocks of the API server and this machine that a slow response can
 explain."""
+SLICE_S = 0.02
+"""Time after which work on many items lets other asyncio tasks run, in seconds."""
+_Item = TypeVar("_Item")
 
 
 class Clock(Protocol):
@@ -58,3 +62,13 @@ class ClusterClock:
         except ValueError:
             return
         self.ahead_s = ahead_s if abs(ahead_s) > MAX_RESPONSE_AGE_S else 0.0
+
+
+async def in_slices(items: Iterable[_Item], clock: Clock) -> AsyncIterator[_Item]:
+    """Yield all items. Each time the work on them has taken `SLICE_S`, let other tasks run."""
+    began = clock.monotonic()
+    for item in items:
+        yield item
+        if clock.monotonic() - began > SLICE_S:
+            await asyncio.sleep(0)
+            began = clock.monotonic()

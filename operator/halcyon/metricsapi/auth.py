@@ -1,8 +1,5 @@
 """Authentication and authorization of callers of the metrics API.
 
-The user is named by the front proxy in its X-Remote headers, or by a bearer token. Anyone else is unknown, and the
-response is 401.
-
 Callers without the front proxy's certificate are rate limited (`rate_limit`) before their token is reviewed. The API server itself is
 not limited, because it forwards the requests of all HPAs, and limits its own callers.
 

@@ -1,8 +1,5 @@
 """Listening ports of the operator, on IPv4 and IPv6, with timeouts, connection limits, and TLS with small buffers.
 
-Timeouts limit the first request head, each next one, each request body, and a client that doesn't read its response. A
-request in its handler has no timeout.
-
 aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake. Therefore this
 module accepts the sockets itself, and passes only accepted connections to aiohttp. See docs/decisions/0038-connections.md.
 

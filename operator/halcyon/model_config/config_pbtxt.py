@@ -38,6 +38,14 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
         raise ModelConfigError(f"{FILE} has too many fields inside each other; is a closing brace missing?") from error
 
 
+def parse_if_valid(content: bytes | None) -> ModelConfig:
+    """Parse a file without the fields that this version doesn't know; empty if there is no file or it is invalid."""
+    try:
+        return parse(content or b"", with_unknown=True)
+    except ModelConfigError:
+        return model_config_proto.empty()
+
+
 def as_triton_reads(content: bytes) -> bytes:
     """Return the content in the encoding and with the spaces that Triton can parse.
 

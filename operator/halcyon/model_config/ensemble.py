@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from halcyon.model_config import config_pbtxt
-from halcyon.model_config.errors import ModelConfigError
 from halcyon.model_config.model_config_proto import ModelConfig
 
 _MAX_SHOWN = 8
@@ -18,10 +17,7 @@ def is_ensemble(config: ModelConfig) -> bool:
 
 def describes_one(content: bytes) -> bool:
     """Return whether a config.pbtxt describes an ensemble. The result is False if the file is invalid."""
-    try:
-        return is_ensemble(config_pbtxt.parse(content, with_unknown=True))
-    except ModelConfigError:
-        return False
+    return is_ensemble(config_pbtxt.parse_if_valid(content))
 
 
 def missing_step(configs: Mapping[str, bytes | None]) -> str:
@@ -31,9 +27,9 @@ def missing_step(configs: Mapping[str, bytes | None]) -> str:
     are ignored, because other checks report them.
     """
     for name, content in configs.items():
-        for step in _steps(content):
-            if step not in configs:
-                return _sentence(name, step, sorted(configs))
+        for step in config_pbtxt.parse_if_valid(content).ensemble_scheduling.step:
+            if step.model_name not in configs:
+                return _sentence(name, step.model_name, sorted(configs))
     return ""
 
 
@@ -44,15 +40,3 @@ def _sentence(ensemble: str, step: str, there: list[str]) -> str:
         f"{', '.join(there[:_MAX_SHOWN])}{more}. Set the source to the folder that contains the folders of the ensemble and "
         f"of all its steps, for example {ensemble}/config.pbtxt and {step or 'resize'}/1/model.py"
     )
-
-
-def _steps(content: bytes | None) -> Iterator[str]:
-    """Yield the model name of each step that a config.pbtxt describes."""
-    if content is None:
-        return
-    try:
-        config = config_pbtxt.parse(content, with_unknown=True)
-    except ModelConfigError:
-        return
-    for step in config.ensemble_scheduling.step:
-        yield str(step.model_name)

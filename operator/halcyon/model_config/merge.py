@@ -7,6 +7,8 @@ rejects a configuration while it scans the repository, only its log shows why.
 
 from __future__ import annotations
 
+from typing import Any
+
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayQueuePolicy, VersionPolicy
 from halcyon.model_config import ensemble, model_config_proto, threads, warmup
 from halcyon.model_config.errors import ConflictError
@@ -35,8 +37,7 @@ def merge(own: ModelConfig, overlay: Overlay, *, backend_of_file: str = "") -> M
     config = model_config_proto.empty()
     config.CopyFrom(own)
     config.name = overlay.model_name
-    if overlay.max_batch_size is not None:
-        config.max_batch_size = overlay.max_batch_size
+    _set(config, max_batch_size=overlay.max_batch_size)
     _backend(config, overlay.backend)
     _dynamic_batching(config, overlay.dynamic_batching)
     _instances(config, overlay.instances)
@@ -108,30 +109,30 @@ def _dynamic_batching(config: ModelConfig, batching: DynamicBatching | None) -> 
         )
     target = config.dynamic_batching
     target.SetInParent()
-    if batching.max_queue_delay_us is not None:
-        target.max_queue_delay_microseconds = batching.max_queue_delay_us
     if batching.preferred_batch_sizes:
         target.preferred_batch_size[:] = batching.preferred_batch_sizes
-    if batching.preserve_ordering is not None:
-        target.preserve_ordering = batching.preserve_ordering
-    _priorities(config, batching)
+    _set(
+        target,
+        max_queue_delay_microseconds=batching.max_queue_delay_us,
+        preserve_ordering=batching.preserve_ordering,
+        priority_levels=batching.priority_levels,
+        default_priority_level=batching.default_priority_level,
+    )
+    policy = batching.queue_policy or OverlayQueuePolicy()
+    _set(
+        target.default_queue_policy,
+        timeout_action=None if policy.delay is None else int(policy.delay),  # REJECT is 0, DELAY is 1
+        default_timeout_microseconds=policy.timeout_us,
+        allow_timeout_override=policy.allow_timeout_override,
+        max_queue_size=policy.max_queue_size,
+    )
 
 
-def _priorities(config: ModelConfig, batching: DynamicBatching) -> None:
-    target, policy = config.dynamic_batching, batching.queue_policy or OverlayQueuePolicy()
-    if batching.priority_levels is not None:
-        target.priority_levels = batching.priority_levels
-    if batching.default_priority_level is not None:
-        target.default_priority_level = batching.default_priority_level
-    settings = {
-        "timeout_action": None if policy.delay is None else int(policy.delay),  # REJECT is 0, DELAY is 1
-        "default_timeout_microseconds": policy.timeout_us,
-        "allow_timeout_override": policy.allow_timeout_override,
-        "max_queue_size": policy.max_queue_size,
-    }
-    for name, value in settings.items():
+def _set(message: Any, **values: int | None) -> None:  # any protobuf message
+    """Set fields of a message, except those without a value."""
+    for name, value in values.items():
         if value is not None:
-            setattr(target.default_queue_policy, name, value)
+            setattr(message, name, value)
 
 
 def _is_cacheable(config: ModelConfig) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 
 from halcyon.api.documents.model_overlay import VersionPolicy
 from halcyon.model_config import config_pbtxt
-from halcyon.model_config.errors import ModelError
 
 
 def problem(
@@ -28,10 +27,7 @@ def problem(
             f"spec.model.versions.specific has {_list(missing)}, but the source has no such version folder; it has "
             f"{_list(existing)}" + (f", and without files {without_files}" if without_files else "")
         )
-    try:
-        chosen = config_pbtxt.parse(content or b"", with_unknown=True).version_policy.specific.versions
-    except ModelError:  # newer than this version, and used unchanged
-        return ""
+    chosen = config_pbtxt.parse_if_valid(content).version_policy.specific.versions  # a newer file is used unchanged
     if not chosen or set(chosen) & set(existing):
         return ""  # Triton serves the versions that exist
     return (

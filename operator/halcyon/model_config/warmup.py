@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from halcyon.api.documents.model_overlay import OverlayInput, OverlayWarmup
+from halcyon.api.documents.model_overlay import OverlayWarmup
 from halcyon.model_config import model_config_proto
 from halcyon.model_config.errors import ConflictError
 from halcyon.model_config.model_config_proto import ModelConfig
@@ -76,7 +76,7 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup, added: Mapping[str, _Sha
                 "is loaded). Add them, for example inputs: [{name: X, dataType: FP32, dims: [4]}]"
             )
         return {**own, **added}
-    requested = {tensor.name: _shape(tensor) for tensor in warmup.inputs}
+    requested = {one.name: (model_config_proto.data_type(one.data_type), one.dims) for one in warmup.inputs}
     for name in requested:
         if own and name not in own and name not in added:
             raise ConflictError(
@@ -104,7 +104,3 @@ def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:
         f"has data_type {data_type if tensor.data_type else 'not set'} and dims {list(tensor.dims)} for it. Add it, for example "
         f"{{name: {tensor.name}, dataType: {data_type}, dims: {dims}}}"
     )
-
-
-def _shape(tensor: OverlayInput) -> _Shape:
-    return model_config_proto.data_type(tensor.data_type), tensor.dims

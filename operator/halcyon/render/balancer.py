@@ -24,7 +24,7 @@ from halcyon.render import names
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, resources, spread
 from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
-from halcyon.render.server import drain_s
+from halcyon.render.server import drain_s, evictable_singly
 from halcyon.render.server_maxconn import finds_concurrency, server_connections
 from halcyon.render.site import Site, Subject
 
@@ -192,14 +192,8 @@ def service(subject: Subject, spec: Spec) -> Object:
 
 
 def disruption_budget(subject: Subject) -> Object:
-    """Build the PodDisruptionBudget of the balancers, which allows one eviction at a time."""
-    result = child("policy/v1", "PodDisruptionBudget", subject, names.balancer(subject.name), names.BALANCER)
-    result["spec"] = {
-        "maxUnavailable": 1,
-        "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": names.selector(subject.name, names.BALANCER)},
-    }
-    return result
+    """Build the PodDisruptionBudget of the balancers."""
+    return evictable_singly(subject, names.balancer(subject.name), names.BALANCER)
 
 
 def deployment(subject: Subject, spec: Spec, site: Site) -> Object:

@@ -28,9 +28,9 @@ SERVER, BALANCER, SCALING, ROUTE = "server", "balancer", "scaling", "route"
 TRITON = "triton"
 """Name of the container in server pods that runs Triton."""
 FETCHER = "fetch"
+"""Name of the init container in server pods that fetches the model."""
 CONTAINERS = frozenset({FETCHER, "triton", "agent", "haproxy"})
 """Names of the containers that Halcyon adds to pods. Admission webhooks may add other containers, in any position."""
-"""Name of the init container in server pods that fetches the model."""
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 AGENT_PORT, HAPROXY_METRICS_PORT = 9100, 9101

@@ -350,21 +350,17 @@ def slot_service(subject: Subject, slot: Slot) -> Object:
 
 
 def disruption_budget(subject: Subject, slot: Slot) -> Object:
-    """Build the PodDisruptionBudget of a slot, which allows one eviction at a time.
+    """Build the PodDisruptionBudget of a slot."""
+    return evictable_singly(subject, names.server(subject.name, slot), names.SERVER, slot)
 
-    Pods that aren't ready may always be evicted.
-    """
-    result = child(
-        "policy/v1",
-        "PodDisruptionBudget",
-        subject,
-        names.server(subject.name, slot),
-        names.SERVER,
-        labels={names.SLOT_LABEL: slot},
-    )
+
+def evictable_singly(subject: Subject, name: str, component: str, slot: Slot | None = None) -> Object:
+    """Build a PodDisruptionBudget that allows one eviction at a time. Pods that aren't ready may always be evicted."""
+    labels = None if slot is None else {names.SLOT_LABEL: slot}
+    result = child("policy/v1", "PodDisruptionBudget", subject, name, component, labels=labels)
     result["spec"] = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": names.selector(subject.name, names.SERVER, slot)},
+        "selector": {"matchLabels": names.selector(subject.name, component, slot)},
     }
     return result

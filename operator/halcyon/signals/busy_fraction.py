@@ -8,9 +8,7 @@ The estimate is the mean over the instances in a pod, not the utilisation of the
 is busy, the estimate is 50 %, no matter how much of the GPU this instance uses. The time of a batch includes input,
 inference and output, for every backend including Python.
 
-Between two reads, agents report the counters of the last read again, so new reads are detected from changes. If the
-counters grew, there was a read. If they are unchanged, the pod is idle, or there was no new read. If they fell, the
-container restarted, and all earlier reads are dropped.
+Between two reads, agents report the counters of the last read again, so new reads are detected from changes.
 
 A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
 replaces a measurement (`control.autoscaling.sources.gpu_utilization`).

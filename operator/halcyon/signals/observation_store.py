@@ -1,9 +1,5 @@
 """Store that merges the reports of many agents into one observation per model.
 
-Samples of balancers are kept per agent, and readers add them up. For each pod, the newest values and batches apply. If
-agents report different states of a pod, the first of the following states applies: maintenance, draining, ready,
-starting, unreachable.
-
 An agent that has not reported for `MAX_AGE_S` is called silent and is left out. If its balancer pod no longer exists,
 there is no queue to count. If only the agent has stopped, the queue of its balancer is unknown, and only the other
 queues are counted. The sum is then too low until the kubelet has restarted the agent, within seconds. The model's

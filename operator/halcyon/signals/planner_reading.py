@@ -1,8 +1,5 @@
 """The planner's `Reading`, built from a model's snapshot and its pods in Kubernetes. Pure.
 
-Demand is known if every existing balancer has reported within `MAX_AGE_S`. Values of pods are known if at least half of
-the ready pods report them; `engine_used` needs all ready pods, `batches` and `rows` only one.
-
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer's agent is silent
 although its pod exists, this balancer may receive any number of requests. The demand is then unknown, and no partial
 sums are used. After a silence, it stays unknown until a second report confirms the growth in the first one.

@@ -254,12 +254,10 @@ class TritonClient:
         Raises:
             TritonError: the pod does not respond in time.
         """
-        url = _url(address, self.http_port, "/v2/repository/index")
-        body = await self._request("POST", url, _CLOSE)
-        try:
-            return await _parsed(body, lambda: repository_index.parse(json.loads(body), self.model, pod=pod))
-        except ValueError as error:
-            raise TritonError(f"{url}: {error}") from error
+        path = "/v2/repository/index"
+        return await self._read(
+            address, path, lambda index: repository_index.parse(index, self.model, pod=pod), method="POST"
+        )
 
     async def facts(self, address: str) -> ModelConcurrency:
         """Return the facts about concurrency in the model's configuration, read from the pod at this IP address.
@@ -267,12 +265,7 @@ class TritonClient:
         Raises:
             TritonError: the pod does not respond in time.
         """
-        url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
-        body = await self._request("GET", url, _CLOSE)
-        try:
-            return await _parsed(body, lambda: parse_facts(json.loads(body)))
-        except (ValueError, RecursionError) as error:
-            raise TritonError(f"{url}: {error}") from error
+        return await self._read(address, f"/v2/models/{self.model}/config", parse_facts)
 
     async def batches(self, address: str, *, pod: str) -> tuple[Batches, int]:
         """Return the batch statistics of the pod at this IP address (`parse_batches`); `pod` is its name, for messages.
@@ -282,12 +275,8 @@ class TritonClient:
         Raises:
             TritonError: the pod does not respond in time.
         """
-        url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
-        body = await self._request("GET", url, _CLOSE)
-        try:
-            return await _parsed(body, lambda: parse_batches(json.loads(body), self.model, pod=pod))
-        except (ValueError, RecursionError) as error:
-            raise TritonError(f"{url}: {error}") from error
+        path = f"/v2/models/{self.model}/stats"
+        return await self._read(address, path, lambda statistics: parse_batches(statistics, self.model, pod=pod))
 
     async def config(self, address: str, *, model: str | None = None) -> dict[str, Any]:
         """Return the configuration of a model as the pod at this IP address has loaded it. The default is the served model.
@@ -295,11 +284,7 @@ class TritonClient:
         Raises:
             TritonError: the pod does not respond in time.
         """
-        url = _url(address, self.http_port, f"/v2/models/{quote(model or self.model, safe='')}/config")
-        try:
-            return dict(json.loads(await self._request("GET", url, _CLOSE)))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise TritonError(f"{url}: {error}") from error
+        return await self._read(address, f"/v2/models/{quote(model or self.model, safe='')}/config", dict[str, Any])
 
     async def post(
         self, address: str, path: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
@@ -326,6 +311,15 @@ class TritonClient:
             raise
         except (aiohttp.ClientError, OSError) as error:
             raise TritonError(f"{url} does not respond: {error!r}") from error
+
+    async def _read(self, address: str, path: str, parse: Callable[[Any], T], *, method: str = "GET") -> T:
+        """Return what `parse` makes of the JSON document at a path."""
+        url = _url(address, self.http_port, path)
+        body = await self._request(method, url, _CLOSE)
+        try:
+            return await _parsed(body, lambda: parse(json.loads(body)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise TritonError(f"{url}: {error}") from error
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
         try:

@@ -4,9 +4,6 @@ The leader writes a spec to the ConfigMap after accepting it; both operator repl
 components never read the spec of the ModelDeployment itself. Tenants may edit the ConfigMap too, so its text is used
 only if it matches the digest on the newest ControllerRevision (`accepted_spec_digest`).
 
-If the text doesn't match, or the ConfigMap is deleted, the last text that matched is still used. If the ModelDeployment
-is deleted, it has no accepted spec.
-
 Without an accepted spec no decision is made, and the replicas stay as they are. A ControllerRevision is written before
 the text that it protects, so a new spec is used once both are in the cache.
 """

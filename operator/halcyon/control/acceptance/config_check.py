@@ -1,7 +1,10 @@
-"""Check of the files of a model in a ConfigMap, before the first pod starts. Pure.
+"""Check of the files of a model in a ConfigMap, before the first pod starts. Pure."""
 
-The fetcher checks files above 64 KiB and those of other sources, in the first pod of the revision.
-"""
+# | files of the model                                  | checked by                                    |
+# | --------------------------------------------------- | --------------------------------------------- |
+# | in a ConfigMap, each config.pbtxt is up to 64 KiB   | this module                                   |
+# | in a ConfigMap, a larger config.pbtxt               | the fetcher, in the revision's first pod      |
+# | from any other source                               | the fetcher, in the revision's first pod      |
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ response. Out of scope: when decisions are made and carried out (`loop`), and th
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -125,7 +126,7 @@ class Decider:
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
     """Planner memories that an earlier process has saved, for models that this process has not planned for yet."""
-    _models: dict[Key, _Model] = field(default_factory=dict)
+    _models: defaultdict[Key, _Model] = field(default_factory=lambda: defaultdict(_Model))
     _epoch: WallClock = field(init=False)
     """Clock to which the times in the planners' memories refer."""
 
@@ -140,9 +141,7 @@ class Decider:
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         """Return a new decision for a model whose spec has `scaling`; `now` is monotonic, in seconds."""
-        model = self._models.get(key)
-        if model is None:
-            model = self._models[key] = _Model()
+        model = self._models[key]
         made = self._decided(key, model, spec, actuator, now)
         if made.has_reports:
             model.reported = made

@@ -6,6 +6,7 @@ computation of signals from reports (`signals.planner_reading`, `scaling.hpa.met
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -128,7 +129,7 @@ class ModelSignals:
     """Function that returns a model's result of one of the site's queries, by the query's name; None if the site has no
     Prometheus."""
 
-    _models: dict[Key, _Model] = field(default_factory=dict)
+    _models: defaultdict[Key, _Model] = field(default_factory=lambda: defaultdict(_Model))
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
 
     def __post_init__(self) -> None:
@@ -158,7 +159,7 @@ class ModelSignals:
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
-        model = self._model(key)
+        model = self._models[key]
         facts = model.pods.facts(self.caches, key, spec)
         gathered = reading(
             picture,
@@ -270,12 +271,6 @@ class ModelSignals:
         """Drop the state of a deleted model."""
         self._models.pop(key, None)
         self._utilization.forget(key)
-
-    def _model(self, key: Key) -> _Model:
-        model = self._models.get(key)
-        if model is None:
-            model = self._models[key] = _Model()
-        return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
         """Return the input of the policy Rules, the observation behind it, and the source of the GPU utilisation."""

@@ -1,8 +1,5 @@
 """Estimate of a balancer's counters from the servers' counters, for models without balancers. Pure.
 
-The number of requests is the growth of the servers' counters. Requests in progress are those that wait or are computed
-in a server. No request is queued or rejected before it reaches a server.
-
 Requests to a new or a terminating pod may be missed. No request is counted twice.
 """
 

@@ -4,9 +4,6 @@ Halcyon stops scaling a model that has an external HPA. An HPA that targets the 
 Halcyon's own HPA does. An HPA that targets a Deployment bypasses spec.replicas. Halcyon then adopts the Deployment's
 replicas. If it didn't, the HPA and Halcyon would undo each other's writes, and pods would be created and deleted every
 15 s.
-
-An HPA on a Deployment is ignored if scaling is off, if the HPA is inactive, or if both slots have replicas. Otherwise
-its replicas are adopted, within the limits of the spec and the site.
 """
 
 # spec.replicas   Deployment's replicas   other slot has replicas   HPA on the Deployment

@@ -1,8 +1,5 @@
 """NetworkPolicies of a model, which depend on its routing mode and its source. Pure.
 
-Servers accept traffic from the balancers, and from clients if clients may send requests directly to them. There is a
-policy for the balancers in the mode Balancer, and while balancer pods exist.
-
 After a change of the routing mode to Balancer, the headless Service exists until clients no longer send requests
 directly to the servers (`routing`).
 """

@@ -1,8 +1,5 @@
 """Objects that a model's routing mode needs, and the change from one mode to another. Pure.
 
-The Service selects the balancers in the mode Balancer, and the servers in other modes. After a change to Balancer, it
-selects the servers until a balancer is available.
-
 Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their
 ServiceAccount and RBAC objects to drain, so these objects are deleted after the last balancer pod.
 """

@@ -222,9 +222,6 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 
     `ready_at` is the time at which the pod first became ready, in seconds since the epoch. It is None if the pod never
     was ready, or if the time is unknown.
-
-    The phase is the first one that applies: draining, unschedulable, ready, broken, or starting. No capacity is
-    expected soon from a broken pod, which was ready or restarted before.
     """
     # being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
     # yes             -       -               -       -                         draining

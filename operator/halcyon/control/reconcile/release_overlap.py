@@ -2,10 +2,6 @@
 
 status.operator of a ModelDeployment names the release that manages it, by its Lease. Any service account may read that
 Lease.
-
-If no other release is named, this release manages the model. If the Lease of the other release is renewed, this one
-writes only the condition `OperatorConflict`. If that Lease is released, missing or expired, this release manages the
-model from then on.
 """
 
 # status.operator                               this release

@@ -37,7 +37,7 @@ from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.dashboard.site import NO_LINKS, Links, Prometheus, SiteMetrics
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.clock import Clock
+from halcyon.kube.clock import Clock, in_slices
 from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
@@ -53,8 +53,6 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 15.0
 """Length of the period over which rates are computed, in seconds. An agent of an idle model reports every 5 s."""
-SLICE_S = 0.02
-"""Maximum time, in seconds, for which sampling runs before other asyncio tasks get to run."""
 CLOSE_WITHIN_S = 0.5
 """Maximum time for closing the dashboard's server, in seconds. A change of leader may take at most 2 s in total."""
 QUERY_TIMEOUT_OF_PAGES_S = 15.0
@@ -334,17 +332,15 @@ class DashboardService:
             await listener.cleanup()
 
     async def _sample(self) -> None:
-        clock = self._clock.monotonic
         before = int(self._clock.wall()) - _SLICES
         changes, slices = -1, sliced(())
         while True:
             now = self._clock.wall()
             if not before - _SLICES < int(now):  # the clock was set back
                 before = int(now) - 1
-            began = clock()
             if changes != self._source.changes:
                 changes, slices = self._source.changes, sliced(self._source.names())
-            for name in due(slices, before, int(now)):
+            async for name in in_slices(due(slices, before, int(now)), self._clock):
                 try:
                     self.sample(name, now)
                 except Exception:
@@ -353,9 +349,6 @@ class DashboardService:
                         "cannot sample a model for the dashboard's history",
                         extra={"key": f"{name.namespace}/{name.name}"},
                     )
-                if clock() - began > SLICE_S:
-                    await asyncio.sleep(0)
-                    began = clock()
             if len(self.history) > len(self._source.names()):
                 self.history.retain(self._source.names())
                 self._client_latency.retain(self._source.names())

@@ -4,9 +4,6 @@ Both replicas of the operator take samples, so that the standby has the same dat
 without GPUs are not included. The shares of GPU time over the last day change slowly even if a model is idle, because
 time passes. New values are therefore published rarely, and the status keeps the last published ones.
 
-A change in the number of GPUs is published at once. A large change of the shares is published every ten minutes to one
-hour, depending on the model's load.
-
 Out of scope: how GPU time is counted (`scaling.gpu_cost`).
 """
 
@@ -35,7 +32,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import PublishedCosts as Shown
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.clock import Clock
+from halcyon.kube.clock import Clock, in_slices
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.render import names
@@ -47,8 +44,6 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0
 AFTER_CHANGE_S = 1.0
 """Maximum time from a change of a model's pods to the next sample, in seconds."""
-SLICE_S = 0.02
-"""Time after which counting lets other asyncio tasks run, in seconds."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
 """Minimum time between two comparisons of current and published shares of GPU time, in seconds. The first number is for
 a busy model, the second for an idle one."""
@@ -115,12 +110,9 @@ class GpuCosts:
             is_time_for_all = began - all_sampled_at >= EVERY_S
             if is_time_for_all:
                 all_sampled_at = began
-            for key in self.caches.resources.all_keys() if is_time_for_all else changed:
+            async for key in in_slices(self.caches.resources.all_keys() if is_time_for_all else changed, self.clock):
                 with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
                     self.count(key)
-                if self.clock.monotonic() - began > SLICE_S:
-                    await asyncio.sleep(0)
-                    began = self.clock.monotonic()
 
     def count(self, key: Key) -> None:
         """Add a sample to the GPU time of one model, and requeue it if a new cost is to be published."""

@@ -20,7 +20,7 @@ from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
-from halcyon.kube.clock import Clock
+from halcyon.kube.clock import Clock, in_slices
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.scaling.planner.outputs import PlannerMemory
@@ -31,8 +31,6 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 SAMPLE_INTERVAL_S = 30.0
 SAMPLES = 10
 """Number of samples after which evidence for advice is made."""
-SLICE_S = 0.02
-"""Time after which sampling lets other asyncio tasks run, in seconds."""
 _WINDOW_S = 15.0
 """Length of the period over which the rates of a sample are computed, in seconds. The agents' samples are stored for 20
 s."""
@@ -69,15 +67,11 @@ class ModelAdvice:
         """Sample all models periodically, until cancelled."""
         while True:
             await asyncio.sleep(SAMPLE_INTERVAL_S)
-            began = self.clock.monotonic()
             keys = list(self.caches.resources.all_keys()) if self.leadership.is_leader else []
             self._models = {key: self._models[key] for key in keys if key in self._models}
-            for key in keys:
+            async for key in in_slices(keys, self.clock):
                 with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "advice"):
                     self.sample(key)
-                if self.clock.monotonic() - began > SLICE_S:
-                    await asyncio.sleep(0)
-                    began = self.clock.monotonic()
 
     def sample(self, key: Key) -> None:
         """Add a sample of a model's signals.

@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +20,13 @@ from halcyon.control.reporting.start_time_metrics import PodStart, StartTimes
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.clock import Clock
+from halcyon.kube.clock import Clock, in_slices
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.monitoring import per_model_metrics
 from halcyon.monitoring.metric import Metric, head, label_pairs, line
 from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
-
-SLICE_S = 0.02
-"""Maximum time, in seconds, for which the page is built before other asyncio tasks get to run."""
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 More = tuple[tuple[str, str], ...]
@@ -72,17 +68,13 @@ class ModelMetrics:
         if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
-        began = self.clock.monotonic()
-        for key in self.caches.resources.all_keys():
+        async for key in in_slices(self.caches.resources.all_keys(), self.clock):
             resource = self.caches.resources.get(key)
             if resource is None:
                 continue  # the model was deleted
             with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
-            if self.clock.monotonic() - began > SLICE_S:
-                await asyncio.sleep(0)
-                began = self.clock.monotonic()
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:

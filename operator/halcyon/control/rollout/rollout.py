@@ -4,9 +4,6 @@ Each reconcile derives the decision from the current state: the slots' Deploymen
 Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_progress`), the distribution of pods
 over slots (`slot_allocation`), and the status (`control/status/rollout.py`).
 
-The servers run the requested revision. If it has failed and onFailure is Rollback, they run the revision that was
-served before, if there is one.
-
 A revision fails if none of its pods is ready and one of these is true:
 - One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
 - A pod was removed for the revision, and the revision's pod is still unschedulable surgeTimeout after that pod's end.

@@ -1,8 +1,9 @@
-"""Detection of models that keep state between requests (sequence_batching), and checks of their specs. Pure.
+"""Detection of models that keep state between requests (sequence_batching), and checks of their specs. Pure."""
 
-If the model's source is a ConfigMap, such a model is detected before its first pod. If the source is a volume, the
-fetcher detects it in the first pod.
-"""
+# | the model's source | detected by                                                                        |
+# | ------------------ | ---------------------------------------------------------------------------------- |
+# | ConfigMap          | its config.pbtxt, before the first pod                                             |
+# | any other          | the fetcher in the revision's first pod; the rollout record keeps the result       |
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
 """Allocation of a rollout's slots: each has a revision, a number of pods and a share of the requests. Pure.
 
 Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod has ended.
-
-If the revision of such a slot has failed, serves another model name or has no ready pods, its pods are removed at once.
-Otherwise its ready pods are removed as the other slot's pods become ready, and its share of the requests is
-proportional to them.
 """
 
-# revision of the slot                       its pods                                its share of the requests
+# revision of a slot no longer needed        its pods                                its share of the requests
 # failed, as a canary or otherwise           removed at once                         none
 # serves another model name than requests    removed at once                         none
 # are routed to

@@ -1,9 +1,5 @@
 """Rollout records of revisions that the spec no longer requests. Pure.
 
-If the spec requests another revision, the record of one in progress becomes superseded. It becomes failed if a user
-aborts this revision, or if the analysis rejects it. The record of a revision that was served or has failed doesn't
-change.
-
 Out of scope: the pods of such revisions (`slot_allocation`).
 """
 

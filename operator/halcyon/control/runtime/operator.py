@@ -123,10 +123,10 @@ class Operator:
                 group.create_task(self._serve(), name="sites"),
                 group.create_task(self._decide(), name="scaler"),
                 group.create_task(self._poll_prometheus(), name="prometheus"),
-                group.create_task(self._scrape(), name="scraping"),
+                group.create_task(self._after_sync(self.scraper.run), name="scraping"),
                 group.create_task(self._serve_dashboard(), name="dashboard"),
-                group.create_task(self._count_costs(), name="costs"),
-                group.create_task(self._advise(), name="advice"),
+                group.create_task(self._after_sync(self.costs.run), name="costs"),
+                group.create_task(self._after_sync(self.advice.run), name="advice"),
                 group.create_task(self.hold.run(), name="switches"),
                 group.create_task(self._query_site(), name="site-queries"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
@@ -192,17 +192,9 @@ class Operator:
         await self._recall(PlannerMemoryStore(self.client, own, self.clock, config_maps=config_maps))
         await self.autoscaler.run()
 
-    async def _scrape(self) -> None:
+    async def _after_sync(self, run: Callable[[], Awaitable[None]]) -> None:
         await self.caches.wait_synced()
-        await self.scraper.run()
-
-    async def _count_costs(self) -> None:
-        await self.caches.wait_synced()
-        await self.costs.run()
-
-    async def _advise(self) -> None:
-        await self.caches.wait_synced()
-        await self.advice.run()
+        await run()
 
     async def _serve_dashboard(self) -> None:
         """Run the web dashboard, if it is enabled."""

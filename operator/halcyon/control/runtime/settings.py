@@ -339,20 +339,15 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
         SettingsError: options contradict each other, or the value of one is invalid.
     """
     given = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
-    lists = {
-        "image_pull_secrets": tuple(arguments.image_pull_secrets),
-        "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
-    }
     prices = dict(arguments.gpu_prices)
     default = prices.pop("default", None)
     known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
-    return OperatorSettings(
-        **given
-        | lists
-        | {
-            "prices": known,
-            "prometheus": option_groups.prometheus(arguments),
-            "dashboard": option_groups.dashboard(arguments),
-        }
-        | {"traces": option_groups.traces(arguments)}
-    )
+    made = {
+        "image_pull_secrets": tuple(arguments.image_pull_secrets),
+        "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
+        "prices": known,
+        "prometheus": option_groups.prometheus(arguments),
+        "dashboard": option_groups.dashboard(arguments),
+        "traces": option_groups.traces(arguments),
+    }
+    return OperatorSettings(**given | made)

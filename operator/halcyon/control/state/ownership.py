@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind, Object
@@ -15,15 +17,19 @@ def belongs(obj: Object, uid: str) -> bool:
 
 def is_ours(view: Scope, obj: Object) -> bool:
     """Return whether the controlling owner of `obj` is the ModelDeployment with this uid."""
-    return any(
-        o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
-    )
+    return belongs(obj, view.meta["uid"])
 
 
 def own(view: Scope, kind: Kind, name: str) -> Object | None:
     """Return the object of this kind and name if this ModelDeployment owns it; else None."""
     child = view.children.get((kind, name))
     return child if child is not None and is_ours(view, child) else None
+
+
+def child_condition(view: Scope, kind: Kind, name: str, wanted: str) -> dict[str, Any]:
+    """Return the condition of type `wanted` in the status of an object that `own` returns; empty if it is absent."""
+    found = ((own(view, kind, name) or {}).get("status") or {}).get("conditions") or ()
+    return next((c for c in found if c.get("type") == wanted), {})
 
 
 def server_counts(view: Scope) -> dict[str, int]:

@@ -1,8 +1,5 @@
 """The field `status.coldStart`: the duration of the last start of a server pod, in total and by part. Pure.
 
-The parts are scheduling, pulling, fetching and loading. They follow each other from the pod's creation until it is
-ready.
-
 Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if
 the node doesn't have it yet. A restart of a pod's container, and a pod that becomes ready again, don't count as a
 start.

@@ -1,8 +1,4 @@
-"""The condition RoutesAccepted: whether the Gateway has accepted a model's routes. Pure.
-
-The condition is False if the API lacks the kinds, if the Gateway rejects the routes, or if an older route claims the
-same requests. It is Unknown until the routes exist and the Gateway reports on them. Otherwise it is True.
-"""
+"""The condition RoutesAccepted: whether the Gateway has accepted a model's routes. Pure."""
 
 # the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
 #                                                the same requests

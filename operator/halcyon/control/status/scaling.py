@@ -17,7 +17,7 @@ from halcyon.control.desired import external_hpa
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.state.ownership import own
+from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
@@ -65,7 +65,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
-        found = _hpa_condition(view, "ScalingActive")
+        found = child_condition(view, kinds.HPA, view.key.name, "ScalingActive")
         # An HPA is always inactive at 0 replicas. That is no failure, because the operator scales up from 0 itself.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
@@ -150,12 +150,6 @@ def ignored(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(found))
 
 
-def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
-    hpa = own(view, kinds.HPA, view.key.name) or {}
-    found = (hpa.get("status") or {}).get("conditions") or ()
-    return next((c for c in found if c.get("type") == wanted), {})
-
-
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
     spec, decision = plan.spec, published_decision(view)
@@ -230,7 +224,7 @@ def _hpa_decision(view: Scope, decision: Decision | None) -> dict[str, Any]:
     # An HPA that has never computed its replicas, because a metric was missing, says 0. One that has pods never wants 0.
     if desired is None or not hpa.get("conditions") or (desired == 0 and hpa.get("currentReplicas")):
         return {}
-    limited, able = _hpa_condition(view, "ScalingLimited"), _hpa_condition(view, "AbleToScale")
+    limited, able = (child_condition(view, kinds.HPA, view.key.name, it) for it in ("ScalingLimited", "AbleToScale"))
     news = [limited] if limited.get("status") == "True" else []
     news += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
     why = [decision.why] if decision is not None and decision.why else []

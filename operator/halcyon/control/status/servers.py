@@ -6,12 +6,11 @@ Each condition has one function. Its truth table is above the function.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods, volume_attachment
-from halcyon.control.state.ownership import own
+from halcyon.control.state.ownership import child_condition
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import backend
 from halcyon.kube import kinds
@@ -109,20 +108,13 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
-def deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
-    """Return the condition of this type in the status of a Deployment; empty if it is absent."""
-    deployment = own(view, kinds.DEPLOYMENT, name) or {}
-    found = (deployment.get("status") or {}).get("conditions") or ()
-    return next((c for c in found if c.get("type") == wanted), {})
-
-
 def home(plan: ReconcilePlan) -> Slot:
     """Return the home slot, which runs all servers except those of a canary."""
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 
 def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
-    condition = deployment_condition(view, names.server(view.key.name, home(plan)), "ReplicaFailure")
+    condition = child_condition(view, kinds.DEPLOYMENT, names.server(view.key.name, home(plan)), "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
 
 

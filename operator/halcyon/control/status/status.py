@@ -20,7 +20,7 @@ from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.pod_stage import Stage
-from halcyon.control.state.ownership import own
+from halcyon.control.state.ownership import child_condition, own
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import (
     advice,
@@ -189,7 +189,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)
     if available:
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
-    failure = servers.deployment_condition(view, name, "ReplicaFailure")
+    failure = child_condition(view, kinds.DEPLOYMENT, name, "ReplicaFailure")
     if failure.get("status") == "True":
         text += f": {failure.get('message')}"
     elif view.balancer_trouble:
@@ -273,7 +273,7 @@ def _stalled(
         if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
-    progress = servers.deployment_condition(view, names.server(view.key.name, servers.home(plan)), "Progressing")
+    progress = child_condition(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)), "Progressing")
     late = progress.get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)

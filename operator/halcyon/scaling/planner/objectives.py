@@ -29,9 +29,7 @@ def objectives(
     *,
     low: int | None = None,
     latency_s: float | None = None,
-    utilization: float = UTILIZATION,
     idle_after_s: float | None = None,
-    drain_s: float = DRAIN_S,
     start_s: float = START_S,
     largest_seen: int | None = None,
     windows: tuple[OpenWindow, ...] = (),
@@ -50,9 +48,7 @@ def objectives(
         spec: must have `scaling`.
         low: minimum replicas, instead of minReplicas.
         latency_s: maximum seconds from arrival to response, instead of targets.latency.
-        utilization: share (0 to 1) of a replica's peak rate to plan with if there is no latency objective.
         idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleTimeout.
-        drain_s: seconds within which a backlog should be cleared.
         start_s: start time of a pod in seconds, used until one has been measured.
         largest_seen: rows in the largest batch that pods have executed (`largest`). It is used if the spec doesn't
             limit the batch size. If it is below the model's own limit, more replicas than needed are planned until load
@@ -81,12 +77,12 @@ def objectives(
         max_batch=given or largest_seen or 1,
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1),
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
-        utilization=utilization,
+        utilization=UTILIZATION,
         concurrency=scaling.targets.concurrency,
         metric=scaling.targets.metric.value if scaling.targets.metric else None,
         queue_depth=scaling.targets.queue_depth,
         gpu_utilization=scaling.targets.gpu_utilization,
-        drain_s=drain_s,
+        drain_s=DRAIN_S,
         queue_limit=limit and limit * spec.traffic.balancer_replicas,
         idle_after_s=defaults.idle_after_s(spec) if idle_after_s is None else idle_after_s,
         start_s=start_s,

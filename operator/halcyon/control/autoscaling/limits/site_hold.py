@@ -1,8 +1,5 @@
 """The site's switch that stops all scaling down: a ConfigMap in the operator's namespace.
 
-The switch is on if the value of `holdScaleDown` in the ConfigMap is not empty. If the ConfigMap can't be read, the
-switch stays as it was.
-
 Changes of a spec still apply, for example a lower maxReplicas. Both replicas of the operator poll the ConfigMap, so that a new leader
 has the current state of the switch.
 """
