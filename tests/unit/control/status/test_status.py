@@ -921,16 +921,16 @@ def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
 
 
 def test_fixed_replicas_are_shown_also_by_a_young_process() -> None:
-    told = of(deployed(SCALING, signals=HEARD, scaling=decided()))
-    told["capacity"] = {"source": "BatchStatistics", "requestsPerSecond": "62"}
+    published = of(deployed(SCALING, signals=HEARD, scaling=decided()))
+    published["capacity"] = {"source": "BatchStatistics", "requestsPerSecond": "62"}
     young = deployed({"replicas": 3}, scaling=PublishedScaling(settling=True))
-    young = replace(young, resource={**young.resource, "status": told})
+    young = replace(young, resource={**young.resource, "status": published})
 
     made = of(young)
 
     assert made["summary"]["desired"] == "3", "no decision is awaited, so nothing would correct an old value"
     assert not {"range", "queue", "gpu"} & made["summary"].keys()
-    assert made["summary"]["batch"] == told["summary"]["batch"]
+    assert made["summary"]["batch"] == published["summary"]["batch"]
     assert "capacity" not in made
 
 
