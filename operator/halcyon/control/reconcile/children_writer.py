@@ -31,8 +31,8 @@ _NOT_WRITTEN = (errors.Refused, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
 
 
-class StaleModel(errors.Conflicted):  # as other errors of the API server
-    """The ModelDeployment has changed since the caches have seen it, or was deleted. Nothing was written."""
+class StaleModel(errors.Conflicted):
+    """The ModelDeployment, or a Deployment of its servers, has changed since the caches have seen it, or was deleted."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _FreshnessCheck:
     client: Kube
     caches: ClusterState
     scope: Scope
-    _reads: dict[Key, asyncio.Task[Object | None]] = field(default_factory=dict)
+    _reads: dict[tuple[Kind, Key], asyncio.Task[Object | None]] = field(default_factory=dict)
     """Reads of objects that are needed by more than one write."""
 
     async def passed(self, *, creates: bool = False) -> None:
@@ -71,9 +71,9 @@ class _FreshnessCheck:
                 raise StaleModel(409, f"Deployment {key.namespace}/{name} was deleted; nothing is created beside it")
 
     async def _read(self, kind: Kind, key: Key) -> Object | None:
-        if key not in self._reads:
-            self._reads[key] = asyncio.create_task(self.client.get(kind, key.namespace, key.name))
-        return await self._reads[key]
+        if (kind, key) not in self._reads:
+            self._reads[kind, key] = asyncio.create_task(self.client.get(kind, key.namespace, key.name))
+        return await self._reads[kind, key]
 
 
 @dataclass
@@ -98,7 +98,7 @@ class ChildrenWriter:
         nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
-            StaleModel: the caches don't have the present ModelDeployment.
+            StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
             ApiError, Unreachable: a request failed that may succeed later, for example because an object has changed
                 since it was read (`Conflicted`). Anything already written is kept.
         """
