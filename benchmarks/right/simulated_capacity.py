@@ -17,8 +17,9 @@ from halcyon.scaling.planner.capacity_source import CapacitySource, source
 from halcyon.scaling.planner.plan import replica_of
 from halcyon.triton.pod_sampler import BATCHES_INTERVAL_S
 from halcyon_simulator.engine.case import Case, Drift, ServiceLaw
+from halcyon_simulator.engine.forwarded_view import ForwardedView
 from halcyon_simulator.engine.load import Profile, arrivals
-from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
+from halcyon_simulator.engine.policy_view import PolicyView
 from halcyon_simulator.engine.run import Trajectory, simulate
 from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
@@ -46,45 +47,21 @@ LOCKED: Mapping[str, ServiceLaw] = {
 """Laws of models whose replicas together answer as much as two."""
 
 
-class _RarelyRead:
+class _RarelyRead(ForwardedView):
     """View of a run whose batch statistics are those of the last read, as in an agent's reports."""
 
     def __init__(self) -> None:
-        self._view: PolicyView
+        super().__init__()
         self._read_at = -1.0
         self._batches: Mapping[int, tuple[int, float]] = {}
 
+    @override
     def of(self, view: PolicyView) -> PolicyView:
-        """Update the view for the present tick, and return it."""
-        self._view = view
         if view.now - self._read_at >= BATCHES_INTERVAL_S:
             self._read_at, self._batches = view.now, view.batches()
-        return self
+        return super().of(view)
 
-    @property
-    def now(self) -> float:
-        return self._view.now
-
-    @property
-    def replicas(self) -> int:
-        return self._view.replicas
-
-    @property
-    def pods(self) -> tuple[PolicyPod, ...]:
-        return self._view.pods
-
-    def value(self, signal: SampleColumn) -> float | None:
-        return self._view.value(signal)
-
-    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
-        return self._view.mean(signal, window_s)
-
-    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
-        return self._view.rate(signal, window_s)
-
-    def sampled_at(self) -> float | None:
-        return self._view.sampled_at()
-
+    @override
     def batches(self) -> Mapping[int, tuple[int, float]]:
         return self._batches
 

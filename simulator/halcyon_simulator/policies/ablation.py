@@ -25,7 +25,8 @@ from halcyon.scaling.planner.reading import Reading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 from halcyon_simulator.engine.case import Case
-from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
+from halcyon_simulator.engine.forwarded_view import ForwardedView
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
 from halcyon_simulator.policies.halcyon import HalcyonPolicy
 
 
@@ -198,48 +199,24 @@ class AblatedPolicy(HalcyonPolicy):
         return super().desired(view if self._last_known is None else self._last_known.of(view))
 
 
-class _LastKnown:
+class _LastKnown(ForwardedView):
     """View of a run that replaces missing samples.
 
     It returns the last known value for a missing sample, and a timestamp that is at most 10 s old.
     """
 
     def __init__(self) -> None:
-        self._view: PolicyView
+        super().__init__()
         self._values: dict[SampleColumn, float] = {}
 
-    def of(self, view: PolicyView) -> PolicyView:
-        """Update the view for the present tick, and return it."""
-        self._view = view
-        return self
-
-    @property
-    def now(self) -> float:
-        return self._view.now
-
-    @property
-    def replicas(self) -> int:
-        return self._view.replicas
-
-    @property
-    def pods(self) -> tuple[PolicyPod, ...]:
-        return self._view.pods
-
+    @override
     def value(self, signal: SampleColumn) -> float | None:
-        value = self._view.value(signal)
+        value = super().value(signal)
         if value is not None:
             self._values[signal] = value
         return self._values.get(signal)
 
-    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
-        return self._view.mean(signal, window_s)
-
-    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
-        return self._view.rate(signal, window_s)
-
+    @override
     def sampled_at(self) -> float | None:
-        at = self._view.sampled_at()
+        at = super().sampled_at()
         return at if at is None else max(at, self.now - MAX_AGE_S)
-
-    def batches(self) -> Mapping[int, tuple[int, float]]:
-        return self._view.batches()

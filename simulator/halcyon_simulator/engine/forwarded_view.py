@@ -1,0 +1,55 @@
+"""View of a run that returns another view's values. Subclasses change some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
+
+
+class ForwardedView:
+    """View with the values of the view that `of` received last."""
+
+    def __init__(self) -> None:
+        """Create a view without values; `of` must be called first."""
+        self._view: PolicyView
+
+    def of(self, view: PolicyView) -> PolicyView:
+        """Update the view for the present tick, and return it."""
+        self._view = view
+        return self
+
+    @property
+    def now(self) -> float:
+        """Time of the tick, in seconds."""
+        return self._view.now
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas that were requested last."""
+        return self._view.replicas
+
+    @property
+    def pods(self) -> tuple[PolicyPod, ...]:
+        """Pods of the model."""
+        return self._view.pods
+
+    def value(self, signal: SampleColumn) -> float | None:
+        """Return the newest value of a signal."""
+        return self._view.value(signal)
+
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
+        """Return the mean of a signal over a window in seconds."""
+        return self._view.mean(signal, window_s)
+
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
+        """Return the growth of a counter per second over a window in seconds."""
+        return self._view.rate(signal, window_s)
+
+    def sampled_at(self) -> float | None:
+        """Return the time of the newest sample, in seconds."""
+        return self._view.sampled_at()
+
+    def batches(self) -> Mapping[int, tuple[int, float]]:
+        """Return the counters of batches and their seconds, by size."""
+        return self._view.batches()
