@@ -191,7 +191,7 @@ localhost
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement bench-image bench-priority-class cpu-limit currency dashboard dashboard-alerts dashboard-cluster dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
 dashboard-user-header downloads gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps model-pod-annotations
-model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-ip pod-name port
+model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-query prometheus-token-file prometheus-url server-image service
 service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
@@ -247,7 +247,7 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- end -}}
 {{- end -}}
 {{- range $variable := .Values.extraEnv -}}
-{{- if has $variable.name (list "POD_NAMESPACE" "POD_NAME" "POD_IP") -}}
+{{- if has $variable.name (list "POD_NAMESPACE" "POD_NAME") -}}
 {{- fail (printf "extraEnv has %s, which the chart itself sets; remove it" $variable.name) -}}
 {{- end -}}
 {{- end -}}
