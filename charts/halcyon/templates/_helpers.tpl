@@ -203,6 +203,9 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
 {{- fail (printf "the release is named %s, so its objects would be named %s, but the name of a Service begins with a letter and has only lower-case letters, digits and hyphens; set another name, for example fullnameOverride=halcyon" .Release.Name $name) -}}
 {{- end -}}
+{{- if and (hasKey $values "enabled") (not $values.enabled) -}}
+{{- fail "enabled is false, but only a larger chart with `condition: halcyon.enabled` in its dependencies reads it; remove it, or uninstall the release" -}}
+{{- end -}}
 {{- range $key := list "operator" "balancer" "triton" -}}
 {{- if not (or $values.global.imageRegistry $values.images.registry (get $values.images $key).registry) -}}
 {{- fail (printf "images.registry is empty, so the location of %s is unknown: Halcyon's images are not published yet. Push them, and pass the file that is written: make images push REGISTRY=registry.example.com/halcyon (with docker or podman and without root: make push WITH=docker REGISTRY=...; for kind: make kind); helm ... --values build/images-values.yaml. If they were loaded into the nodes by hand: --set images.registry=localhost" (get $values.images $key).repository) -}}
@@ -216,6 +219,27 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- end -}}
 {{- if and (include "halcyon.dashboard" .) (has (int .Values.ports.dashboard) (list (int .Values.ports.https) (int .Values.ports.http))) -}}
 {{- fail (printf "ports.dashboard is %d, which is also ports.https or ports.http; they must differ, for example ports.dashboard=8090" (int .Values.ports.dashboard)) -}}
+{{- end -}}
+{{- range .Values.balancers.tolerations -}}
+{{- if and (hasKey . "value") (eq (.operator | default "Equal") "Exists") -}}
+{{- fail (printf "balancers.tolerations has the key %s with the operator Exists and the value %q, but Exists has no value; remove it, or set operator: Equal" .key .value) -}}
+{{- end -}}
+{{- end -}}
+{{- range $network := .Values.dashboard.proxy.addresses -}}
+{{- if not (contains ":" $network) -}}
+{{- $parts := splitList "/" $network -}}
+{{- $address := 0 -}}
+{{- range splitList "." (first $parts) -}}
+{{- $address = add (mul $address 256) (atoi .) -}}
+{{- end -}}
+{{- $size := 1 -}}
+{{- range until (sub 32 (atoi (last $parts)) | int) -}}
+{{- $size = mul $size 2 -}}
+{{- end -}}
+{{- if mod $address $size -}}
+{{- fail (printf "dashboard.proxy.addresses has %s, which is an address in a network; set the network, for example 10.0.12.0/24, or one address, for example %s/32" $network (first $parts)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.dashboard.proxy.addresses (ne (include "halcyon.dashboard" .) "pod") -}}
 {{- fail (printf "dashboard.proxy.addresses has %s, but the dashboard is reachable from localhost only; set dashboard.listen=pod" (first .Values.dashboard.proxy.addresses)) -}}
