@@ -85,7 +85,7 @@ def views(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> N
 def disturb(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of events and requests that are disturbed."""
     bench = _bench(made, names, until_s, again=again)
-    campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=2)
+    campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=3)
     for results in bench.known.values():
         _print(results)
 

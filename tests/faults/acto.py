@@ -264,7 +264,8 @@ def _revision_number(replica_set: Object) -> int:
 
 def _strip(kind: str, obj: Object) -> None:
     obj["metadata"].pop("generation", None)
-    for counter in ("revision", "revision-history"):
+    # The Deployment controller changes max-replicas only when it scales, so a new strategy leaves the former number.
+    for counter in ("revision", "revision-history", "max-replicas"):
         obj["metadata"].get("annotations", {}).pop(f"deployment.kubernetes.io/{counter}", None)
     obj.get("data", {}).pop("accepted.json", None)
     status = obj.get("status") or {}

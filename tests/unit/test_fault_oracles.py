@@ -199,6 +199,9 @@ def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
                 for n in range(number)
             ]
             made.append(("ConfigMap", {"metadata": {"name": f"m-{number}-files", **kept}, "immutable": True}))
+            counters = {f"deployment.kubernetes.io/{name}": str(number) for name in ("revision", "max-replicas")}
+            named = {"name": "m-a-7dc659d6b8", "labels": {"pod-template-hash": "7dc659d6b8"}, "annotations": counters}
+            made.append(("ReplicaSet", {"metadata": {**named, **kept, "uid": "uid-of-rs"}}))
 
         return change
 

@@ -24,10 +24,12 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
-from halcyon.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
+from halcyon.kube.kinds import DEPLOYMENT, HPA, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
 from halcyon.render import names, server
 
-_NOT_WRITTEN = (errors.Refused, errors.Conflicted)
+_REJECTED = (errors.Refused, errors.NotFound)
+"""Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
+_NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
 
 
@@ -94,8 +96,8 @@ class ChildrenWriter:
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply,
-        nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
+        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply, only
+        a surplus HPA is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
@@ -110,7 +112,9 @@ class ChildrenWriter:
         if rejections:
             then = tuple(kept for obj in plan.then if (kept := _with_present_template(scope, obj)) is not None)
         rejections += await self._wave(scope, then, check)
-        for kind, name in () if rejections else plan.delete:
+        # Something else scales the servers of a surplus HPA already.
+        surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
+        for kind, name in surplus:
             await check.passed()
             try:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
@@ -125,7 +129,7 @@ class ChildrenWriter:
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
         for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, errors.Refused):
+            if isinstance(result, BaseException) and not isinstance(result, _REJECTED):
                 raise result
         return [str(result) for result in results if result is not None]
 

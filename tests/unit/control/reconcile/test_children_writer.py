@@ -392,3 +392,34 @@ async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S, REJECTED_WRITE_REQUEUE_S]
     left = {kind for kind, _, name in team.api.objects if name == "one-balancer"}
     assert left == {kinds.PDB, kinds.CONFIG_MAP}
+
+
+async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
+    api = Denying()
+    team = Team(api=api)
+    team.ask("one")
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    made = api.objects[kinds.SERVICE, "team", "one"]
+    target = {"apiVersion": kinds.MODEL_DEPLOYMENT.api_version, "kind": "ModelDeployment", "name": "one"}
+    hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": {"scaleTargetRef": target}}
+    team.seen(kinds.HPA, "one", hpa | {"metadata": dict(made["metadata"])})
+    api.denied = "template"
+    team.ask("one", scaling={"policy": "Planner", "maxReplicas": 4}, runtime={"image": "other/triton:1"})
+    for _ in range(2):
+        await team.reconciler.reconcile(ONE)
+
+    assert api.accepted["one"] == "Forbidden"
+    assert (kinds.HPA, "team", "one") not in api.objects
+
+
+async def test_a_kind_that_the_cluster_no_longer_has_is_reported() -> None:
+    api = Api()
+    team = Team(api=api)
+    api.errors["PodDisruptionBudget"] = errors.NotFound(404, "the server could not find the requested resource")
+    team.ask("one")
+    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(2)]
+
+    assert api.accepted["one"] == "Forbidden"
+    assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S]
+    assert (kinds.DEPLOYMENT, "team", "one-a") in api.objects
