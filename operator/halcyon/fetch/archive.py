@@ -85,7 +85,7 @@ def _decompressed(stream: io.RawIOBase | io.BytesIO) -> IO[bytes]:
     tarfile's own decompression ends after the first of several compressed streams, which some tools write (pbzip2, bgzip,
     tools for images), and compares no checksum.
     """
-    source = io.BufferedReader(stream, _COPY_BYTES)  # type: ignore[arg-type]  # BytesIO has the same methods
+    source = io.BufferedReader(stream, _COPY_BYTES)
     begin = source.peek(6)
     if begin.startswith(b"\x1f\x8b"):
         return cast("IO[bytes]", gzip.GzipFile(fileobj=source))
