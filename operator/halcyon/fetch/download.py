@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import obstore
@@ -248,7 +248,7 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         size = entry["size"]
         path = entry["path"].removeprefix(f"{prefix}/") if prefix else entry["path"]
-        if path == prefix or path.startswith("."):
+        if entry["path"] == prefix or path.startswith("."):
             continue  # hidden folders, such as .git, are not part of a model (`mounted_source`)
         count += 1
         total += size
@@ -308,7 +308,7 @@ def _archive(
     answer = obstore.get(store, parts.path.lstrip("/"))
     reports = ProgressReports(report_progress, answer.meta["size"])
     stream = _Stream(answer.stream(min_chunk_size=1024 * 1024), reports)
-    written = unpack(cast("IO[bytes]", stream), folder, limit_bytes=remote.limit_bytes)
+    written = unpack(stream, folder, limit_bytes=remote.limit_bytes)
     digest = stream.digest()
     if remote.sha256 is not None and digest != remote.sha256:
         _empty(folder)
@@ -330,19 +330,14 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        """Return `size` bytes, or fewer at the end of the archive."""
-        pieces: list[memoryview] = []
-        while size != 0:
-            if not self._buffer:
-                self._buffer = memoryview(self._next())
-                if not self._buffer:
-                    break
-            piece = self._buffer[:size] if size > 0 else self._buffer
-            self._buffer = self._buffer[len(piece) :]
-            size -= len(piece) if size > 0 else 0
-            pieces.append(piece)
-        return b"".join(pieces)
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer, and return its size in bytes; 0 at the end of the archive."""
+        if not self._buffer:
+            self._buffer = memoryview(self._next())
+        piece = self._buffer[: len(buffer)]
+        buffer[: len(piece)] = piece
+        self._buffer = self._buffer[len(piece) :]
+        return len(piece)
 
     def _next(self) -> bytes:
         chunk = bytes(next(self._chunks, b""))

@@ -90,6 +90,10 @@ CASES: dict[str, tuple[dict[str, bytes], dict[str, bytes | None]]] = {
         {"m/1/": b"", "m/a/": b"", "m/a/b/": b"", "m/a/__init__.py": b"", "m/labels": b"", "m/config.pbtxt": b"c"},
         {"1": None, "a": None, "a/b": None, "a/__init__.py": b"", "labels": b"", "config.pbtxt": b"c"},
     ),
+    "a file with the name of the model's folder": (
+        {"m/": b"", "m/1/model.py": b"x", "m/m": b"y"},
+        {"1": None, "1/model.py": b"x", "m": b"y"},
+    ),
     "a marker beside a file with content": (
         {"m/1/model.py": b"x", "m/1/model.py/": b"", "m/a": b"y", "m/a_$folder$": b""},
         {"1": None, "1/model.py": b"x", "a": b"y"},
