@@ -145,7 +145,7 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     frontends.prologue(out, listen)
     late_lua, lower_lua = listen.beside("late.lua"), listen.beside("lower.lua")
     queueing.prologue(out, plan, lua=listen.beside("hold.lua"), late_lua=late_lua, lower_lua=lower_lua)
-    grpc_streams.prologue(out, lua=listen.beside("streams.lua"))
+    grpc_streams.prologue(out, plan, lua=listen.beside("streams.lua"))
 
 
 def _defaults(out: Writer, plan: BalancerPlan) -> None:
