@@ -286,6 +286,18 @@ async def test_client_that_waits_with_its_body_reads_the_rejection(balanced: Bal
     assert await expecting(port, 200_000) == [100, 200]
 
 
+async def test_response_to_a_half_closed_connection_is_a_json_error(balanced: Balanced) -> None:
+    await balanced.start()
+    await balanced.begin()
+    reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http)
+    writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+    writer.write_eof()
+    head, _, body = (await asyncio.wait_for(reader.read(), 10 * PATIENCE)).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert "closed its side of the connection" in json.loads(body)["error"]
+
+
 async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_not(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(PLAN, queue_timeout_ms=400, response_timeout_ms=400, max_connections=1))
