@@ -245,3 +245,28 @@ async def test_half_closed_stream_of_a_killed_server_is_unavailable(balanced: Ba
         assert await asyncio.to_thread(status, call) == ("UNAVAILABLE", GONE)
     finally:
         await process.kill()
+
+
+async def test_streams_of_a_replaced_process_end_as_unavailable(balanced: Balanced) -> None:
+    await balanced.start()
+    plan = replace(BRIEF, queue_timeout_ms=500, response_timeout_ms=500)
+    await balanced.begin(plan)
+    clock = asyncio.get_running_loop().time
+    with balanced.threaded_channel() as channel:
+        # One sends all the time, and one is silent after its first message.
+        busy, messages = Stream(), SimpleQueue[bytes | None]()
+        running = asyncio.create_task(busy.run(channel))
+        resting = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter(messages.get, None))
+        messages.put(b"x")
+        await asyncio.to_thread(next, resting)
+        await busy.reaches(1)
+        began = clock()
+        balanced.pilot.accept(replace(plan, queue_limit=plan.queue_limit + 1))
+        while not running.done() or resting.is_active():
+            await balanced.turn()
+            await asyncio.sleep(0.1)
+        messages.put(None)
+        # The process would reset them after 7 s.
+        assert 3.0 <= clock() - began < 7.0 * PATIENCE
+        assert await running == ("UNAVAILABLE", GONE)
+        assert (resting.code().name, resting.details()) == ("UNAVAILABLE", GONE)

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_S = 30.0
 """Time after which the controller again loads a configuration that HAProxy rejected, in seconds."""
 
+_END_STREAMS_S = 3.0
+"""Time before a replaced HAProxy process resets its last requests at which the controller ends its streams, in seconds."""
+
 
 @dataclass(frozen=True)
 class _DesiredConfig:
@@ -85,6 +88,8 @@ class HaproxyController:
         self._rejection = ""
         self._servers: tuple[AssignedServer, ...] | None = None
         self._written = ""
+        # When each process that a reload has replaced resets its last requests.
+        self._replaced: dict[int, float] = {}
         self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
         """HAProxy's process variables, which its rules read. Each pass writes those that have changed."""
@@ -178,6 +183,7 @@ class HaproxyController:
                 log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
                 await self.variables.write(reading.process)
+            await self._end_replaced_streams()
             self.reading = reading
 
     async def share(self) -> None:
@@ -240,6 +246,7 @@ class HaproxyController:
             return reading
         servers = server_assignment.resize(self._servers or (), _capacities(desired.plan))
         before = self._written or self._read_config()
+        replaced, plan = reading.process, (self._serving or desired).plan
         self._write(desired, servers)
         try:
             await self._runtime.reload()
@@ -257,8 +264,20 @@ class HaproxyController:
             return reading
         self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
+        self._replaced[replaced] = now + haproxy_cfg.hard_stop_ms(plan) / 1000
         log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
+
+    async def _end_replaced_streams(self) -> None:
+        """End the streams of processes that are about to reset them, so that clients get status 14 and not CANCELLED."""
+        now = self._clock()
+        self._replaced = {process: until for process, until in self._replaced.items() if now < until}
+        for process, until in self._replaced.items():
+            if now >= until - _END_STREAMS_S:
+                try:
+                    await self._runtime.end_streams(process)
+                except HaproxyError as error:
+                    log("warning", "streams of a replaced HAProxy process could not be ended", error=str(error))
 
     async def _place(
         self,

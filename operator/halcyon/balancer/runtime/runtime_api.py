@@ -131,6 +131,18 @@ class RuntimeSocket:
         for start in range(0, len(lines), 64):
             await self._request(self.path, ";".join(lines[start : start + 64]), self.timeout_s)
 
+    async def end_streams(self, process: int) -> None:
+        """End the gRPC streams of a worker that a reload has replaced. A worker that has ended doesn't matter.
+
+        Raises:
+            HaproxyError: the master process does not respond.
+        """
+        streams = await self._request(self.master_path, f"@!{process} show streams", self.timeout_s, closes=True)
+        sessions = [line.split()[1] for line in streams.splitlines() if line.startswith("stream ")]
+        for start in range(0, len(sessions), 64):
+            lines = [f"@!{process} shutdown session {session}" for session in sessions[start : start + 64]]
+            await self._request(self.master_path, ";".join(lines), self.timeout_s, closes=True)
+
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set HAProxy's process variables to integers, by name.
 
@@ -196,12 +208,17 @@ class RuntimeSocket:
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
 
     @staticmethod
-    async def _request(path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0) -> str:
+    async def _request(
+        path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0, closes: bool = False
+    ) -> str:
+        """Return the responses. The master process needs `closes`, except for a reload: it waits for more commands."""
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await _connect(path, refused_for_s)
                 try:
                     writer.write(commands.encode() + b"\n")
+                    if closes:
+                        writer.write_eof()
                     return (await reader.read(-1)).decode()
                 finally:
                     writer.close()
