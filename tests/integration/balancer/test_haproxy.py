@@ -617,6 +617,25 @@ async def test_a_new_plan_is_one_reload_without_a_failed_request(balanced: Balan
     assert len((await balanced.haproxy.runtime.read()).servers) == 23
 
 
+async def test_queue_of_a_replaced_process_avoids_terminating_pods(balanced: Balanced) -> None:
+    leaving, *others = await balanced.start(2, delay_s=0.5)
+    plan = replace(PLAN, max_connections=1)
+    await balanced.begin(plan)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT) as session:
+        sent = [asyncio.ensure_future(session.post(balanced.url + "/v2/models/m/infer", data=b"{}")) for _ in range(12)]
+        await until(lambda: is_(lambda: leaving.running == 1))
+        balanced.pilot.accept(replace(plan, queue_limit=plan.queue_limit + 1))
+        await balanced.turn()
+        await balanced.pilot.run_pass((endpoint(leaving, terminating=True), *map(endpoint, others)))
+        # From here on, the pod completes what it has received, and refuses the rest.
+        await until(lambda: is_(lambda: leaving.running == 0))
+        leaving.refuses = True
+        while not all(answer.done() for answer in sent):
+            await balanced.pilot.run_pass((endpoint(leaving, terminating=True), *map(endpoint, others)))
+            await asyncio.sleep(0.1)
+        assert [(await answer).status for answer in sent] == [200] * 12
+
+
 async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Balanced) -> None:
     pods = await balanced.start(2)
     await balanced.begin(replace(PLAN, slots=(Slot("a", "m-server-a", 100, 16),)))

@@ -154,17 +154,21 @@ class RuntimeSocket:
         if response.strip():
             raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
-    async def apply(self, commands: Iterable[Command]) -> None:
-        """Run the commands in order.
+    async def apply(self, commands: Iterable[Command], *, process: int = 0) -> None:
+        """Run the commands in order, in the current worker, or drain servers in one that a reload has replaced.
 
         Raises:
             HaproxyError: HAProxy does not respond, or rejects a command. The commands before the rejected one have
                 taken effect.
         """
+        path = self.master_path if process else self.path
         lines = [line for command in commands for line in self._command_lines(command)]
+        if process:
+            # `hold.lua` has this command, because a stopping process refuses `set server`.
+            lines = [f"@!{process} {line.replace('set server', 'change server', 1)}" for line in lines]
         for start in range(0, len(lines), 64):
             chunk = lines[start : start + 64]
-            answer = await self._request(self.path, ";".join(chunk), self.timeout_s)
+            answer = await self._request(path, ";".join(chunk), self.timeout_s, closes=process > 0)
             for response in filter(None, (part.strip() for part in answer.split("\n"))):
                 # A successful command has an empty response, except that HAProxy confirms a change of address.
                 if (
