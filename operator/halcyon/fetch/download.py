@@ -29,12 +29,12 @@ from halcyon.api.documents.store_identity import StoreIdentity, aws_server
 from halcyon.fetch import stores
 from halcyon.fetch.archive import TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
-from halcyon.fetch.errors import SourceError, StoreError, known_reason
+from halcyon.fetch.errors import FetchError, SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 from halcyon.fetch.progress_reports import ProgressReports, ReportProgress
 from halcyon.fetch.registry import hugging_face, registries
 from halcyon.fetch.registry.errors import RegistryFailure
-from halcyon.fetch.registry.files import MAX_FILES, mark_program
+from halcyon.fetch.registry.files import LOCAL, MAX_FILES, mark_program
 from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8
@@ -109,6 +109,7 @@ def download(
         allows: function that returns True if the download may connect to an address. Default: `is_open`.
 
     Raises:
+        FetchError: the disk is full.
         SourceError: the model does not exist, is too large, or does not have the expected digest.
         StoreError: the store cannot be reached, or denies access.
     """
@@ -150,6 +151,13 @@ def download(
         # The library raises FileNotFoundError for a missing object.
         except (exceptions.BaseError, FileNotFoundError, RegistryFailure) as error:
             raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
+        except OSError as error:
+            if error.errno not in LOCAL:
+                raise
+            raise FetchError(
+                f"{remote.url}: the disk of the pod's node can't store the model: {error.strerror}. Free space there, or let the "
+                "scheduler choose a node with enough, for example spec.runtime.resources.requests.ephemeral-storage: 40Gi"
+            ) from error
 
 
 def _empty(folder: Path) -> None:
