@@ -175,6 +175,19 @@ async def test_a_pod_receives_the_path_without_query_host_or_upgrade_offers(bala
     assert status == 400
 
 
+async def test_half_closed_http_connections_get_a_json_error(balanced: Balanced) -> None:
+    [pod] = await balanced.start()
+    pod.hold = asyncio.Event()
+    await balanced.begin()
+    reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http)
+    writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+    writer.write_eof()
+    head, _, body = (await asyncio.wait_for(reader.read(), 10 * PATIENCE)).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert "closed the connection for writing" in json.loads(body)["error"]
+
+
 async def test_only_the_named_methods_are_open_over_grpc(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin()

@@ -67,6 +67,10 @@ _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
     ),
     "no room": (503, 14, "the servers of model $model had no room for a batch request in time; retry later"),
 }
+_INCOMPLETE: Final = "the request is incomplete or invalid, or its client closed the connection for writing"
+"""Message for status 400, which only HTTP/1.1 requests get. HAProxy resets invalid HTTP/2 requests.
+
+For a request whose head it can't parse, HAProxy 3.0 always sends its own HTML page."""
 _ERRORS = (
     (408, 4, "the request was not received in time"),
     (502, 14, "the server closed the connection; the request may have been executed"),
@@ -127,6 +131,8 @@ def errors(out: Writer, protocol: Protocol) -> None:
 
     For gRPC, a later rule changes the status to 200.
     """
+    if protocol == "http":
+        out.add(f"""http-error status 400 content-type application/json string '{{"error":"{_INCOMPLETE}"}}'""")
     for status, code, message in _ERRORS:
         if protocol == "http":
             retry = " hdr Retry-After 1" if status == 503 else ""
