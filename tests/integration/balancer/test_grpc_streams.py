@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -202,3 +203,32 @@ async def test_a_stream_outlives_a_reload_and_new_streams_follow_the_new_weights
         assert stream.who == [a.address] * 150
     # The old process has nothing left to wait for.
     await until(lambda: is_(lambda: len(balanced.haproxy.workers()) == 1))
+
+
+@pytest.mark.parametrize(
+    ("pauses_s", "status", "answered"),
+    [
+        ([0.6] * 4, ("OK", ""), 4),
+        ([20.0], ("DEADLINE_EXCEEDED", "the server did not respond in time"), 0),
+        ([0.0, 20.0], ("UNAVAILABLE", GONE), 1),
+    ],
+    ids=["active", "before", "after"],
+)
+async def test_half_closed_streams_end_only_after_a_pause_of_the_response_timeout(
+    balanced: Balanced, monkeypatch: pytest.MonkeyPatch, pauses_s: list[float], status: tuple[str, str], answered: int
+) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin(replace(BRIEF, response_timeout_ms=1500))
+    left = iter(pauses_s)
+    monkeypatch.setattr(pod, "_work", lambda: asyncio.sleep(next(left)))
+    answers: list[bytes] = []
+
+    def run(channel: grpc.Channel) -> tuple[str, str]:
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"x"] * len(pauses_s)))
+        with contextlib.suppress(grpc.RpcError):
+            answers.extend(call)
+        return call.code().name, str(call.details())
+
+    with balanced.threaded_channel() as channel:
+        assert await asyncio.to_thread(run, channel) == status
+    assert len(answers) == answered
