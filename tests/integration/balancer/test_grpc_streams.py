@@ -270,3 +270,32 @@ async def test_streams_of_a_replaced_process_end_as_unavailable(balanced: Balanc
         assert 3.0 <= clock() - began < 7.0 * PATIENCE
         assert await running == ("UNAVAILABLE", GONE)
         assert (resting.code().name, resting.details()) == ("UNAVAILABLE", GONE)
+
+
+@pytest.mark.parametrize(
+    ("pauses_s", "expected", "answered"),
+    [
+        ([0.6] * 4, ("OK", ""), 4),
+        ([20.0], ("DEADLINE_EXCEEDED", "the server did not respond in time"), 0),
+        ([0.0, 20.0], ("DEADLINE_EXCEEDED", "the server did not respond in time"), 1),
+    ],
+    ids=["active", "before", "after"],
+)
+async def test_half_closed_streams_end_only_after_a_pause_of_the_response_timeout(
+    balanced: Balanced, monkeypatch: pytest.MonkeyPatch, pauses_s: list[float], expected: tuple[str, str], answered: int
+) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin(replace(BRIEF, response_timeout_ms=1500))
+    left = iter(pauses_s)
+    monkeypatch.setattr(pod, "_work", lambda: asyncio.sleep(next(left)))
+    answers: list[bytes] = []
+
+    def run(channel: grpc.Channel) -> tuple[str, str]:
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"x"] * len(pauses_s)))
+        with contextlib.suppress(grpc.RpcError):
+            answers.extend(call)
+        return status(call)
+
+    with balanced.threaded_channel() as channel:
+        assert await asyncio.to_thread(run, channel) == expected
+    assert len(answers) == answered
