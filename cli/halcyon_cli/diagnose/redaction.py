@@ -137,6 +137,7 @@ _BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]*+\r?(\n|(?:\\r)?\\n)")
 """Pattern of the start of a block in YAML, whose lines are the value. In JSON, the end of a line is escaped."""
 _LINE = re.compile(r"( *+)[^\n]*+")
 _ESCAPED_LINE = re.compile(r'( *+)(?:[^"\\\n]|\\[^n])*')
+_LIST = re.compile(r"\[[\s\[]*+")
 _BEFORE_ITEM = re.compile(r"\s*+,[\s\[]*+|[ \t]++\[?+|")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
 """Pattern of a value without quotes. It ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
@@ -204,8 +205,8 @@ def _without_named_secrets(value: str) -> str:
         # Check the name first: matching the value each time would read the rest of a long one repeatedly.
         if not _is_secret(name[1], "") or (name[1].startswith("/") and ":" in name[0]):
             continue  # a path with a colon precedes an error
-        if value.startswith("[", at):
-            found, at = _items(value, at + 1)
+        if start := _LIST.match(value, at):
+            found, at = _items(value, start.end())
         elif block := _BLOCK.match(value, at):
             found = [_block(value, name.start(), block)]
         else:
