@@ -75,8 +75,8 @@ _TOKENS = (
     r"(?:bot)?\d{8,10}:AA[\w-]{30,}+",  # Telegram
 )
 """Patterns of credentials with a known prefix."""
-_USER_OPTION = r"(?<![\w-])((?:-[uU]|--(?:proxy-)?user)[ =]{1,4}(?![\"']?\d{1,10}:\d{1,10}\b)"
-"""Pattern of curl's option for a user and a password. Two numbers are a user and a group."""
+_USER_OPTION = r"(?<![\w-])((?:-[uU]|--(?:proxy-)?user)[ =]{1,4}"
+"""Pattern of curl's option for a user and a password. A short number after the colon is a port or a group."""
 _USER_OPTIONS = {"-u", "-U", "--user", "--proxy-user"}
 _IN_TEXT = (
     (
@@ -97,8 +97,11 @@ _IN_TEXT = (
         rf"\1{REMOVED}@",
     ),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
-    (re.compile(rf"{_USER_OPTION}[^\s\"':/@]{{0,100}}:)(?![:/])[^\s\"']++"), rf"\1{REMOVED}"),
-    (re.compile(rf"{_USER_OPTION}\\*+[\"'][^\s\"':/@]{{0,100}}:)(?!//)[^\"'\\\r\n]++"), rf"\1{REMOVED}"),
+    (re.compile(rf"{_USER_OPTION}[^\s\"':/@]{{0,100}}:)(?![:/]|\d{{1,5}}(?!\w))[^\s\"']++"), rf"\1{REMOVED}"),
+    (
+        re.compile(rf"{_USER_OPTION}\\*+[\"'][^\s\"':/@]{{0,100}}:)(?!//|\d{{1,5}}(?!\w))[^\"'\\\r\n]++"),
+        rf"\1{REMOVED}",
+    ),
     # The header with which Triton's restricted APIs are called, in Triton's arguments.
     (re.compile(r"(-restricted-(?:api|protocol)=[\w,-]++:[\w-]++=)[^\s\"']++"), rf"\1{REMOVED}"),
     (
@@ -352,6 +355,6 @@ def _named(name: str, value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # Unlike in text, a large number of tokens is known to be a number.
         return REMOVED if _NEVER_COUNTED.search(name) and _is_secret(name, str(value)) else value
-    if isinstance(value, list | tuple) and _is_secret(name, ""):
+    if isinstance(value, list | tuple) and name != "secrets" and _is_secret(name, ""):  # names of Secrets
         return [_named(name, item) for item in value]
     return _redact(value)

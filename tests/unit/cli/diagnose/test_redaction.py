@@ -235,7 +235,7 @@ def test_numbers_lists_and_arguments_of_a_secret_name_are_removed(value: dict[st
     [
         {"maxTokens": 4096, "tokens": [101, 102], "total_tokens": 123456789, "num_key_value_heads": 8, "keyFile": "/etc/tls/tls.key"},
         {"metadata": {"resourceVersion": "123456789", "generation": 12345678}, "imageID": "a@sha256:9f86d081884c7d659a2f"},
-        {"secrets": [{"name": "a"}], "imagePullSecrets": [{"name": "b"}], "rules": [{"resources": ["secrets"]}]},
+        {"secrets": [{"name": "a"}], "models": {"secrets": ["models-*"]}, "imagePullSecrets": [{"name": "b"}], "rules": [{"resources": ["secrets"]}]},
         {"secret": {"secretName": "tls", "defaultMode": 420, "optional": True}, "automountServiceAccountToken": False},
     ],
 )  # fmt: skip
