@@ -101,6 +101,10 @@ class EgressProxy:
         """Reason why the proxy rejected a connection; empty if it rejected none, or a later one to the same server succeeded."""
         return next(iter(self._denied.values()), "")
 
+    def forget_denials(self) -> None:
+        """Forget the reasons of earlier rejections, before a request of its own."""
+        self._denied.clear()
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[str]:
         """Return a context manager that runs the proxy and yields its URL."""
