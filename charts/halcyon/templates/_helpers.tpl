@@ -166,9 +166,9 @@ localhost
 {{- end -}}
 {{- end -}}
 
-{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, plus 0.8 per model. It follows from
-     docs/benchmarks/reaction.md: 234.5 MiB at 200 and 654.5 MiB at 1,000 models, so 129.5 MiB plus 538 KiB per model. That is with one
-     balancer per model. The second one, which models have by default, adds a stream of 277 to 290 KiB. docs/guides/install.md has the parts. */}}
+{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, plus 0.8 per model. docs/benchmarks/size.md
+     measured less, with two balancers and two servers per model: 497 MiB at 1,000 models under load, and 663 MiB in a restart, for
+     930 MiB here. The rest is a reserve, for example for more balancers. docs/guides/install.md has the figures. */}}
 {{- define "halcyon.memoryMiB" -}}
 {{- add 130 (div (add (mul 8 (int .Values.expectedModels)) 9) 10) -}}
 {{- end -}}

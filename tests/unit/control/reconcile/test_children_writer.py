@@ -423,3 +423,31 @@ async def test_a_kind_that_the_cluster_no_longer_has_is_reported() -> None:
     assert api.accepted["one"] == "Forbidden"
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S]
     assert (kinds.DEPLOYMENT, "team", "one-a") in api.objects
+
+
+async def test_a_rejected_copy_of_replicas_is_reported_and_stops_no_write() -> None:
+    class Fixed(Api):
+        """An API server with a policy against changes of spec.replicas of ModelDeployments."""
+
+        @override
+        async def scale(
+            self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None
+        ) -> Object:
+            raise errors.Refused(403, "replicas are fixed")
+
+    team = Team(api=Fixed())
+    team.ask("one", scaling={"maxReplicas": 4})
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    deployment = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]
+    team.seen(kinds.DEPLOYMENT, "one-a", deployment | {"spec": deployment["spec"] | {"replicas": 3}})
+    hpa = foreign(kinds.HPA, "theirs")
+    hpa["spec"] = {"scaleTargetRef": {"kind": "Deployment", "name": "one-a"}}
+    team.seen(kinds.HPA, "theirs", hpa)
+    team.ask("one", scaling={"maxReplicas": 4}, traffic={"mode": "Direct"})
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+
+    assert team.api.accepted["one"] == "Forbidden"
+    assert (kinds.SERVICE, "team", "one-headless") in team.api.objects
+    assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["replicas"] == 3
