@@ -61,10 +61,11 @@ def as_triton_reads(content: bytes) -> bytes:
     return _FOREIGN.sub(_replaced, text).encode(errors="surrogateescape")
 
 
-_QUOTED = r""""(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+_QUOTED = r""""(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?"""
+"""A quoted text; without its closing quote, the rest of the line, so that each character is read once."""
 _FOREIGN = re.compile(rf"(#[^\n]*)|({_QUOTED})|[^\S \t\n\r\v\f]")
 """Comments, quoted texts, and other spaces than those of protobuf's text format."""
-_MINUS = re.compile(rf"(#[^\n]*|{_QUOTED})|(?<![\w.+-])-((?:\s|#[^\n]*)+)(?=[\d.]|inf|nan)", re.IGNORECASE)
+_MINUS = re.compile(rf"(#[^\n]*|{_QUOTED})|(?<![\w.+-])-((?:\s|#[^\n]*(?:\n|\Z))+)(?=[\d.]|inf|nan)", re.IGNORECASE)
 """Comments, quoted texts, and signs that are apart from their number, which only Triton's parser accepts."""
 
 
