@@ -80,6 +80,8 @@ class ModelConnection:
         """Store an open connection. `peer` is its name in messages, and `prefix` is put before every path."""
         self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
         self.peer = peer
+        self.headers: dict[str, str] = {}
+        """Headers that every request has, for example with an API key."""
 
     @classmethod
     def to_url(cls, url: str, *, timeout_s: float) -> Self:
@@ -138,7 +140,7 @@ class ModelConnection:
         connect_s, self._connect_s = self._connect_s, 0.0
         started = time.perf_counter()
         try:
-            self._connection.request(method, self._prefix + path, body, dict(headers or {}))
+            self._connection.request(method, self._prefix + path, body, {**self.headers, **(headers or {})})
             sent = time.perf_counter()
             response = self._connection.getresponse()
             first = time.perf_counter()
