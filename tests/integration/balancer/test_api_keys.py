@@ -145,6 +145,20 @@ async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: B
     assert (await balanced.haproxy.runtime.read()).rejected == 0
 
 
+async def test_a_key_of_all_visible_characters_is_admitted_in_each_form(balanced: Balanced, tmp_path: Path) -> None:
+    key = "".join(map(chr, range(33, 127)))
+    put(tmp_path / "keys", all=key, start=key.partition(",")[0])
+    await begin(balanced, tmp_path)
+    for header in (f"Authorization: Bearer {key}", f"AUTHORIZATION: BEARER   {key}", f"X-API-KEY: {key}"):
+        assert await by_http(balanced, header) == 200
+    for metadata in (("authorization", f"Bearer {key}"), ("x-api-key", key)):
+        assert await by_grpc(balanced, metadata) == "OK"
+    for header in (key, f"Bearer{key}", f"Bearer {key} {key}", f"Bearer {key}, Bearer {key}", f"Basic {key}", "Bearer "):
+        assert await by_http(balanced, f"Authorization: {header}") == 401
+    reading = await balanced.haproxy.runtime.read()
+    assert {name: usage.requests for name, usage in reading.usage.items()} == {"all": 5}
+
+
 async def test_requests_and_bytes_are_counted_by_client(balanced: Balanced, tmp_path: Path) -> None:
     put(tmp_path / "keys", alice=ALICE, bob=BOB)
     await begin(balanced, tmp_path)
