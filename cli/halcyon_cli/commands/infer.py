@@ -110,7 +110,8 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     model = cluster.model(name)
     if url is None:
         pod = _pod(cluster, name)
-        connection = ModelConnection.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s)
+        has_tls = "tls" in fields.mapping(fields.mapping(model.get("spec")).get("traffic"))
+        connection = ModelConnection.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s, encrypted=has_tls)
     else:
         connection = ModelConnection.to_url(url, timeout_s=wait_s)
     connection.headers.update(headers)
