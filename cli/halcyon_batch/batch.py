@@ -31,9 +31,10 @@ from halcyon_batch.request_window import RequestWindow
 from halcyon_batch.row_tensors import BatchModel, RowTensors, shape_of
 from halcyon_batch.sender import Sender
 from halcyon_batch.storage import FolderStorage, Storage
-from halcyon_measure.errors import TargetError
+from halcyon_measure.errors import SettingError, TargetError
 from halcyon_measure.inputs.payloads import batches
 from halcyon_measure.protocols import connect, target
+from halcyon_measure.protocols.api_key import authorization
 from halcyon_measure.protocols.target import Target
 
 _Row = tuple[Sample, RowTensors]
@@ -340,18 +341,10 @@ def _optional_inputs(config: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    """Return the request header with the API key from a file; empty if `file` is empty, or has no key at present.
-
-    If `file` is a folder, the key is in its first visible file.
-    """
-    if not file:
-        return ()
-    path = Path(file)
+    """Return the request header with the API key from a file or folder; empty if `file` is empty, or has no key at present."""
     try:
-        if path.is_dir():
-            path = min(one for one in path.iterdir() if not one.name.startswith("."))
-        return (("Authorization", f"Bearer {path.read_text('ascii').strip()}"),)
-    except (OSError, ValueError):  # the kubelet replaces the files of a Secret, or a user has removed the key
+        return (authorization(Path(file)),) if file else ()
+    except SettingError:  # the kubelet replaces the files of a Secret, or a user has removed the key
         return ()
 
 

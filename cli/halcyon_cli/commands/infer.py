@@ -25,6 +25,7 @@ from halcyon_cli.arguments.options import (
     output_options,
     warn,
 )
+from halcyon_cli.bench.options.server import request_headers
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
@@ -39,6 +40,7 @@ examples:
   halcyon infer resnet50 --input cat.jpg
   halcyon infer digits --input pixels=digit.npy -o json
   halcyon infer digits --input request.json --url http://127.0.0.1:8000
+  halcyon infer digits --input digit.npy --api-key-file key.txt
 
 \b
 inputs:
@@ -82,6 +84,12 @@ exit status:
     help=f"Timeout for the response. Default: {WAIT_S:.0f}s. A model at zero starts a pod first.",
 )
 @click.option(
+    "--api-key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with an API key, sent as Authorization: Bearer, if the model has API keys.",
+)
+@click.option(
     "--pixel-scale",
     type=AmountParam(min=0, min_open=True),
     metavar="N",
@@ -90,20 +98,23 @@ exit status:
 @cluster_options
 @output_options("table", "json", "yaml")
 def main(  # noqa: PLR0917  # click passes them by keyword
-    name: str, inputs: Sequence[str], version: str | None, url: str | None, wait_s: float, pixel_scale: float | None, target: Target, output: Output
+    name: str, inputs: Sequence[str], version: str | None, url: str | None, wait_s: float, api_key_file: Path | None, pixel_scale: float | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Send one request to a model, and show its response and the duration of each phase."""
     from halcyon_cli.infer import request  # noqa: PLC0415  # NumPy and Triton's client take a second to import: not for usage errors
     from halcyon_cli.infer.connection import ModelConnection, NoResponse  # noqa: PLC0415
 
     files = [_file(argument) for argument in inputs]
+    headers = dict(request_headers((), api_key_file))
     cluster = Cluster(target)
     model = cluster.model(name)
     if url is None:
         pod = _pod(cluster, name)
-        connection = ModelConnection.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s)
+        has_tls = "tls" in fields.mapping(fields.mapping(model.get("spec")).get("traffic"))
+        connection = ModelConnection.to_pod(cluster, pod, names.HTTP_PORT, timeout_s=wait_s, encrypted=has_tls)
     else:
         connection = ModelConnection.to_url(url, timeout_s=wait_s)
+    connection.headers.update(headers)
     with connection.closing():
         try:
             result = request.infer(connection, _served(model, name), version, files, pixel_scale=pixel_scale)

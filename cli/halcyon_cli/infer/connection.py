@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -73,6 +74,15 @@ def open_tunnel(cluster: Cluster, pod: str, port: int) -> socket.socket:
         ) from None
 
 
+def _with_tls(tunnel: socket.socket, pod: str) -> ssl.SSLSocket:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        return context.wrap_socket(tunnel)
+    except OSError as error:
+        raise ClusterError(f"pod {pod}: no TLS connection: {error}") from None
+
+
 class ModelConnection:
     """An open HTTP connection to a model."""
 
@@ -80,6 +90,8 @@ class ModelConnection:
         """Store an open connection. `peer` is its name in messages, and `prefix` is put before every path."""
         self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
         self.peer = peer
+        self.headers: dict[str, str] = {}
+        """Headers that every request has, for example with an API key."""
 
     @classmethod
     def to_url(cls, url: str, *, timeout_s: float) -> Self:
@@ -111,8 +123,11 @@ class ModelConnection:
         )
 
     @classmethod
-    def to_pod(cls, cluster: Cluster, pod: str, port: int, *, timeout_s: float) -> Self:
+    def to_pod(cls, cluster: Cluster, pod: str, port: int, *, timeout_s: float, encrypted: bool = False) -> Self:
         """Connect to a pod's port through the API server and the kubelet, as kubectl port-forward does.
+
+        If `encrypted` is True, the pod's port uses TLS. Its certificate isn't verified, because the API server
+        identifies the pod, and the pod's name isn't in the certificate.
 
         Raises:
             ClusterError: the port-forward is forbidden or fails.
@@ -123,8 +138,8 @@ class ModelConnection:
         except ClusterError as error:
             raise ClusterError(f"{error}, or give a URL, for example --url http://127.0.0.1:{port}") from None
         connection = http.client.HTTPConnection(pod, port, timeout=timeout_s)
-        connection.sock = tunnel
-        connection.sock.settimeout(timeout_s)
+        tunnel.settimeout(timeout_s)
+        connection.sock = _with_tls(tunnel, pod) if encrypted else tunnel
         return cls(connection, time.perf_counter() - started, f"pod {pod}")
 
     def request(
@@ -138,7 +153,7 @@ class ModelConnection:
         connect_s, self._connect_s = self._connect_s, 0.0
         started = time.perf_counter()
         try:
-            self._connection.request(method, self._prefix + path, body, dict(headers or {}))
+            self._connection.request(method, self._prefix + path, body, {**self.headers, **(headers or {})})
             sent = time.perf_counter()
             response = self._connection.getresponse()
             first = time.perf_counter()
@@ -149,6 +164,10 @@ class ModelConnection:
                 f"{self.peer} has not responded within {waited:.1f} s; to wait longer, use for example --wait 5m"
             ) from None
         except (http.client.HTTPException, OSError) as error:
+            if isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(error):
+                raise NoResponse(
+                    f"{self.peer} requires a client certificate, which halcyon infer doesn't send; use for example curl --cert"
+                ) from None
             raise NoResponse(f"{self.peer} sent no response: {error!r}") from None
         done = time.perf_counter()
         response_headers = {name.lower(): value for name, value in response.getheaders()}

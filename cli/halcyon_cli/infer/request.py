@@ -122,6 +122,8 @@ def _checked(response: HttpResponse, connection: ModelConnection, model: str) ->
         message = str(json.loads(response.body)["error"])
     except (ValueError, KeyError, TypeError):
         message = response.body[:200].decode(errors="replace").strip() or "no message"
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        message += "; for example --api-key-file FILE"
     raise InferenceError(f"{model} through {connection.peer} responds with {response.status}: {message}")
 
 

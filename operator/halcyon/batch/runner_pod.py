@@ -48,16 +48,18 @@ def pending(pod: Object | None) -> str:
     """Return the reason why the runner's pod doesn't run; empty if it runs or has succeeded."""
     if pod is None:
         return "the runner's pod is being created"
-    status = pod["status"]
+    status, name = pod["status"], pod["metadata"]["name"]
     for state in _states(pod):
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-        if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
-            return f"{pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
-        if ended and ended.get("exitCode"):
-            return f"{pod['metadata']['name']} has ended with {ended.get('reason')}, exit code {ended['exitCode']}"
+        if waiting.get("reason") == "ContainerCreating":
+            return f"{name}: ContainerCreating: if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod {name}"
+        if waiting.get("reason"):
+            return f"{name}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
+        if ended.get("exitCode"):
+            return f"{name} has ended with {ended.get('reason')}, exit code {ended['exitCode']}"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"{pod['metadata']['name']}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
+            return f"{name}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
     return "" if status["phase"] in {"Running", "Succeeded"} else "the runner's pod is starting"
 
 
@@ -81,7 +83,7 @@ def is_held(pod: Object | None, job: Object | None) -> bool:
         return False
     uid = job["metadata"]["uid"]
     return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any(
-        (one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod)
+        (one.get("terminated") or {}).get("exitCode") == 0 for one in _states(pod, own=True)
     )
 
 
@@ -90,7 +92,7 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
 
     Return None if the container has not terminated, or if its message isn't valid.
     """
-    for state in _own_states(pod) if pod else ():
+    for state in _states(pod, own=True) if pod else ():
         ended = state.get("terminated") or {}
         try:
             return BatchProgress.from_json(str(ended.get("message") or ""))
@@ -99,14 +101,10 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
     return None
 
 
-def _states(pod: Object) -> list[Mapping[str, Any]]:
-    return [one.get("state") or {} for one in pod["status"].get("containerStatuses") or ()]
-
-
-def _own_states(pod: Object) -> list[Mapping[str, Any]]:
-    """Return the state of the runner's container, without those that others have added to the pod."""
+def _states(pod: Object, *, own: bool = False) -> list[Mapping[str, Any]]:
+    """Return the states of a pod's containers. With `own`, containers that others have added to the pod are left out."""
     found = pod["status"].get("containerStatuses") or ()
-    return [one.get("state") or {} for one in found if one.get("name", CONTAINER) == CONTAINER]
+    return [one.get("state") or {} for one in found if not own or one.get("name", CONTAINER) == CONTAINER]
 
 
 async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | None:

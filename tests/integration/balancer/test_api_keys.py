@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from halcyon.balancer.config.api_keys import MAX_CLIENTS
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.integration.crowd import call, message, preface
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
 
@@ -84,6 +86,27 @@ async def by_grpc(balanced: Balanced, *metadata: tuple[str, str], method: str = 
         return str(code)
 
 
+class OpenConnection:
+    """An HTTP/2 connection whose client goes on after the GOAWAY of a replaced HAProxy process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer, self._stream = reader, writer, -1
+        writer.write(preface())
+
+    async def is_admitted(self, key: str) -> bool:
+        self._stream += 2
+        self._writer.write(call(self._stream, "ModelInfer", message(1), whole=True, key=key))
+        found = b""
+        while b"grpc-message" not in found:
+            part = await asyncio.wait_for(self._reader.read(65536), 5 * PATIENCE)
+            assert part, "the connection was closed"
+            found += part
+        return NEEDED.encode() not in found
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: Balanced, tmp_path: Path) -> None:
     put(tmp_path / "keys", alice=ALICE + "\n", bob=BOB)
     await begin(balanced, tmp_path)
@@ -120,6 +143,20 @@ async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: B
             assert ALICE.encode() not in file.read_bytes()
             assert BOB.encode() not in file.read_bytes()
     assert (await balanced.haproxy.runtime.read()).rejected == 0
+
+
+async def test_a_key_of_all_visible_characters_is_admitted_in_each_form(balanced: Balanced, tmp_path: Path) -> None:
+    key = "".join(map(chr, range(33, 127)))
+    put(tmp_path / "keys", all=key, start=key.partition(",")[0])
+    await begin(balanced, tmp_path)
+    for header in (f"Authorization: Bearer {key}", f"AUTHORIZATION: BEARER   {key}", f"X-API-KEY: {key}"):
+        assert await by_http(balanced, header) == 200
+    for metadata in (("authorization", f"Bearer {key}"), ("x-api-key", key)):
+        assert await by_grpc(balanced, metadata) == "OK"
+    for header in (key, f"Bearer{key}", f"Bearer {key} {key}", f"Bearer {key}, Bearer {key}", f"Basic {key}", "Bearer "):
+        assert await by_http(balanced, f"Authorization: {header}") == 401
+    reading = await balanced.haproxy.runtime.read()
+    assert {name: usage.requests for name, usage in reading.usage.items()} == {"all": 5}
 
 
 async def test_requests_and_bytes_are_counted_by_client(balanced: Balanced, tmp_path: Path) -> None:
@@ -174,4 +211,28 @@ async def test_a_removed_key_is_rejected_and_without_keys_every_client_is(balanc
     await balanced.turn()
     await balanced.turn()
     assert await by_http(balanced, alice) == 401
+    assert balanced.haproxy.worker_exits() == 0
+
+
+async def test_open_connections_to_replaced_processes_lose_removed_keys(balanced: Balanced, tmp_path: Path) -> None:
+    put(tmp_path / "keys", alice=ALICE, bob=BOB)
+    await begin(balanced, tmp_path)
+    connections = []
+    try:
+        for plan in (replace(PLAN, access_log="All", queue_limit=30), PLAN):
+            made = OpenConnection(*await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.grpc))
+            connections.append(made)
+            assert [await made.is_admitted(key) for key in (ALICE, BOB)] == [True, True]
+            if plan is PLAN:
+                put(tmp_path / "keys", bob=BOB)
+            else:
+                balanced.pilot.accept(plan)
+            await balanced.turn()
+            await balanced.turn()
+        assert balanced.pilot.reloads == 2
+        for made in connections:
+            assert [await made.is_admitted(key) for key in (ALICE, BOB)] == [False, True]
+    finally:
+        for made in connections:
+            made.close()
     assert balanced.haproxy.worker_exits() == 0

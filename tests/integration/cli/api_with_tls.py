@@ -36,6 +36,8 @@ class TlsApi:
     """Events of each watch, after which it ends; the last watch stays open until the end."""
     refusal: str = ""
     """Message of a 403 to port-forwards; empty: they are forwarded to an echo."""
+    pod: tuple[str, int] | None = None
+    """Address to which port-forwards lead; None: to an echo."""
     end: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -67,6 +69,8 @@ async def _forward(api: TlsApi, request: web.Request) -> web.StreamResponse:
     port = int(request.query["ports"]).to_bytes(2, "little")
     for channel in (b"\0", b"\1"):
         await socket.send_bytes(channel + port)
+    if api.pod is not None:
+        return await _relay(socket, *api.pod)
     async for message in socket:
         if message.type is WSMsgType.BINARY:
             assert message.data[:1] == b"\0"
@@ -77,6 +81,22 @@ async def _forward(api: TlsApi, request: web.Request) -> web.StreamResponse:
             else:
                 await socket.send_bytes(message.data)
     await socket.close()
+    return socket
+
+
+async def _relay(socket: web.WebSocketResponse, host: str, port: int) -> web.StreamResponse:
+    reader, writer = await asyncio.open_connection(host, port)
+
+    async def back() -> None:
+        while data := await reader.read(65536):
+            await socket.send_bytes(b"\0" + data)
+        await socket.close()
+
+    copying = asyncio.create_task(back())
+    async for message in socket:
+        writer.write(message.data[1:])
+    writer.close()
+    await copying
     return socket
 
 

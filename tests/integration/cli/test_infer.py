@@ -127,6 +127,33 @@ def test_a_model_at_zero_is_woken_by_inference_and_shows_its_phases(
     assert told["outputs"][0]["data"] == [64.0, 128.0]
 
 
+def test_a_model_with_api_keys_receives_the_key_in_each_request() -> None:
+    class WithKeys(Model):
+        @override
+        def parse_request(self) -> bool:
+            if not super().parse_request():
+                return False
+            if self.headers["Authorization"] == "Bearer 0123456789abcdef":
+                return True
+            self._answer(401, {"error": "an API key is required"})
+            return False
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), WithKeys)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        wire = ModelConnection.to_url(url, timeout_s=30)
+        with wire.closing(), pytest.raises(InferenceError, match=r"401: .* for example --api-key-file FILE"):
+            infer(wire, "m", None, ROWS)
+        wire = ModelConnection.to_url(url, timeout_s=30)
+        wire.headers["Authorization"] = "Bearer 0123456789abcdef"
+        with wire.closing():
+            assert infer(wire, "m", None, ROWS).to_dict()["outputs"][0]["data"] == [64.0, 128.0]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 class WithOptionalInput(Model):
     """A model with a second input. Only its configuration says that the input is optional."""
 

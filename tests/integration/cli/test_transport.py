@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from halcyon.kube import kinds
 from halcyon_cli.errors import ClusterError
-from halcyon_cli.infer.connection import open_tunnel
+from halcyon_cli.infer.connection import ModelConnection, NoResponse, open_tunnel
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.object_caches import ObjectCaches, Selection
 from tests.integration.certificates import pair
@@ -169,6 +173,50 @@ def test_a_refused_tunnel_names_the_reason_and_the_permission(desk: Desk, api: T
         ClusterError, match=r'pod m-0 is unreachable .*User "bob" cannot create .* you need the verb create'
     ):
         open_tunnel(desk.cluster(), "m-0", 8000)
+
+
+class Closed(BaseHTTPRequestHandler):
+    """A balancer that requires an API key."""
+
+    def do_GET(self) -> None:
+        content = json.dumps({"key": self.headers["Authorization"]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("is_mutual", [False, True])
+def test_a_tunnel_to_a_balancer_with_tls_is_encrypted(desk: Desk, api: TlsApi, *, is_mutual: bool) -> None:
+    model = ThreadingHTTPServer(("127.0.0.1", 0), Closed)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(desk.folder / "s.crt", desk.folder / "s.key")
+    if is_mutual:
+        context.load_verify_locations(desk.folder / "c.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+    model.socket = context.wrap_socket(model.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=model.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    api.pod = ("127.0.0.1", model.server_port)
+    try:
+        connection = ModelConnection.to_pod(desk.cluster(), "m-0", 8000, timeout_s=10, encrypted=True)
+        connection.headers["Authorization"] = "Bearer 0123456789abcdef"
+        with connection.closing():
+            if is_mutual:
+                with pytest.raises(
+                    NoResponse, match="pod m-0 requires a client certificate, which halcyon infer doesn't send"
+                ):
+                    connection.request("GET", "/v2/models/m")
+            else:
+                assert json.loads(connection.request("GET", "/v2/models/m").body) == {"key": "Bearer 0123456789abcdef"}
+    finally:
+        model.shutdown()
+        thread.join()
+        model.server_close()
 
 
 def pod(name: str, version: int) -> dict[str, Any]:

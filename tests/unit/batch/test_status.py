@@ -167,6 +167,9 @@ def test_a_pod_that_does_not_run_has_a_reason() -> None:
     ]
     assert pending(unplaced) == "p-1: Unschedulable: no node"
     assert pending(pod("p-1", {"running": {}}, "Running")) == ""
+    # The kubelet waits without end for a missing Secret, and reports it only in Events.
+    creating = pending(pod("p-1", {"waiting": {"reason": "ContainerCreating"}}))
+    assert creating.endswith("if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod p-1")
 
 
 def test_the_last_progress_is_in_the_termination_message() -> None:

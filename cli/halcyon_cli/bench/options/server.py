@@ -13,6 +13,8 @@ import click
 from halcyon_cli.arguments.options import DURATION
 from halcyon_cli.bench.options.group import option_group
 from halcyon_cli.errors import InputError
+from halcyon_measure.errors import SettingError
+from halcyon_measure.protocols.api_key import authorization
 
 if TYPE_CHECKING:
     from halcyon_measure.protocols.target import Api, Encoding, SharedMemory, Target
@@ -114,7 +116,7 @@ server_options = option_group(
         "--api-key-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="File with an API key, sent as Authorization: Bearer. Of a folder, as a mounted Secret is, the first file.",
+        help="File with an API key, sent as Authorization: Bearer. Of a folder, as a mounted Secret is, the first valid key.",
     ),
     click.option("--ca", metavar="FILE", help="Certificates of the authorities to trust. Default: the system's."),
     click.option(
@@ -144,7 +146,7 @@ def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tu
     """Return the headers of every request, from NAME:VALUE arguments and the file of an API key.
 
     Raises:
-        InputError: an argument isn't NAME:VALUE, or the file can't be read.
+        InputError: an argument isn't NAME:VALUE, or the file has no API key.
     """
     headers: list[tuple[str, str]] = []
     for argument in arguments:
@@ -159,23 +161,7 @@ def request_headers(arguments: Sequence[str], key_file: Path | None) -> tuple[tu
         headers.append((name.strip(), value.strip()))
     if key_file is not None:
         try:
-            headers.append(("Authorization", f"Bearer {_key_in(key_file).read_text('ascii').strip()}"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{key_file}: can't read an API key: {error}") from None
+            headers.append(authorization(key_file))
+        except SettingError as error:
+            raise InputError(f"--api-key-file {error}") from None
     return tuple(headers)
-
-
-def _key_in(path: Path) -> Path:
-    """Return the path of an API key's file.
-
-    For a folder, it is the first file that isn't hidden, because a mounted Secret has hidden files of Kubernetes.
-
-    Raises:
-        OSError: the folder has none, or can't be read.
-    """
-    if not path.is_dir():
-        return path
-    files = [one for one in path.iterdir() if not one.name.startswith(".")]
-    if not files:
-        raise FileNotFoundError("the folder has no file")
-    return min(files)

@@ -125,8 +125,9 @@ def queue_tables(out: Writer) -> None:
     They count by API key, by source, and in total.
     """
     # Entries without a request expire soon, because the number of entries is the number of clients that share the queue.
+    # A table cuts longer names, and clients with the same beginning would be one. Names in a Secret have up to 253 characters.
     for table, key in (
-        (CLIENTS, "string len 64 size 1000"),
+        (CLIENTS, "string len 254 size 1000"),
         (SOURCES, "ipv6 size 10000"),
         (_WAITING, "integer size 1"),
     ):

@@ -258,6 +258,7 @@ class HaproxyController:
         stops_after_s = haproxy_cfg.hard_stop_ms((self._serving or desired).plan) / 1000
         ready = {key: server.address for key, server in reading.servers.items() if server.admin == "ready"}
         replaced = (reading.process, _Replaced(now + stops_after_s, ready))
+        await self._revoke_keys(desired)
         self._write(desired, servers)
         try:
             await self._runtime.reload()
@@ -278,6 +279,16 @@ class HaproxyController:
         self._replaced |= [replaced]
         log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
+
+    async def _revoke_keys(self, desired: _DesiredConfig) -> None:
+        """Remove API keys that are no longer valid from running processes, where open connections could still use them."""
+        if self._files is None or desired.listen.keys is None:
+            return
+        for process in (0, *self._replaced):
+            try:
+                await self._runtime.remove_keys(self._files.digests, process=process)
+            except HaproxyError as error:
+                log("warning", "an HAProxy process may still accept removed API keys", error=str(error))
 
     async def _update_replaced(self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str]) -> None:
         """Drain pods that leave in replaced processes, too, and end streams there before they are reset.

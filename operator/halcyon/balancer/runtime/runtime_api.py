@@ -9,10 +9,12 @@ The commands `add server` and `del server` are not used, because they have crash
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from halcyon.api.documents.balancer_plan import KEYS_FOLDER
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.api_keys import USAGE
 from halcyon.balancer.config.client_limits import CAPPED, SLOW
@@ -33,6 +35,7 @@ from halcyon.balancer.runtime.haproxy_stats import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from halcyon.balancer.runtime.server_assignment import Command
 
@@ -41,6 +44,9 @@ SHOW = (
     f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;"
     f"show table {latency_buckets.STREAMS};show table {USAGE}"
 )
+_KEY_FILE: Final = re.compile(rf"\((/\S+/{KEYS_FOLDER}-[0-9a-f]+\.map)\)")
+"""Pattern of the path of a file with API keys, in HAProxy's list of maps."""
+_DIGEST: Final = re.compile(r"^0x\S+ ([0-9A-F]{64}) ", re.MULTILINE)
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
 
 
@@ -153,6 +159,20 @@ class RuntimeSocket:
         response = await self._request(self.path, commands, self.timeout_s)
         if response.strip():
             raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
+
+    async def remove_keys(self, kept: AbstractSet[str], *, process: int = 0) -> None:
+        """Remove the API keys whose digests are not in `kept` from the current worker, or from one that a reload has replaced.
+
+        Raises:
+            HaproxyError: HAProxy does not respond.
+        """
+        path, prefix = (self.master_path, f"@!{process} ") if process else (self.path, "")
+        maps = await self._request(path, f"{prefix}show map", self.timeout_s, closes=process > 0)
+        for file in _KEY_FILE.findall(maps):
+            entries = await self._request(path, f"{prefix}show map {file}", self.timeout_s, closes=process > 0)
+            lines = [f"{prefix}del map {file} {digest}" for digest in _DIGEST.findall(entries) if digest not in kept]
+            for start in range(0, len(lines), 64):
+                await self._request(path, ";".join(lines[start : start + 64]), self.timeout_s, closes=process > 0)
 
     async def apply(self, commands: Iterable[Command], *, process: int = 0) -> None:
         """Run the commands in order, in the current worker, or drain servers in one that a reload has replaced.

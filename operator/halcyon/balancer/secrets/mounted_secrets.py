@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from halcyon.balancer.secrets.certificate_expiry import Validity
 
+_SHOWN_KEYS = 3
+"""Maximum number of invalid API keys that a message names."""
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1-----\n")
 
 
@@ -99,6 +101,12 @@ class MountedSecrets:
     def keys(self) -> str | None:
         """Name of the file with the API key digests; None if clients need no key."""
         return self._served.get(KEYS_FOLDER)
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """Digests of the valid API keys; empty if clients need no key."""
+        text = _read(self._run_dir / self.keys).decode() if self.keys else ""
+        return frozenset(line.partition(" ")[0] for line in text.splitlines())
 
     @property
     def problems(self) -> str:
@@ -256,9 +264,12 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
 
 def _keys(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
     text, problems = api_keys.digests(contents)
-    if not text:
-        problems = [*problems, "there is no valid API key, so every request is rejected"]
-    return text, "; ".join(problems)
+    # The first sentences are shown; a report to the operator that contains thousands of them is rejected.
+    shown = [] if text else ["there is no valid API key, so every request is rejected"]
+    shown += problems[:_SHOWN_KEYS]
+    if len(problems) > _SHOWN_KEYS:
+        shown.append(f"{len(problems) - _SHOWN_KEYS} more keys are not valid")
+    return text, "; ".join(shown)
 
 
 def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:

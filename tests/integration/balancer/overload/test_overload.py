@@ -424,9 +424,10 @@ async def test_requests_held_at_zero_and_those_after_them_are_not_limited() -> N
         assert await crowd.send() == REFUSED
 
 
-async def test_a_client_below_its_share_is_admitted_while_another_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "a.client.of.the.longest.name.that.a.secret.allows-" + "x" * 190])
+async def test_a_client_below_its_share_is_admitted_while_another_is_rejected(prefix: str, tmp_path: Path) -> None:
     alice, bob = "alice-0123456789abcdef", "bob-0123456789abcdef"
-    put(tmp_path / "keys", alice=alice, bob=bob)
+    put(tmp_path / "keys", **{f"{prefix}alice": alice, f"{prefix}bob": bob})
     async with waiting(keys=tmp_path) as crowd:
         await crowd.fill(HOPELESS, alice)
         assert await crowd.send(alice) == REFUSED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from halcyon.api.documents.balancer_plan import CERTIFICATE_FOLDER
+from halcyon.api.documents.balancer_plan import CERTIFICATE_FOLDER, KEYS_FOLDER
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 
 EC_PARAMETERS = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
@@ -72,3 +73,30 @@ def test_a_block_of_a_chain_that_is_left_out_is_reported(tmp_path: Path) -> None
     file, problems = served(tmp_path, certificate(key) + indented, text)
     assert problems == "Secret digits-tls: tls.crt has 2 PEM blocks, and 1 can't be read and are left out"
     assert file.count("-----BEGIN CERTIFICATE-----") == 1
+
+
+def keys(folder: Path, contents: dict[str, str]) -> MountedSecrets:
+    mounted, run = folder / "mounted", folder / "run"
+    (mounted / KEYS_FOLDER).mkdir(parents=True)
+    run.mkdir()
+    for name, key in contents.items():
+        (mounted / KEYS_FOLDER / name).write_text(key)
+    secrets = MountedSecrets(SecretNames(keys="digits-keys"), mounted=mounted, config=run / "haproxy.cfg")
+    assert secrets.digests == frozenset()
+    secrets.refresh()
+    return secrets
+
+
+def test_a_secret_with_thousands_of_invalid_keys_is_a_short_problem(tmp_path: Path) -> None:
+    secrets = keys(tmp_path, {f"client-{number:04}": "too short" for number in range(6000)})
+    assert secrets.problems.startswith(
+        "Secret digits-keys: there is no valid API key, so every request is rejected; client-0000 is not a valid key: "
+    )
+    assert secrets.problems.endswith("; 5997 more keys are not valid")
+    # The operator shows 400 characters of it.
+    assert len(secrets.problems) < 400
+
+
+def test_the_digests_of_valid_keys_are_those_of_the_file(tmp_path: Path) -> None:
+    secrets = keys(tmp_path, {"alice": "0123456789abcdef\n", "bob": "too short"})
+    assert secrets.digests == {hashlib.sha256(b"0123456789abcdef").hexdigest().upper()}

@@ -90,10 +90,10 @@ def test_the_first_key_of_a_mounted_secret_is_sent(tmp_path: Path) -> None:
     # As the kubelet mounts a Secret: files are links into a hidden folder.
     (tmp_path / "..2026").mkdir()
     for name in ("team-b", "team-a"):
-        (tmp_path / "..2026" / name).write_text(f"key of {name}")
+        (tmp_path / "..2026" / name).write_text(f"the-key-of-{name}")
         (tmp_path / name).symlink_to(tmp_path / "..2026" / name)
-    assert server.request_headers([], tmp_path) == (("Authorization", "Bearer key of team-a"),)
+    assert server.request_headers([], tmp_path) == (("Authorization", "Bearer the-key-of-team-a"),)
     empty = tmp_path / "..2026" / "empty"
     empty.mkdir()
-    with pytest.raises(InputError, match="the folder has no file"):
+    with pytest.raises(InputError, match="none of the 0 files has a valid API key"):
         server.request_headers([], empty)
