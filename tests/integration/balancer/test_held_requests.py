@@ -372,20 +372,20 @@ async def test_a_balancers_stop_waits_for_held_requests_until_the_drain_is_over(
         assert (await drained)[0] == 200
 
 
-@pytest.mark.parametrize("leaves", ["terminating", "gone", "dead"])
-async def test_a_queue_whose_last_pod_leaves_waits_for_the_next(balanced: Balanced, leaves: str) -> None:
+@pytest.mark.parametrize(("leaves", "count"), [("terminating", 4), ("gone", 4), ("dead", 4), ("terminating", 90)])
+async def test_a_queue_whose_last_pod_leaves_waits_for_the_next(balanced: Balanced, leaves: str, count: int) -> None:
     [pod] = await balanced.start()
     pod.hold = asyncio.Event()
     await balanced.begin(replace(LONG, max_connections=1))
     async with Clients(balanced) as clients:
-        clients.waiting = [asyncio.create_task(clients.by_http()) for _ in range(5)]
-        clients.waiting += [asyncio.create_task(clients.by_grpc()) for _ in range(5)]
+        clients.waiting = [asyncio.create_task(clients.by_http()) for _ in range(count + 1)]
+        clients.waiting += [asyncio.create_task(clients.by_grpc()) for _ in range(count + 1)]
         # One request of each protocol is in the pod.
-        await until(lambda: queued_is(balanced, 8))
+        await until(lambda: queued_is(balanced, 2 * count))
         last = endpoint(pod)
         shown = () if leaves == "gone" else (replace(last, terminating=leaves == "terminating"),)
         await balanced.pilot.run_pass(shown, out=frozenset({last.pod}) if leaves == "dead" else frozenset())
-        await until(lambda: held_is(balanced, 8))
+        await until(lambda: held_is(balanced, 2 * count))
         pod.hold.set()
         await until(lambda: is_(lambda: sum(task.done() for task in clients.waiting) == 2))
         balanced.pods = []
@@ -393,11 +393,17 @@ async def test_a_queue_whose_last_pod_leaves_waits_for_the_next(balanced: Balanc
         await balanced.turn()
         answers = await asyncio.gather(*clients.waiting)
         await pod.stop()
-    assert sorted(answers) == sorted([pod.address] * 2 + [successor.address] * 8)
+    assert sorted(answers) == sorted([pod.address] * 2 + [successor.address] * 2 * count)
     reading = await balanced.haproxy.runtime.read()
-    assert (reading.requests, reading.rejected, reading.errors, reading.queued, reading.held) == (10, 0, 0, 0, 0)
+    assert (reading.requests, reading.rejected, reading.errors, reading.queued, reading.held) == (
+        2 * count + 2,
+        0,
+        0,
+        0,
+        0,
+    )
     # Each request is one answer, although it passed through the balancer's queue twice.
-    assert reading.answered == 10
+    assert reading.answered == 2 * count + 2
 
 
 async def test_a_moved_request_ignores_the_internal_header_of_its_client(balanced: Balanced) -> None:

@@ -114,10 +114,20 @@ core.register_cli({ "show", "held" }, USAGE, function(applet)
     applet:send(string.format("held=%d came=%d late=%d\n", held, came, halcyon_late and halcyon_late() or 0))
 end)
 
--- A stopping process refuses `set server`, although its requests still wait for servers.
-core.register_cli({ "change", "server" }, "change server BACKEND/SERVER state drain : sends the server no new requests", function(applet, ...)
-    local _, _, name = ...
+-- As `set server`, which a stopping process refuses, although its requests still wait for servers. A server that becomes ready gets all
+-- waiting requests that it has room for. HAProxy itself sends it only as many as it polls events (`tune.maxpollevents`).
+local CHANGES = { ready = "set_ready", drain = "set_drain", maint = "set_maint" }
+local CHANGE_USAGE = "change server BACKEND/SERVER state ready|drain|maint : as `set server`, also in a process that stops"
+core.register_cli({ "change", "server" }, CHANGE_USAGE, function(applet, ...)
+    local _, _, name, _, state = ...
     local backend, server = name:match("^(.+)/(.+)$")
-    core.backends[backend].servers[server]:set_drain()
+    local changed = core.backends[backend].servers[server]
+    changed[CHANGES[state]](changed)
+    if state == "ready" then
+        local most = changed:get_maxconn()
+        for _ = 1, most do
+            changed:set_maxconn(most)
+        end
+    end
     applet:send("\n")
 end)

@@ -98,7 +98,8 @@ class HaproxyController:
         self._rejection = ""
         self._servers: tuple[AssignedServer, ...] | None = None
         self._written = ""
-        self._replaced: dict[int, _Replaced] = {}
+        self._replaced: dict[int, _Replaced] | None = None
+        """Replaced processes that still run, by process id; None until HAProxy's master process has listed them."""
         self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
         """HAProxy's process variables, which its rules read. Each pass writes those that have changed."""
@@ -177,6 +178,8 @@ class HaproxyController:
                 reading = None
             if self._servers is None:
                 self._servers = server_assignment.adopt(reading.servers, now=self._clock()) if reading else ()
+            if self._replaced is None and reading is not None:
+                self._replaced = await self._adopt_replaced(desired.plan, current=reading.process)
             if reading is None:
                 self._serving = None
                 self._servers = server_assignment.resize(self._servers, _capacities(desired.plan))
@@ -276,7 +279,7 @@ class HaproxyController:
             return reading
         self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
-        self._replaced |= [replaced]
+        self._replaced = dict([*(self._replaced or {}).items(), replaced])
         log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
 
@@ -284,11 +287,24 @@ class HaproxyController:
         """Remove API keys that are no longer valid from running processes, where open connections could still use them."""
         if self._files is None or desired.listen.keys is None:
             return
-        for process in (0, *self._replaced):
+        for process in (0, *(self._replaced or {})):
             try:
                 await self._runtime.remove_keys(self._files.digests, process=process)
             except HaproxyError as error:
                 log("warning", "an HAProxy process may still accept removed API keys", error=str(error))
+
+    async def _adopt_replaced(self, plan: BalancerPlan, *, current: int) -> dict[int, _Replaced] | None:
+        """Return the processes that were replaced before this agent started; None if they are unknown.
+
+        Their own time limit is unknown, and is assumed to be that of `plan`.
+        """
+        try:
+            found = await self._runtime.replaced(current)
+        except HaproxyError as error:
+            log("warning", "HAProxy's replaced processes are unknown; the next pass tries again", error=str(error))
+            return None
+        stops_at = self._clock() + haproxy_cfg.hard_stop_ms(plan) / 1000
+        return {process: _Replaced(stops_at - since_s, servers) for process, (since_s, servers) in found.items()}
 
     async def _update_replaced(self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str]) -> None:
         """Drain pods that leave in replaced processes, too, and end streams there before they are reset.
@@ -296,9 +312,10 @@ class HaproxyController:
         Clients of such streams get status 14, and not CANCELLED.
         """
         now = self._clock()
-        for process, replaced in tuple(self._replaced.items()):
+        processes = self._replaced or {}
+        for process, replaced in tuple(processes.items()):
             if now >= replaced.until:
-                del self._replaced[process]
+                del processes[process]
                 continue
             try:
                 if endpoints is not None and (
@@ -311,7 +328,7 @@ class HaproxyController:
                     await self._runtime.end_streams(process)
             except RejectedError:
                 # It has ended.
-                del self._replaced[process]
+                del processes[process]
             except HaproxyError as error:
                 log("warning", "a replaced HAProxy process could not be changed", error=str(error))
 

@@ -210,7 +210,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             at=at,
             process=process,
             config=fields.get("description", ""),
-            servers=_lines(state, sessions),
+            servers=parse_servers(state, sessions),
             queued=sum(map(sum, loads.waiting.values())) + held.late,
             loads=replace(loads, late=held.late),
             held=held.held,
@@ -301,7 +301,8 @@ def parse_loads(text: str) -> BackendLoads:
     )
 
 
-def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, ServerState]:
+def parse_servers(text: str, sessions: Mapping[ServerKey, int] | None = None) -> dict[ServerKey, ServerState]:
+    """Parse the response to `show servers state`. `sessions` has the number of requests at each server."""
     by_protocol: dict[ServerKey, list[tuple[str, AdminState]]] = {}
     for row in text.splitlines():
         columns = row.split(" ", 7)
@@ -314,7 +315,7 @@ def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, Serv
         key: ServerState(
             address=states[0][0] if len({address for address, _ in states}) == 1 else "",
             admin=states[0][1] if len({admin for _, admin in states}) == 1 else "mixed",
-            sessions=sessions.get(key, 0),
+            sessions=(sessions or {}).get(key, 0),
         )
         for key, states in by_protocol.items()
     }

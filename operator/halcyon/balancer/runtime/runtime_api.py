@@ -31,12 +31,14 @@ from halcyon.balancer.runtime.haproxy_stats import (
     parse,
     parse_held,
     parse_loads,
+    parse_servers,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from halcyon.balancer.config.model import ServerKey
     from halcyon.balancer.runtime.server_assignment import Command
 
 _SHOW_STAT = "show stat -1 7 -1"
@@ -47,6 +49,8 @@ SHOW = (
 _KEY_FILE: Final = re.compile(rf"\((/\S+/{KEYS_FOLDER}-[0-9a-f]+\.map)\)")
 """Pattern of the path of a file with API keys, in HAProxy's list of maps."""
 _DIGEST: Final = re.compile(r"^0x\S+ ([0-9A-F]{64}) ", re.MULTILINE)
+_WORKER = re.compile(r"^(?=\d+\s+worker\s+(\d+))(\d+)\s.*?\s(\d+)d(\d+)h(\d+)m(\d+)s", re.MULTILINE)
+"""Line of a worker in the response to `show proc`: number of reloads since its start, process id, and time since its start."""
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
 
 
@@ -137,6 +141,34 @@ class RuntimeSocket:
         for start in range(0, len(lines), 64):
             await self._request(self.path, ";".join(lines[start : start + 64]), self.timeout_s)
 
+    async def replaced(self, current: int) -> dict[int, tuple[int, dict[ServerKey, str]]]:
+        """Return the workers that reloads have replaced and that still run, by process id.
+
+        The values are the time since the reload, in seconds, and the address of the pod for each server that takes
+        requests. `current` is the process id of the worker that replaced them.
+
+        Raises:
+            HaproxyError: the master process does not respond, or its response can't be parsed.
+        """
+        answer = await self._request(self.master_path, "show proc", self.timeout_s, closes=True)
+        workers = sorted(tuple(map(int, numbers)) for numbers in _WORKER.findall(answer))
+        if current not in (pid for _, pid, *_ in workers):
+            raise HaproxyError(f"HAProxy's response to `show proc` has no worker {current}: {answer[:500]!r}")
+        found = {}
+        since_s = 0
+        for _, pid, days, hours, minutes, seconds in workers:
+            if pid != current:
+                state = await self._request(
+                    self.master_path, f"@!{pid} show servers state", self.timeout_s, closes=True
+                )
+                servers = {
+                    key: server.address for key, server in parse_servers(state).items() if server.admin == "ready"
+                }
+                found[pid] = (since_s, servers)
+            # The worker before this one was replaced when this one started.
+            since_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        return found
+
     async def end_streams(self, process: int) -> None:
         """End the gRPC streams of a worker that a reload has replaced. A worker that has ended doesn't matter.
 
@@ -215,8 +247,9 @@ class RuntimeSocket:
     def _command_lines(self, command: Command) -> list[str]:
         key = command.key
         if command.verb in {"open", "close"}:
-            to = _VERBS["ready" if command.verb == "open" else "maint"]
-            return [f"set server {protocol}_{key.slot}/{HELD_SERVER} {to}" for protocol in PROTOCOLS]
+            # `change server` of `hold.lua` also sends it the whole queue, and `set server` only as many requests as HAProxy polls.
+            change = "change server {} state ready" if command.verb == "open" else "set server {} state maint"
+            return [change.format(f"{protocol}_{key.slot}/{HELD_SERVER}") for protocol in PROTOCOLS]
         servers = [(f"{protocol}_{key.slot}/s{key.number}", protocol) for protocol in PROTOCOLS]
         if command.verb == "limit":
             return [

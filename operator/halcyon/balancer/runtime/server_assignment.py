@@ -179,7 +179,7 @@ def drains(
 ) -> tuple[Command, ...]:
     """Return the commands that drain the servers of pods that don't serve, in a process that a reload has replaced.
 
-    A slot keeps its last servers: with none, HAProxy would reject its queue.
+    If no server of a slot is left, its server `held` passes the queue on to the current process.
 
     Args:
         servers: address of the pod for each server that takes requests.
@@ -187,9 +187,13 @@ def drains(
         out: names of pods that must not receive requests although they are serving.
     """
     serving = _serving(endpoints, out)
-    staying = {key for key, address in servers.items() if (key.slot, address) in serving}
-    slots = {key.slot for key in staying}
-    return tuple(Command(key, "drain") for key in sorted(servers.keys() - staying) if key.slot in slots)
+    leaving = sorted(key for key, address in servers.items() if (key.slot, address) not in serving)
+    emptied = sorted({key.slot for key in leaving} - {key.slot for key in servers.keys() - set(leaving)})
+    return (
+        *(Command(ServerKey(slot, 0), "open") for slot in emptied),
+        *(Command(key, "drain") for key in leaving),
+        *(Command(ServerKey(slot, 0), "close") for slot in emptied),
+    )
 
 
 def _serving(endpoints: Iterable[Endpoint], out: AbstractSet[str]) -> dict[tuple[str, str], Endpoint]:

@@ -335,13 +335,15 @@ def test_the_order_of_the_endpoints_does_not_matter(order: list[int]) -> None:
     assert first == second
 
 
-def test_servers_of_a_replaced_process_drain_unless_they_are_its_last() -> None:
+def test_replaced_process_drains_servers_and_passes_emptied_queues_on() -> None:
     servers = {ServerKey("a", 1): "10.0.0.1", ServerKey("a", 2): "10.0.0.2", ServerKey("b", 1): "10.0.0.3"}
     serving = Endpoint("a", "pod-2", "10.0.0.2", serving=True, terminating=False)
     leaving = [
         Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=True),
         Endpoint("b", "pod-3", "10.0.0.3", serving=False, terminating=True),
     ]
-    assert drains(servers, [serving, *leaving], out=set()) == (Command(ServerKey("a", 1), "drain"),)
-    # Without the other pod, the slot keeps both.
-    assert drains(servers, [serving, *leaving], out={"pod-2"}) == ()
+    drained = [Command(ServerKey("a", 1), "drain"), Command(ServerKey("b", 1), "drain")]
+    opened, closed = ([Command(ServerKey(slot, 0), verb) for slot in "ab"] for verb in ("open", "close"))
+    assert list(drains(servers, [serving, *leaving], out=set())) == [opened[1], *drained, closed[1]]
+    both = sorted([*drained, Command(ServerKey("a", 2), "drain")], key=lambda command: command.key)
+    assert list(drains(servers, [serving, *leaving], out={"pod-2"})) == [*opened, *both, *closed]
