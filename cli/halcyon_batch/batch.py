@@ -166,7 +166,8 @@ class Batch:
             name=recipe.name,
             digest=data.digest,
             total=data.total,
-            rows_per_part=recipe.rows_per_part or rows_per_part(data.total, data.row_bytes),
+            rows_per_part=recipe.rows_per_part
+            or max(rows_per_part(data.total, data.row_bytes), min(recipe.rows_per_request or 1, data.total)),
             format=recipe.output_format or ("Npz" if data.format == "Npz" else "Jsonl"),
             made_with=functions.digest(recipe.model, recipe.prepare, recipe.finish),
         )
@@ -182,7 +183,7 @@ class Batch:
         single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
         sizes = RequestRows(
             fixed=1 if single else self._recipe.rows_per_request,
-            most=max(min(most, _REQUEST_BYTES // data.row_bytes), 1),
+            most=max(min(most, _REQUEST_BYTES // data.row_bytes, parts.manifest.rows_per_part), 1),
         )
         # If a model computes batches, the balancers limit a gentle batch themselves (`lower_room`).
         window = RequestWindow(gentle=self._recipe.gentle and not model.is_batched)

@@ -99,12 +99,12 @@ class Sender:
         tries = _Tries()
         while True:
             await self._pause()
-            answers, size = self._answers, self.sizes.rows
+            answers = self._answers
             reply, latency_s = await self._send(rows)
             if reply.outcome is Outcome.ANSWERED:
                 found = self._read(reply, len(rows))
                 if found is not None:
-                    self._take(len(rows), size, latency_s)
+                    self._take(len(rows), latency_s)
                     return found
             elif await self._is_repeated(reply, rows, tries, answers):
                 continue
@@ -163,15 +163,13 @@ class Sender:
             self._key = None
         return reply, self.clock() - began
 
-    def _take(self, rows: int, size: int, latency_s: float) -> None:
+    def _take(self, rows: int, latency_s: float) -> None:
         self._answers += 1
         self.waiting = ""
-        if not self.sizes.is_chosen:
+        if self.sizes.is_chosen:
+            self.window.answered(latency_s, rows)
+        else:
             self.sizes.answered(rows, latency_s)
-            if self.sizes.chosen is not None:
-                self.window.restart()
-        elif rows == size:
-            self.window.answered(latency_s)
 
     async def _wait(self, reply: Reply, refused: int) -> None:
         """Wait after a temporary failure of a request.
