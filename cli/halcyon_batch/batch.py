@@ -23,7 +23,7 @@ from halcyon_batch import bucket, functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
 from halcyon_batch.input_data import InputData, Sample
-from halcyon_batch.input_source import BucketData, open_input
+from halcyon_batch.input_source import BucketData, check_output_place, open_input
 from halcyon_batch.output_parts import Manifest, OutputParts, RowResult, rows_per_part
 from halcyon_batch.progress import RowRate
 from halcyon_batch.request_rows import MAX_UNKNOWN_ROWS, RequestRows
@@ -128,6 +128,8 @@ class Batch:
         with contextlib.ExitStack() as clients:
             self._waiting = f"{self._source} is being read"
             data = self._input = await asyncio.to_thread(self._open_input, clients)
+            if data.format == "Folder":
+                check_output_place(recipe)
             storage = await asyncio.to_thread(self._open_output, clients)
             await self._make_parts(data, storage)
 
