@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -90,8 +90,8 @@ class Batch:
         self._answered_at_s = clock()
         self._waiting = ""
 
-    def progress(self, failure: BatchError | None = None) -> BatchProgress:
-        """Return the progress of the batch."""
+    def progress(self, failure: Exception | None = None) -> BatchProgress:
+        """Return the progress of the batch. The progress has a reason only if the failure is a BatchError."""
         parts, now_s = self._parts, self._clock()
         if parts is None:
             known = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
@@ -114,7 +114,9 @@ class Batch:
             )
         if failure is None:
             return known
-        return BatchProgress(**{**vars(known), "reason": failure.reason, "message": str(failure)})
+        if isinstance(failure, BatchError):
+            return replace(known, reason=failure.reason, message=str(failure))
+        return replace(known, message=": ".join(filter(None, (type(failure).__name__, str(failure)))))
 
     async def run(self) -> None:
         """Compute and write all parts of the results that are missing.

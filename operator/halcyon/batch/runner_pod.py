@@ -39,9 +39,8 @@ def current(pods: Iterable[Object]) -> Object | None:
 
 def address(pod: Object | None) -> str | None:
     """Return the IP address of a running pod; None if there is no pod or it doesn't run."""
-    return (
-        str(pod["status"]["podIP"]) if pod and pod["status"]["phase"] == "Running" and pod["status"]["podIP"] else None
-    )
+    status = pod["status"] if pod else {}
+    return str(status["podIP"]) if status.get("phase") == "Running" and status["podIP"] else None
 
 
 def pending(pod: Object | None) -> str:
@@ -49,12 +48,17 @@ def pending(pod: Object | None) -> str:
     if pod is None:
         return "the runner's pod is being created"
     status = pod["status"]
+    if status["phase"] == "Failed" and status.get("message"):  # of the kubelet, for example about an eviction
+        return f"{pod['metadata']['name']} has ended: {status['message'].strip()}"
     for state in _states(pod):
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
         if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
             return f"{pod['metadata']['name']}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
         if ended and ended.get("exitCode"):
-            return f"{pod['metadata']['name']} has ended with {ended.get('reason')}, exit code {ended['exitCode']}"
+            cause = f": {found.message}" if (found := last_progress(pod)) and found.message else ""
+            return (
+                f"{pod['metadata']['name']} has ended with {ended.get('reason')}, exit code {ended['exitCode']}{cause}"
+            )
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"{pod['metadata']['name']}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
@@ -81,7 +85,7 @@ def is_held(pod: Object | None, job: Object | None) -> bool:
         return False
     uid = job["metadata"]["uid"]
     return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any(
-        (one.get("terminated") or {}).get("exitCode") == 0 for one in _own_states(pod)
+        (one.get("terminated") or {}).get("exitCode") == 0 for one in _states(pod, own=True)
     )
 
 
@@ -90,7 +94,7 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
 
     Return None if the container has not terminated, or if its message isn't valid.
     """
-    for state in _own_states(pod) if pod else ():
+    for state in _states(pod, own=True) if pod else ():
         ended = state.get("terminated") or {}
         try:
             return BatchProgress.from_json(str(ended.get("message") or ""))
@@ -99,14 +103,10 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
     return None
 
 
-def _states(pod: Object) -> list[Mapping[str, Any]]:
-    return [one.get("state") or {} for one in pod["status"].get("containerStatuses") or ()]
-
-
-def _own_states(pod: Object) -> list[Mapping[str, Any]]:
-    """Return the state of the runner's container, without those that others have added to the pod."""
+def _states(pod: Object, *, own: bool = False) -> list[Mapping[str, Any]]:
+    """Return the state of each container. If `own` is true, leave out those that others have added to the pod."""
     found = pod["status"].get("containerStatuses") or ()
-    return [one.get("state") or {} for one in found if one.get("name", CONTAINER) == CONTAINER]
+    return [one.get("state") or {} for one in found if not own or one.get("name", CONTAINER) == CONTAINER]
 
 
 async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | None:

@@ -160,8 +160,15 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
 def recipe(source: str, output: str) -> BatchRecipe:
     places = {"input": source, "output": output}
     buckets: dict[str, Any] = {f"{name}_bucket": BatchBucket(url=url) for name, url in places.items() if "://" in url}
-    given = {"owner": "u", "name": "b", "model": "m", "url": "http://m", "input_format": "", "output_format": ""}
-    return BatchRecipe(**given, **places, **buckets)
+    given: dict[str, Any] = {
+        "owner": "u",
+        "name": "b",
+        "model": "m",
+        "url": "http://m",
+        "input_format": "",
+        "output_format": "",
+    }
+    return BatchRecipe(**given | places | buckets)
 
 
 async def test_results_in_the_folder_of_the_rows_are_refused(tmp_path: Path) -> None:
