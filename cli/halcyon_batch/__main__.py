@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from halcyon.api.documents.batch_documents import FAILED, PATH, PORT, BatchDocum
 from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
 
-_STOPPED = 75
+_BROKEN, _STOPPED = 1, 75
 _LOG_INTERVAL_S = 60.0
 _TERMINATION_LOG = "/dev/termination-log"
 
@@ -38,7 +39,8 @@ def main(arguments: list[str]) -> int:
 
 
 async def _run(recipe: BatchRecipe) -> int:
-    batch, status, failure = Batch(recipe), 0, None
+    batch, status = Batch(recipe), 0
+    failure: Exception | None = None
     work = asyncio.ensure_future(batch.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)
@@ -52,6 +54,9 @@ async def _run(recipe: BatchRecipe) -> int:
             except BatchError as error:
                 status, failure = FAILED, error
                 print(f"halcyon_batch: {error}", file=sys.stderr)
+            except Exception as error:  # noqa: BLE001  # whatever it is, a new runner continues
+                status, failure = _BROKEN, error
+                traceback.print_exc()
             finally:
                 log.cancel()
     finally:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -23,7 +23,7 @@ from halcyon_batch import bucket, functions
 from halcyon_batch.errors import BatchError
 from halcyon_batch.functions import Functions
 from halcyon_batch.input_data import InputData, Sample
-from halcyon_batch.input_source import BucketData, open_input
+from halcyon_batch.input_source import BucketData, check_output_place, open_input
 from halcyon_batch.output_parts import Manifest, OutputParts, RowResult, rows_per_part
 from halcyon_batch.progress import RowRate
 from halcyon_batch.request_rows import MAX_UNKNOWN_ROWS, RequestRows
@@ -91,8 +91,8 @@ class Batch:
         self._answered_at_s = clock()
         self._waiting = ""
 
-    def progress(self, failure: BatchError | None = None) -> BatchProgress:
-        """Return the progress of the batch."""
+    def progress(self, failure: Exception | None = None) -> BatchProgress:
+        """Return the progress of the batch. The progress has a reason only if the failure is a BatchError."""
         parts, now_s = self._parts, self._clock()
         if parts is None:
             known = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
@@ -115,7 +115,9 @@ class Batch:
             )
         if failure is None:
             return known
-        return BatchProgress(**{**vars(known), "reason": failure.reason, "message": str(failure)})
+        if isinstance(failure, BatchError):
+            return replace(known, reason=failure.reason, message=str(failure))
+        return replace(known, message=": ".join(filter(None, (type(failure).__name__, str(failure)))))
 
     async def run(self) -> None:
         """Compute and write all parts of the results that are missing.
@@ -129,6 +131,8 @@ class Batch:
         with contextlib.ExitStack() as clients:
             self._waiting = f"{self._source} is being read"
             data = self._input = await asyncio.to_thread(self._open_input, clients)
+            if data.format == "Folder":
+                check_output_place(recipe)
             storage = await asyncio.to_thread(self._open_output, clients)
             await self._make_parts(data, storage)
 
@@ -167,7 +171,8 @@ class Batch:
             name=recipe.name,
             digest=data.digest,
             total=data.total,
-            rows_per_part=recipe.rows_per_part or rows_per_part(data.total, data.row_bytes),
+            rows_per_part=recipe.rows_per_part
+            or max(rows_per_part(data.total, data.row_bytes), min(recipe.rows_per_request or 1, data.total)),
             format=recipe.output_format or ("Npz" if data.format == "Npz" else "Jsonl"),
             made_with=functions.digest(recipe.model, recipe.prepare, recipe.finish),
         )
@@ -183,7 +188,7 @@ class Batch:
         single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
         sizes = RequestRows(
             fixed=1 if single else self._recipe.rows_per_request,
-            most=max(min(most, _REQUEST_BYTES // data.row_bytes), 1),
+            most=max(min(most, _REQUEST_BYTES // data.row_bytes, parts.manifest.rows_per_part), 1),
         )
         # If a model computes batches, the balancers limit a gentle batch themselves (`lower_room`).
         window = RequestWindow(gentle=self._recipe.gentle and not model.is_batched)

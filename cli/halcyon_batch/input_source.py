@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from halcyon.api.documents.batch_documents import BatchBucket
+from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
 from halcyon_batch.bucket import Bucket, BucketObject
 from halcyon_batch.errors import BatchError
 from halcyon_batch.input_data import ArrayData, FolderData, InputData, LineData, Sample
@@ -53,6 +53,29 @@ def open_input(path: str, format_: str) -> InputData:
     if made.total == 0:
         raise BatchError("InputEmpty", f"spec.input: {path} has no rows")
     return made
+
+
+def check_output_place(recipe: BatchRecipe) -> None:
+    """Check that the results of a data set that is a folder aren't written into this folder.
+
+    Raises:
+        BatchError: the results would be rows of the data set, which would change with each part.
+    """
+    source, target = recipe.input_bucket, recipe.output_bucket
+    place = recipe.output if target is None else target.url
+    if source is not None and target is not None:
+        folder = source.url.rstrip("/")
+        is_inside = source.endpoint == target.endpoint and f"{place.rstrip('/')}/".startswith(f"{folder}/")
+    else:
+        folder, output = recipe.input, Path(place)
+        # The two paths in the runner's container differ, also if they are those of one folder on a volume.
+        is_inside = source is target and any(one.exists() and one.samefile(folder) for one in (output, *output.parents))
+    if is_inside:
+        raise BatchError(
+            "OutputUnwritable",
+            f"spec.output: {place} is in the folder of spec.input, so the results would be rows; name a folder beside it, for "
+            f"example {Path(folder).name}-results",
+        )
 
 
 def _format_of(path: Path) -> str:

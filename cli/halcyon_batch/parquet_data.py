@@ -16,6 +16,7 @@ import numpy as np
 
 from halcyon_batch.errors import BatchError
 from halcyon_batch.input_data import Sample, sha256, stamp
+from halcyon_measure.inputs.tensors import array_of
 
 
 class ParquetData:
@@ -105,7 +106,7 @@ def _values(column: Any) -> list[Any]:
         if not inner.null_count and not _is_list(inner):
             return _split(column, inner.to_numpy(zero_copy_only=False))
     return [
-        value if value is None or isinstance(value, list | dict) else np.array([value]) for value in column.to_pylist()
+        value if value is None or isinstance(value, list | dict) else array_of([value]) for value in column.to_pylist()
     ]
 
 

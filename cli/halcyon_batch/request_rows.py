@@ -12,6 +12,10 @@ _TRIES = 5
 """Number of requests that are sent with each number of rows, to find the best number. Only the fastest answer counts.
 The first execution of a size is slow, and requests of users run in between.
 """
+_SHORT = 20
+"""Number of requests with fewer rows than the tried number after which no larger number is tried. Rows of different
+shapes, which can't be in one request, would otherwise never end the choice.
+"""
 _NEAR_BEST = 1.05
 
 
@@ -26,6 +30,7 @@ class RequestRows:
         self._most = most
         self._trials = [] if fixed is not None else _sizes(most)
         self._times_s: dict[int, list[float]] = {}
+        self._short = 0
         self.chosen = fixed
 
     @property
@@ -40,7 +45,12 @@ class RequestRows:
 
     def answered(self, rows: int, latency_s: float) -> None:
         """Record the latency of a request. It counts only until the number of rows is chosen."""
-        if self.chosen is not None or rows != self.rows:
+        if self.chosen is not None:
+            return
+        if rows != self.rows:
+            self._short += rows < self.rows
+            if self._short >= _SHORT:
+                self._choose()
             return
         times_s = self._times_s.setdefault(rows, [])
         times_s.append(latency_s)
@@ -57,7 +67,7 @@ class RequestRows:
             self._choose()
 
     def _next(self) -> None:
-        self._trials = self._trials[1:]
+        self._trials, self._short = self._trials[1:], 0
         if not self._trials or self._is_past_best():
             self._choose()
 
@@ -74,8 +84,8 @@ class RequestRows:
         )
 
     def _costs_s(self) -> dict[int, float]:
-        """Return the time per row in seconds, for each number of rows that was tried."""
-        return {rows: min(times_s) / rows for rows, times_s in self._times_s.items()}
+        """Return the time per row in seconds, for each number of rows that was tried often enough."""
+        return {rows: min(times_s) / rows for rows, times_s in self._times_s.items() if len(times_s) >= _TRIES}
 
 
 def _sizes(most: int) -> list[int]:

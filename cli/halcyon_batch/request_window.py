@@ -35,22 +35,22 @@ class RequestWindow:
         self._most = most
         self._size = 1.0
         self._doubles = True
-        self._latencies: deque[float] = deque(maxlen=_REMEMBERED)
-        self._lowest = 0.0
-        self._seen = 0
+        self._latencies: dict[int, deque[float]] = {}
+        """Last latencies by the number of rows in the request."""
 
     @property
     def limit(self) -> int:
         """Maximum number of requests that may be in progress."""
         return int(self._size)
 
-    def answered(self, latency_s: float) -> None:
-        """Adjust the limit by the latency, in seconds, of an answer to a request of the usual size."""
-        self._latencies.append(latency_s)
-        self._seen += 1
-        if self._seen % 50 == 1 or latency_s < self._lowest:
-            self._lowest = min(self._latencies)
-        if latency_s > self._slow * self._lowest:
+    def answered(self, latency_s: float, rows: int = 1) -> None:
+        """Adjust the limit by the latency, in seconds, of an answer to a request with `rows` rows.
+
+        It is compared only with requests of the same number of rows, because more rows take longer.
+        """
+        latencies = self._latencies.setdefault(rows, deque(maxlen=_REMEMBERED))
+        latencies.append(latency_s)
+        if latency_s > self._slow * min(latencies):
             # Each slow answer takes a quarter, so slow answers to all requests of a window shrink it by 25 %.
             self._size -= 0.25
             self._doubles = False
@@ -65,8 +65,3 @@ class RequestWindow:
         """
         self._doubles = False
         self._size = max(self._size / 2, float(self._least))
-
-    def restart(self) -> None:
-        """Discard the recorded latencies, because further requests have another number of rows."""
-        self._latencies.clear()
-        self._seen = 0

@@ -2,6 +2,10 @@
 
 After a rejection, or without a valid API key, the sender waits. After a broken connection, it repeats the request.
 After an error, it splits the request into smaller ones, so that an invalid row doesn't affect the results of others.
+
+A row can end the server's process, and with it all requests in progress. So requests that are lost several times are
+suspected, and sent one at a time. If the server answers an earlier row again after such a loss, the loss counts as caused
+by the rows of the suspected request.
 """
 
 from __future__ import annotations
@@ -28,10 +32,15 @@ from halcyon_measure.protocols.target import Target
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _MAX_DOUBLINGS = 10
 """Maximum number of times that the wait doubles. Above 1023, the power of two would overflow."""
-_BLAMED = 5
-"""Number of lost requests after which the rows count as the cause. A rejection or a loss doesn't count if no other
-request was answered meanwhile.
-"""
+_SUSPECTED = 2
+"""Number of losses after which the rows of a request are suspected as the cause."""
+_BLAMED = 3
+"""Number of losses with the row as the cause after which the row has failed. Several rows are split after one."""
+_CHECKS, _CHECK_WAIT_S = 3, 1.0
+"""Number of lost repetitions of an earlier row after which the server counts as down, and the time before each in
+seconds."""
+_MAX_SUSPECTED = 4
+"""Maximum number of suspected requests that don't count as in progress. Others follow, which may be answered."""
 _ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
@@ -43,7 +52,7 @@ _DENIED = re.compile(r"^401: ")
 """Pattern of the error for a request without a valid API key. Keys are rotated while a batch runs, so it waits for the
 new one.
 """
-_WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
+_LOST = frozenset({Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
 
 @dataclass
@@ -51,8 +60,14 @@ class _Tries:
     """Numbers of failures of one request so far, by type of failure."""
 
     refused: int = 0
+    lost: int = 0
     blamed: int = 0
     errors: int = 0
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the request was lost so often that its rows may be the cause."""
+        return self.lost >= _SUSPECTED
 
 
 @dataclass
@@ -72,7 +87,11 @@ class Sender:
         """Begin without a request in progress."""
         self._in_progress = 0
         self._room = asyncio.Condition()
-        self._answers = 0
+        self._suspected = 0
+        self._sent_suspected, self._together = 0, 1
+        """Number of suspected requests that are sent at present, and its limit. It is 1 after a loss."""
+        self._answered: Sequence[RowTensors] = ()
+        """A row that was answered; empty until one was."""
         self._not_before_s = 0.0
         self._number = 0
         self._key: tuple[tuple[str, str], ...] | None = None
@@ -85,8 +104,12 @@ class Sender:
         The caller must then call `outcomes`, and `leave` at the end.
         """
         async with self._room:
-            await self._room.wait_for(lambda: self._in_progress < (self.window.limit if self.sizes.is_chosen else 1))
+            await self._room.wait_for(self._has_room)
             self._in_progress += 1
+
+    def _has_room(self) -> bool:
+        limit = self.window.limit if self.sizes.is_chosen else 1
+        return self._in_progress - min(self._suspected, _MAX_SUSPECTED) < limit
 
     async def leave(self) -> None:
         """Count a request as no longer in progress, so that another one may begin."""
@@ -96,19 +119,67 @@ class Sender:
 
     async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
         """Return the outputs of each row. A row that has none has the reason as text instead."""
-        tries = _Tries()
+        return await self._outcomes(rows, _Tries())
+
+    async def _outcomes(self, rows: Sequence[RowTensors], tries: _Tries) -> list[Mapping[str, Any] | str]:
         while True:
             await self._pause()
-            answers, size = self._answers, self.sizes.rows
-            reply, latency_s = await self._send(rows)
+            reply, latency_s = await (self._send_suspected(rows, tries) if tries.is_suspected else self._send(rows))
             if reply.outcome is Outcome.ANSWERED:
                 found = self._read(reply, len(rows))
                 if found is not None:
-                    self._take(len(rows), size, latency_s)
+                    self._take(rows, latency_s)
                     return found
-            elif await self._is_repeated(reply, rows, tries, answers):
+            elif await self._is_repeated(reply, rows, tries):
                 continue
-            return [reply.message] if len(rows) == 1 else await self._halves(rows)
+            if len(rows) > 1:
+                return await self._halves(rows, tries)
+            cause = "the server ends at this row, or doesn't answer it: " if tries.blamed else ""
+            return [cause + reply.message]
+
+    async def _send_suspected(self, rows: Sequence[RowTensors], tries: _Tries) -> tuple[Reply, float]:
+        """Send a suspected request, and count a loss if the rows are its cause.
+
+        Each answer lets one more suspected request be sent at a time, because the losses were those of an outage. After
+        one more loss, a request is sent alone.
+        """
+        is_lost_again = tries.lost > _SUSPECTED
+        async with self._room:
+            self._suspected += 1
+            self._room.notify_all()
+            await self._room.wait_for(lambda: self._sent_suspected < (1 if is_lost_again else self._together))
+            self._sent_suspected += 1
+            if is_lost_again:
+                self._together = 1
+        try:
+            is_alone = self._together == 1
+            reply, latency_s = await self._send(rows)
+            if reply.outcome is Outcome.ANSWERED:
+                self._together += 1
+            elif reply.outcome in _LOST:
+                self._together = 1
+                tries.blamed += is_alone and await self._is_served()
+            return reply, latency_s
+        finally:
+            async with self._room:
+                self._suspected -= 1
+                self._sent_suspected -= 1
+                self._room.notify_all()
+
+    async def _is_served(self) -> bool:
+        """Return whether a row is answered that was answered before. While it is rejected, repeat it."""
+        lost = 0
+        while self._answered and lost < _CHECKS:
+            await self.sleep(_CHECK_WAIT_S)
+            await self._pause()
+            reply, _ = await self._send(self._answered)
+            if reply.outcome is Outcome.REJECTED:
+                await self._wait(reply, 1)
+            elif reply.outcome in _LOST:
+                lost += 1
+            else:
+                return True
+        return False
 
     def _read(self, reply: Reply, rows: int) -> list[Mapping[str, Any] | str] | None:
         """Return the outputs of each row in an answer; None if each row must be sent in a separate request."""
@@ -120,17 +191,19 @@ class Sender:
         except (ValueError, KeyError, TypeError) as error:
             return [f"the answer can't be read: {error!r}"] * rows
 
-    async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries, answers: int) -> bool:
+    async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries) -> bool:
         """Wait as long as the failure of a request requires, and return whether the same request must be sent again."""
-        if reply.outcome in _WAITS:
+        if reply.outcome is Outcome.REJECTED or reply.outcome in _LOST:
             tries.refused = min(tries.refused + 1, 10)
             if reply.outcome is Outcome.REJECTED:
                 self.window.rejected()
             else:
-                tries.blamed += self._answers > answers
+                tries.lost += 1
             await self._wait(reply, tries.refused)
-            return tries.blamed < _BLAMED
-        self._answers += 1
+            if len(rows) == 1:
+                return tries.blamed < _BLAMED
+            # Until a row is answered, no loss has a known cause. A part of the rows may be answered.
+            return not tries.blamed and (bool(self._answered) or tries.lost <= _SUSPECTED)
         if match := _TOO_MANY_ROWS.search(reply.message):
             self.sizes.limit(int(match[1]))
         if len(rows) > 1:
@@ -141,9 +214,14 @@ class Sender:
         await self.sleep(_ERROR_WAIT_S)
         return True
 
-    async def _halves(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
+    async def _halves(self, rows: Sequence[RowTensors], tries: _Tries) -> list[Mapping[str, Any] | str]:
         middle = len(rows) // 2
-        return [*await self.outcomes(rows[:middle]), *await self.outcomes(rows[middle:])]
+        first, second = (self._outcomes(half, _Tries(lost=tries.lost)) for half in (rows[:middle], rows[middle:]))
+        if not tries.is_suspected:
+            return [*await first, *await second]
+        # One half may be sent without an end until the other one is answered.
+        made = await asyncio.gather(first, second)
+        return [*made[0], *made[1]]
 
     async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
         self._number += 1
@@ -163,15 +241,12 @@ class Sender:
             self._key = None
         return reply, self.clock() - began
 
-    def _take(self, rows: int, size: int, latency_s: float) -> None:
-        self._answers += 1
-        self.waiting = ""
-        if not self.sizes.is_chosen:
-            self.sizes.answered(rows, latency_s)
-            if self.sizes.chosen is not None:
-                self.window.restart()
-        elif rows == size:
-            self.window.answered(latency_s)
+    def _take(self, rows: Sequence[RowTensors], latency_s: float) -> None:
+        self._answered, self.waiting = rows[:1], ""
+        if self.sizes.is_chosen:
+            self.window.answered(latency_s, len(rows))
+        else:
+            self.sizes.answered(len(rows), latency_s)
 
     async def _wait(self, reply: Reply, refused: int) -> None:
         """Wait after a temporary failure of a request.

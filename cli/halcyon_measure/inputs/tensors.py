@@ -154,14 +154,18 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
 
 
 def array_of(values: Any) -> Array:
-    """Return values, for example of JSON, as an array. No integer of 64 bits loses digits.
+    """Return values, for example of JSON, as an array. No integer of 64 bits loses digits, and no text its last bytes.
 
-    NumPy makes floats of integers above 2^63 beside smaller ones, and of integers beside floats.
+    NumPy makes floats of integers above 2^63 beside smaller ones, and of integers beside floats. It removes zero bytes
+    at the end of texts and bytes.
 
     Raises:
         ValueError: lists in the values have different lengths.
     """
     array = np.asarray(values)
+    if array.dtype.kind in "SU" and not isinstance(values, np.ndarray):
+        exact = np.array(values, dtype=object)
+        return exact if any(one[-1:] in {"\0", b"\0"} for one in exact.flat if isinstance(one, str | bytes)) else array
     if array.dtype != np.float64 or isinstance(values, np.ndarray) or not np.any(np.abs(array) >= _EXACT):
         return array
     exact = np.array(values, dtype=object)
@@ -235,9 +239,12 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
 def fit(array: Array, model_input: ModelInput, path: str) -> Array:
     """Convert an array to the input's type and shape. A single item becomes a batch of one if the model batches.
 
+    A value without a dimension becomes an array with one element.
+
     Raises:
         TensorError: the array doesn't fit the input; the message begins with `path`.
     """
+    array = array if array.ndim else array.reshape(1)
     if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
         array = array[np.newaxis]
     if array.ndim != len(model_input.shape) or any(

@@ -39,9 +39,8 @@ def current(pods: Iterable[Object]) -> Object | None:
 
 def address(pod: Object | None) -> str | None:
     """Return the IP address of a running pod; None if there is no pod or it doesn't run."""
-    return (
-        str(pod["status"]["podIP"]) if pod and pod["status"]["phase"] == "Running" and pod["status"]["podIP"] else None
-    )
+    status = pod["status"] if pod else {}
+    return str(status["podIP"]) if status.get("phase") == "Running" and status["podIP"] else None
 
 
 def pending(pod: Object | None) -> str:
@@ -49,6 +48,8 @@ def pending(pod: Object | None) -> str:
     if pod is None:
         return "the runner's pod is being created"
     status, name = pod["status"], pod["metadata"]["name"]
+    if status["phase"] == "Failed" and status.get("message"):  # of the kubelet, for example about an eviction
+        return f"{name} has ended: {status['message'].strip()}"
     for state in _states(pod):
         waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
         if waiting.get("reason") == "ContainerCreating":
@@ -56,7 +57,8 @@ def pending(pod: Object | None) -> str:
         if waiting.get("reason"):
             return f"{name}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
         if ended.get("exitCode"):
-            return f"{name} has ended with {ended.get('reason')}, exit code {ended['exitCode']}"
+            cause = f": {found.message}" if (found := last_progress(pod)) and found.message else ""
+            return f"{name} has ended with {ended.get('reason')}, exit code {ended['exitCode']}{cause}"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"{name}: {condition.get('reason')}: {condition.get('message') or 'no message'}"
@@ -102,7 +104,7 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
 
 
 def _states(pod: Object, *, own: bool = False) -> list[Mapping[str, Any]]:
-    """Return the states of a pod's containers. With `own`, containers that others have added to the pod are left out."""
+    """Return the state of each container. If `own` is true, leave out those that others have added to the pod."""
     found = pod["status"].get("containerStatuses") or ()
     return [one.get("state") or {} for one in found if not own or one.get("name", CONTAINER) == CONTAINER]
 

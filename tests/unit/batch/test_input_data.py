@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
+from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
-from halcyon_batch.input_source import open_input
+from halcyon_batch.input_source import check_output_place, open_input
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -152,3 +155,51 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.array([{}, []], object))
     with pytest.raises(BatchError, match=r"isn't a file of NumPy: x.npy has Python objects"):
         open_input(str(tmp_path / "rows.npz"), "")
+
+
+def recipe(source: str, output: str) -> BatchRecipe:
+    places = {"input": source, "output": output}
+    buckets: dict[str, Any] = {f"{name}_bucket": BatchBucket(url=url) for name, url in places.items() if "://" in url}
+    given: dict[str, Any] = {
+        "owner": "u",
+        "name": "b",
+        "model": "m",
+        "url": "http://m",
+        "input_format": "",
+        "output_format": "",
+    }
+    return BatchRecipe(**given | places | buckets)
+
+
+async def test_results_in_the_folder_of_the_rows_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    np.save(tmp_path / "set" / "a.npy", np.zeros(3))
+    (tmp_path / "mount").symlink_to(tmp_path)  # one volume has two paths in the runner's pod
+    for output in ("set", "set/results/night", "mount/set/results"):
+        with pytest.raises(BatchError, match=r"is in the folder of spec.input.*for example set-results") as caught:
+            await Batch(recipe(f"{tmp_path}/set", f"{tmp_path}/{output}")).run()
+        assert caught.value.reason == "OutputUnwritable"
+    assert [*(tmp_path / "set").iterdir()] == [tmp_path / "set" / "a.npy"]
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "is_refused"),
+    [
+        ("s3://sets/a", "s3://sets/a/results", True),
+        ("s3://sets/a/", "s3://sets/a", True),
+        ("s3://sets", "s3://sets/results", True),
+        ("s3://sets/a", "s3://sets/a-results", False),
+        ("s3://sets/a/b", "s3://sets/a", False),
+        ("s3://sets/a", "gs://sets/a/results", False),
+        ("s3://sets/a", "{folder}/a", False),
+        ("{folder}", "s3://sets/a", False),
+        ("{folder}", "{folder}-results", False),
+    ],
+)
+def test_results_are_beside_the_rows_in_a_bucket(tmp_path: Path, source: str, output: str, *, is_refused: bool) -> None:
+    made = recipe(source.format(folder=tmp_path), output.format(folder=tmp_path))
+    if is_refused:
+        with pytest.raises(BatchError, match="so the results would be rows"):
+            check_output_place(made)
+    else:
+        check_output_place(made)

@@ -71,6 +71,19 @@ def test_a_row_with_a_null_has_no_tensors_and_the_others_do(tmp_path: Path) -> N
 
 
 @with_arrow
+def test_bytes_of_a_column_keep_zero_bytes_at_their_end(tmp_path: Path) -> None:
+    columns = {"b": [b"a\0\0", b"\0"], "nested": [[[b"a\0"], [b""]], [[b""], [b"\0"]]]}
+    write(tmp_path / "rows.parquet", columns)
+    inputs = ModelInput("b", "BYTES", (-1, 1)), ModelInput("nested", "BYTES", (-1, 2, 1))
+    rows = [
+        fitted(one.value, BatchModel(inputs, is_batched=True))
+        for one in open_input(str(tmp_path / "rows.parquet"), "").read(0, 2)
+    ]
+    assert [row["b"].tolist() for row in rows] == [[[b"a\0\0"]], [[b"\0"]]]
+    assert [row["nested"].tolist()[0] for row in rows] == columns["nested"]
+
+
+@with_arrow
 def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.parquet").write_bytes(b"no parquet")
     with pytest.raises(BatchError, match=r"rows.parquet isn't a file of Parquet"):

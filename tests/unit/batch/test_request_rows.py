@@ -39,3 +39,22 @@ def test_a_refused_size_bounds_the_choice() -> None:
     fixed = RequestRows(fixed=32, most=64)
     fixed.limit(8)
     assert fixed.rows == 8
+
+
+def test_requests_that_are_never_full_end_the_choice() -> None:
+    sizes, requests = RequestRows(fixed=None, most=8), 0
+    while not sizes.is_chosen:
+        requests += 1
+        assert requests < 100
+        sizes.answered(1, 0.02)  # each row has another shape, so no two of them are in one request
+    assert sizes.chosen == 1
+
+
+def test_a_few_full_requests_among_others_decide_the_choice() -> None:
+    sizes, requests = RequestRows(fixed=None, most=8), 0
+    while not sizes.is_chosen:
+        requests += 1
+        assert requests < 200
+        rows = sizes.rows if requests % 3 == 0 else 1
+        sizes.answered(rows, 0.08 + 0.006 * rows)
+    assert sizes.chosen == 8

@@ -39,3 +39,11 @@ def test_the_window_grows_again_after_users_have_gone() -> None:
     for _ in range(100):
         window.answered(20.0)
     assert settled(window, 8) >= 16
+
+
+def test_the_window_grows_by_requests_of_any_number_of_rows() -> None:
+    window = RequestWindow(gentle=False)
+    for n in range(400):
+        rows = 1 + n % 7
+        window.answered(0.1 * rows * max(window.limit / 8, 1.0), rows)
+    assert 16 <= window.limit <= 25

@@ -57,6 +57,23 @@ def test_a_row_that_does_not_fit_names_the_input_and_the_reason(value: bytes, in
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [b'{"a": 7, "b": "t"}', {"a": np.int64(7), "b": np.str_("t")}, {"a": 7, "b": b"t"}])
+def test_a_value_without_a_list_is_an_array_with_one_element(value: Any) -> None:
+    inputs = ModelInput("a", "INT32", (-1, 1)), ModelInput("b", "BYTES", (-1, 1))
+    made = row_tensors(Sample(0, value), BatchModel(inputs, is_batched=True))
+    assert (made["a"].tolist(), made["b"].tolist()) == ([[7]], [[b"t"]])
+    with pytest.raises(TensorError, match=r"input x: its shape is \[1, 1\], but the model expects x FP32\[-1, 3\]"):
+        row_tensors(Sample(0, b"7"), ONE)
+
+
+@pytest.mark.parametrize(
+    "value", [b'["a\\u0000"]', b'[["a\\u0000"]]', b'"a\\u0000"', {"b": b"a\0"}, {"b": [[b"a\0"]]}, {"b": "a\0"}]
+)
+def test_texts_and_bytes_keep_zero_bytes_at_their_end(value: Any) -> None:
+    model = BatchModel((ModelInput("b", "BYTES", (-1, 1)),), is_batched=True)
+    assert row_tensors(Sample(0, value), model)["b"].tolist() == [[b"a\0"]]
+
+
 def test_a_row_may_leave_out_an_optional_input() -> None:
     model = BatchModel(TWO.inputs, is_batched=True, optional=frozenset({"b"}))
     assert row_tensors(Sample(0, b'{"a": [1, 2]}'), model).keys() == {"a"}

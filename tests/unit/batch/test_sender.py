@@ -51,6 +51,17 @@ class KeyedServer:
         pass
 
 
+async def test_smaller_requests_than_chosen_raise_the_limit_of_requests() -> None:
+    to = target.parse("http://127.0.0.1:1", api="kserve", transport=None, encoding="json", model="m", timeout_s=1.0)
+    server, window = KeyedServer("k"), RequestWindow(gentle=False)
+    sender = Sender(
+        server, to, window, RequestRows(fixed=8, most=8), lambda: (("Authorization", "Bearer k"),), clock=lambda: 0.0
+    )
+    for _ in range(10):
+        await sender.outcomes([{"x": np.zeros(1, np.float32)}] * 3)
+    assert window.limit == 11
+
+
 async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
     server, now, secret = KeyedServer("first"), 1000.0, "first"
     said: list[str] = []

@@ -172,6 +172,15 @@ def test_a_pod_that_does_not_run_has_a_reason() -> None:
     assert creating.endswith("if this lasts, a Secret or ConfigMap may be missing; kubectl describe pod p-1")
 
 
+def test_a_pod_that_has_ended_shows_the_cause_that_is_known() -> None:
+    evicted = pod("p-1", {"terminated": {"exitCode": 137, "reason": "Error"}}, "Failed")
+    evicted["status"]["message"] = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". '
+    assert pending(evicted) == 'p-1 has ended: Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'
+    left = progress(message="OSError: [Errno 5] Input/output error").to_json()
+    broken = pod("p-1", {"terminated": {"exitCode": 1, "reason": "Error", "message": left}}, "Failed")
+    assert pending(broken) == "p-1 has ended with Error, exit code 1: OSError: [Errno 5] Input/output error"
+
+
 def test_the_last_progress_is_in_the_termination_message() -> None:
     left = progress(reason="OutputFull", message="m").to_json()
     found = last_progress(pod("p-1", {"terminated": {"exitCode": 2, "message": left}}, "Failed"))
