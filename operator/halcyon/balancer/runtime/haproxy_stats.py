@@ -15,7 +15,6 @@ from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.config.queueing import HELD_SERVER
 from halcyon.balancer.runtime import class_load
 from halcyon.balancer.runtime.class_load import ClassLoad, LowerStats
-from halcyon.balancer.runtime.client_usage import ClientUsage, parse_usage
 from halcyon.balancer.runtime.server_assignment import AdminState, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -30,6 +29,8 @@ _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)(?: late=([0-9]+))?")
 _BROKEN = re.compile(r"broken=([0-9]+)")
+_CLIENT = re.compile(r" key=([-._a-zA-Z0-9]{1,253}) ")
+_NUMBER = re.compile(r" (http_req_cnt|bytes_in_cnt|bytes_out_cnt)=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
 _WRAP = 2**32
@@ -42,6 +43,18 @@ _OF_STREAMS = 100
 
 class HaproxyError(OSError):
     """HAProxy did not respond, or its response cannot be parsed."""
+
+
+@dataclass(frozen=True)
+class ClientUsage:
+    """Usage by one client since HAProxy started."""
+
+    requests: int
+    """Number of inference requests, including those that were rejected."""
+    received_bytes: int
+    """Number of bytes in the requests that HAProxy passed on, including headers."""
+    sent_bytes: int
+    """Number of bytes in the responses, including headers."""
 
 
 class WideCounters:
@@ -342,3 +355,13 @@ def _admin(bits: int) -> AdminState:
     if bits & _FORCED_MAINT:
         return "maint"
     return "drain" if bits & _FORCED_DRAIN else "ready"
+
+
+def parse_usage(table: str) -> dict[str, ClientUsage]:
+    """Parse HAProxy's response to `show table`, and return each client's usage, by client name."""
+    found = {}
+    for row in table.splitlines():
+        if name := _CLIENT.search(row):
+            numbers = {key: int(value) for key, value in _NUMBER.findall(row)}
+            found[name[1]] = ClientUsage(numbers["http_req_cnt"], numbers["bytes_in_cnt"], numbers["bytes_out_cnt"])
+    return dict(sorted(found.items()))
