@@ -344,7 +344,7 @@ def test_arguments_name_what_the_operator_makes_objects_from() -> None:
         "--dashboard=localhost",
     ]
     paths = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in container["env"]}
-    assert paths == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
+    assert paths == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING, LITTLE], ids=["defaults", "everything", "little"])

@@ -151,7 +151,7 @@ CHECKED: list[tuple[Values, str]] = [
     ),
     ({"extraArgs": ["--service=mine"]}, "extraArgs has --service=mine, but the chart itself sets --service"),
     ({"extraArgs": ["--gpu-b=9"]}, "the chart itself sets --gpu-budget"),
-    ({"extraEnv": [{"name": "POD_IP", "value": "10.0.0.1"}]}, "extraEnv has POD_IP"),
+    ({"extraEnv": [{"name": "POD_NAME", "value": "mine"}]}, "extraEnv has POD_NAME"),
     ({"ports": {"http": 10250}}, "ports.https and ports.http are both 10250"),
     ({"hostNetwork": True}, "for example ports.https=10260"),
     (
