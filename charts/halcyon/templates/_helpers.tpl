@@ -1,12 +1,17 @@
 {{/* Name of the objects: the release's name, followed by the chart's name unless it contains that. Children's suffixes have
-     at most 23 characters, so 40 is safe in every label and name. */}}
+     at most 23 characters, so 40 is safe in every label and name. A longer name ends with a checksum, so that two releases whose
+     names begin alike have no object in common. */}}
 {{- define "halcyon.fullname" -}}
+{{- $name := .Release.Name -}}
+{{- if not (contains .Chart.Name $name) -}}
+{{- $name = printf "%s-%s" $name .Chart.Name -}}
+{{- end -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else if gt (len $name) 40 -}}
+{{- printf "%s-%s" ($name | trunc 31 | trimSuffix "-") (sha256sum $name | trunc 8) -}}
 {{- else -}}
-{{- printf "%s-%s" (.Release.Name | trunc 32 | trimSuffix "-") .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- $name -}}
 {{- end -}}
 {{- end -}}
 

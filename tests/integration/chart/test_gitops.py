@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.charts import CHART, EVERYTHING, LOCAL, Values, helm, laid_over, render
+from tests.integration.charts import CHART, EVERYTHING, LITTLE, LOCAL, Values, helm, laid_over, render
 
 pytestmark = pytest.mark.more
 
@@ -57,3 +57,12 @@ def test_two_renders_of_the_chart_are_identical() -> None:
     first, second = (helm("template", "halcyon", str(CHART), values=laid_over(LOCAL, ALL)) for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("end", ["", "-halcyon"])
+def test_long_names_of_releases_that_begin_alike_stay_apart(end: str) -> None:
+    """Two Applications that render the same object undo each other's syncs."""
+    begin = "recommendations-of-the-shop-in-production-"
+    made = [render(LITTLE, release=f"{begin}{zone}{end}") for zone in ("a", "b")]
+    first, second = ({(o["kind"], o["metadata"]["name"]) for o in objects} for objects in made)
+    assert not first & second
