@@ -116,7 +116,7 @@ def _definition(
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": spec,
+            "spec": _without_defaults_of_items(spec),
             # Initial status, until the operator has processed an object. Tools that wait with kstatus (Helm, Flux, Argo
             # CD) treat an object without a status as ready.
             "status": status | {"default": {"observedGeneration": 0}},
@@ -155,6 +155,22 @@ def _definition(
             "versions": [version],
         },
     }
+
+
+def _without_defaults_of_items(schema: JsonSchema, *, item: bool = False) -> JsonSchema:
+    """Return a schema without the defaults of fields in list items, which the operator adds when it parses a spec.
+
+    Argo CD compares each list of a custom resource as a whole. If the API server added a field to an item, the object
+    would differ from its manifest after every sync.
+    """
+    changed = {key: value for key, value in schema.items() if key != "default" or not item}
+    if "properties" in schema:
+        changed["properties"] = {
+            name: _without_defaults_of_items(field, item=item) for name, field in schema["properties"].items()
+        }
+    if "items" in schema:
+        changed["items"] = _without_defaults_of_items(schema["items"], item=True)
+    return changed
 
 
 def to_yaml(definition: dict[str, Any] | None = None) -> str:

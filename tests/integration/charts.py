@@ -58,7 +58,7 @@ EVERYTHING: Values = {
         "tokenSecret": {"name": "prometheus", "key": "bearer"},
         "caConfigMap": {"name": "corporate", "key": "bundle.pem"},
         "gpuMatchers": 'namespace="gpu-operator",node=~"gpu.*$"',
-        "arrivals": 'sum(rate(requests_total{ns="$namespace",to="$name",x="$(POD_IP)$$"}[5m]))',
+        "arrivals": 'sum(rate(requests_total{ns="$namespace",to="$name",x="$(POD_NAME)$$"}[5m]))',
     },
     "serviceAnnotations": ["example.com/"],
     "modelPodLabels": ["kueue.x-k8s.io/", "cost-center"],

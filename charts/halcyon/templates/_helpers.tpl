@@ -1,18 +1,34 @@
 {{/* Name of the objects: the release's name, followed by the chart's name unless it contains that. Children's suffixes have
-     at most 23 characters, so 40 is safe in every label and name. */}}
+     at most 23 characters, so 40 is safe in every label and name. A longer name ends with a checksum, so that two releases whose
+     names begin alike have no object in common. */}}
 {{- define "halcyon.fullname" -}}
+{{- $name := .Release.Name -}}
+{{- if not (contains .Chart.Name $name) -}}
+{{- $name = printf "%s-%s" $name .Chart.Name -}}
+{{- end -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else if gt (len $name) 40 -}}
+{{- printf "%s-%s" ($name | trunc 31 | trimSuffix "-") (sha256sum $name | trunc 8) -}}
 {{- else -}}
-{{- printf "%s-%s" (.Release.Name | trunc 32 | trimSuffix "-") .Chart.Name -}}
+{{- $name -}}
 {{- end -}}
 {{- end -}}
 
+{{/* The release's name, followed by the alias if a larger chart has this one as a dependency with an alias: Helm then replaces the
+     chart's name. Two aliases in one release stay apart by it. */}}
+{{- define "halcyon.instance" -}}
+{{- if eq .Chart.Name "halcyon" -}}
+{{- .Release.Name -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name is never an alias, because the command line and the runbooks find operators by it. */}}
 {{- define "halcyon.selector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/name: halcyon
+app.kubernetes.io/instance: {{ include "halcyon.instance" . | quote }}
 {{- end -}}
 
 {{- define "halcyon.labels" -}}
@@ -145,7 +161,7 @@ any: true
 {{- end -}}
 {{- end -}}
 {{- with $models.clients -}}
-{{- $asks := dict "app.kubernetes.io/name" "halcyon-test" "app.kubernetes.io/instance" $.Release.Name -}}
+{{- $asks := dict "app.kubernetes.io/name" "halcyon-test" "app.kubernetes.io/instance" (include "halcyon.instance" $) -}}
 {{- $benches := dict "app.kubernetes.io/component" "bench" "app.kubernetes.io/managed-by" "halcyon" -}}
 {{- $tests := dict "namespaceSelector" $here "podSelector" (dict "matchLabels" $asks) -}}
 {{- $_ := set $peers "clients" (concat . (list $tests (dict "podSelector" (dict "matchLabels" $benches)))) -}}

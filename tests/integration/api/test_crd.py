@@ -160,7 +160,7 @@ def test_an_applied_pause_is_the_one_of_a_model_created_with_it(
     kubectl.apply(_without_namespace(model("created", after)), arguments=arguments)
 
     assert steps("changed") == steps("created")
-    assert steps("created")[0].get("pause") == {"none": {"duration": "5m"}}.get(after, PAUSES[after].get("pause"))
+    assert steps("created")[0].get("pause") == PAUSES[after].get("pause")
 
 
 SELECTING = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}]

@@ -67,7 +67,7 @@ def test_the_clusters_name_is_a_label_of_series_and_alerts() -> None:
     created = {"create": True}
     monitoring = {"serviceMonitor": created, "podMonitors": created, "prometheusRule": created}
     objects = render({"clusterName": "prod-eu-1", "monitoring": monitoring})
-    label = {"targetLabel": "cluster", "replacement": "prod-eu-1"}
+    label = {"action": "replace", "targetLabel": "cluster", "replacement": "prod-eu-1"}
     endpoints = [
         endpoint
         for made in objects

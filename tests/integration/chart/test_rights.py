@@ -1,11 +1,26 @@
 """What the chart allows the operator and users to do: least rights, in both modes."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from halcyon.render import balancer
 from halcyon.render.site import Subject
-from tests.integration.charts import CRDS_CHART, MONITORING, NAMESPACED, Values, find, helm, names, render, rules
+from tests.integration.charts import (
+    CHART,
+    CRDS_CHART,
+    LOCAL,
+    MONITORING,
+    NAMESPACED,
+    Values,
+    find,
+    helm,
+    laid_over,
+    render,
+    rules,
+)
+from tests.yaml_text import all_loaded
 
 pytestmark = pytest.mark.more
 
@@ -140,5 +155,15 @@ def test_users_can_do_what_their_role_says_but_never_write_status() -> None:
     for role in (d for d in yaml.safe_load_all(alone.stdout) if d and d["kind"] == "ClusterRole"):
         same = find(objects, "ClusterRole", role["metadata"]["name"])
         assert role["rules"] == same["rules"], "the chart halcyon-crds grants users something else"
-    without = names(render({"rbac": {"aggregate": False}}), "ClusterRole")
-    assert without == {"halcyon", "halcyon-metrics-reader"}
+
+
+@pytest.mark.parametrize("chart", [CHART, CRDS_CHART], ids=lambda chart: chart.name)
+def test_user_roles_without_aggregation_can_still_be_bound(chart: Path) -> None:
+    values = laid_over(LOCAL, {"rbac": {"aggregate": False}}) if chart == CHART else {"aggregate": False}
+    done = helm("template", "halcyon", str(chart), values=values)
+    objects = [made for made in all_loaded(done.stdout) if made]
+
+    for name in ("halcyon-view", "halcyon-edit"):
+        role = find(objects, "ClusterRole", name)
+        assert role["rules"] == find(render(), "ClusterRole", name)["rules"]
+        assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]

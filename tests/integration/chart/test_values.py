@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from generators import chart_values
+from halcyon_cli.kube.operator_pods import SELECTOR
 from tests.integration.charts import (
     CHART,
     EVERYTHING,
@@ -25,7 +26,7 @@ from tests.integration.charts import (
     refusal,
     render,
 )
-from tests.yaml_text import loaded
+from tests.yaml_text import all_loaded, loaded
 
 pytestmark = pytest.mark.more
 
@@ -151,7 +152,7 @@ CHECKED: list[tuple[Values, str]] = [
     ),
     ({"extraArgs": ["--service=mine"]}, "extraArgs has --service=mine, but the chart itself sets --service"),
     ({"extraArgs": ["--gpu-b=9"]}, "the chart itself sets --gpu-budget"),
-    ({"extraEnv": [{"name": "POD_IP", "value": "10.0.0.1"}]}, "extraEnv has POD_IP"),
+    ({"extraEnv": [{"name": "POD_NAME", "value": "mine"}]}, "extraEnv has POD_NAME"),
     ({"ports": {"http": 10250}}, "ports.https and ports.http are both 10250"),
     ({"hostNetwork": True}, "for example ports.https=10260"),
     (
@@ -268,6 +269,28 @@ def test_a_larger_chart_may_have_a_condition_for_this_one(tmp_path: Path) -> Non
         done = helm("template", "halcyon", str(tmp_path), values={"halcyon": laid_over(LOCAL, {"enabled": enabled})})
         assert done.returncode == 0, done.stderr
         assert ("kind: Deployment" in done.stdout) is enabled
+
+
+def test_aliases_in_a_larger_chart_are_separate_operators_that_commands_find(tmp_path: Path) -> None:
+    """Helm replaces the chart's name by the alias, but the command line searches for the name."""
+    aliases = ("serving", "batch-serving-of-the-research-department")
+    every = [{"name": "halcyon", "version": "0.1.0", "repository": "", "alias": alias} for alias in aliases]
+    chart = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": every}
+    (tmp_path / "Chart.yaml").write_text(json.dumps(chart))
+    shutil.copytree(CHART, tmp_path / "charts" / "halcyon")
+    values = {alias: laid_over(LOCAL, {"watchNamespaces": [f"team-{i}"]}) for i, alias in enumerate(aliases)}
+    done = helm("template", "prod", str(tmp_path), "--skip-tests", values=values)
+    assert done.returncode == 0, done.stderr
+    deployments = [made for made in all_loaded(done.stdout) if made and made["kind"] == "Deployment"]
+    wanted = dict(label.split("=") for label in SELECTOR.split(","))
+    selectors = [made["spec"]["selector"]["matchLabels"] for made in deployments]
+
+    assert len(deployments) == len(aliases)
+    for made, selector in zip(deployments, selectors, strict=True):
+        assert wanted.items() <= made["metadata"]["labels"].items()
+        assert selector.items() <= made["spec"]["template"]["metadata"]["labels"].items()
+        assert len(f"{made['metadata']['name']}-site-policy-warnings") <= 63
+    assert selectors[0] != selectors[1]
 
 
 def test_values_of_an_earlier_chart_are_refused_by_their_missing_names() -> None:

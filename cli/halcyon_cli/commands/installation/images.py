@@ -13,6 +13,7 @@ from halcyon.kube import kinds
 from halcyon_cli import input_files
 from halcyon_cli.arguments.options import FILE, Output, cluster_options, emit, output_options, warn
 from halcyon_cli.bench.place.site import IMAGE_ANNOTATION
+from halcyon_cli.errors import InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
 from halcyon_cli.kube.operator_pods import of_operators
@@ -31,7 +32,7 @@ before the installation. Otherwise they are those of the operator and the models
 in the cluster. Images without a digest are reported: pin them with
 images.*.digest of the chart.
 
-exit status: 0, or 2 if nothing was read: invalid file, no access, no cluster.
+exit status: 0, or 2 if nothing was read: empty or invalid file, no access, no cluster.
 """
 
 
@@ -44,7 +45,7 @@ def main(file: Path | None, target: Target, output: Output) -> int:
     found = sorted(set(images(_in_cluster(Cluster(target)) if file is None else _in_file(file))))
     if output.is_data:
         output.data({"images": found})
-    else:
+    elif found:
         emit("\n".join(found))
     for image in found:
         if "@sha256:" not in image:
@@ -59,7 +60,13 @@ def _in_cluster(cluster: Cluster) -> list[Mapping[str, Any]]:
 
 def _in_file(file: Path) -> list[Any]:
     text = input_files.text(file, max_bytes=MAX_BYTES, hint=", more than a chart renders")
-    return [*manifest_documents.objects(text, input_files.name(file))]
+    name = input_files.name(file)
+    if found := [one for one in manifest_documents.objects(text, name) if one]:
+        return found
+    # In a pipe, the exit status of a failed `helm template` is lost.
+    raise InputError(
+        f"{name}: no objects; pass rendered manifests, for example those of helm template halcyon charts/halcyon"
+    )
 
 
 def images(documents: Iterable[Any]) -> Iterator[str]:

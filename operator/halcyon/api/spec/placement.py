@@ -28,7 +28,7 @@ class Toleration(ApiModel):
 
     rules: ClassVar = (
         Rule(
-            cel="self.operator != 'Exists' || !has(self.value)",
+            cel="!has(self.operator) || self.operator != 'Exists' || !has(self.value)",
             check=lambda m: m.operator != "Exists" or m.value is None,
             message=(
                 "spec.runtime.placement.tolerations: {key} has operator Exists and a value; remove the "

@@ -40,3 +40,21 @@ def test_manifests_that_are_not_yaml_are_reported(
     (tmp_path / "a.yaml").write_text(text)
     assert run(["images", "-f", str(tmp_path / "a.yaml")]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "\n", "---\n# Source: a.yaml\n---\n"])
+def test_manifests_without_an_object_are_an_error(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As from a pipe in which `helm template` failed."""
+    (tmp_path / "a.yaml").write_text(text)
+    assert run(["images", "-f", str(tmp_path / "a.yaml")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "a.yaml: no objects; pass rendered manifests" in shown.err
+
+
+def test_models_without_an_image_print_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("kind: ModelDeployment\nspec: {}\n")
+    assert run(["images", "-f", str(tmp_path / "a.yaml")]) == 0
+    assert capsys.readouterr().out == ""
