@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.adversary.client.deeds import DEEDS as OF_A_CLIENT
+from tests.adversary.tenant.wire_deeds import DEEDS as OF_A_TENANT
+from tests.hostile import ROWS as HOSTILE
+
 DOCS = Path(__file__).parents[3] / "docs"
 BENCHMARKS = DOCS / "benchmarks"
 POLICIES = {
@@ -97,3 +101,14 @@ def test_spare_replica_of_the_figures_is_that_of_the_reaction() -> None:
     text = " ".join((BENCHMARKS / "figures.md").read_text().split())
     more = 100 * (float(after[5]) / float(before[5]) - 1)
     assert re.search(rf"from {before[4]}% to {after[4]}%, and increased the pod time by {more:.0f}%", text)
+
+
+def test_attacks_on_their_page_are_as_many_as_the_tests_have() -> None:
+    shown = f"{len(OF_A_TENANT)} attacks of a tenant over the wire, and {len(OF_A_CLIENT)} of a client of one model"
+    page = (DOCS / "security-tests.md").read_text()
+    assert shown in page
+    specs = [attempt for row in HOSTILE for attempt in row.attempts]
+    assert f"| {len(HOSTILE)} kinds of hostile input x" in page
+    assert f"{len(specs)} specs, each as" in page
+    assert f"and {sum(bool(row.deed) for row in HOSTILE)} actions" in page
+    assert f"| for {sum(bool(row.beside) for row in HOSTILE)} of these kinds of input:" in page
