@@ -1,11 +1,19 @@
 """Parser of the code blocks in a Markdown page, and of the commands in them."""
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PROMPT = "$ "
 _HERE = re.compile(r"<<'(\w+)'$")
+_INVOCATION = re.compile(
+    r"(?:^|[|;&(!`] ?|\$ )(?:kubectl )?halcyon (?P<command>[a-z]+)"
+    r"|\bpython -m (?P<module>(?:demo|e2e|images|benchmarks|halcyon_simulator)\b[\w.]*)",
+    re.MULTILINE,
+)
+_ARGUMENTS = re.compile(r"""(?:"[^"]*"|'[^']*'|[^"'`|;&<>#()\n])*""")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -41,3 +49,14 @@ def transcript(block: str) -> list[tuple[str, str]]:
         here = _HERE.search(line)
         goes_on = here[1] if here else line[-1:] if line.endswith(("\\", "|")) else ""
     return found
+
+
+def invocations(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command of `halcyon` and each module of this repository that the text runs, with its arguments.
+
+    They are at the beginning of a line, in code, in a pipe, in a list of commands or in a substitution.
+    """
+    text = text.replace("\\\n", " ")
+    for found in _INVOCATION.finditer(text):
+        arguments = _ARGUMENTS.match(text, found.end())
+        yield found["command"] or found["module"], shlex.split(arguments[0] if arguments else "")

@@ -29,6 +29,7 @@ RUN_BY = {
     "halcyon promote": "tests/integration/operator/test_rollout.py",
     "halcyon abort": "tests/integration/operator/test_rollout.py",
     "halcyon diagnose": "tests/integration/cli/test_commands.py",
+    "python3 -m venv": "tests/integration/cli/test_wheel.py",
     "pip install": "tests/integration/cli/test_wheel.py",
 }
 """`make` targets are run by continuous integration or manually. Another test checks that they exist."""

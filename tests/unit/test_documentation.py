@@ -93,6 +93,13 @@ def test_targets_of_make_are_there() -> None:
     assert asked - targets == set()
 
 
+def test_pages_with_python_commands_name_the_environment_of_the_clone() -> None:
+    """Debian has no program `python`, and the environment of `make bootstrap` isn't on the PATH."""
+    running = [page for page in PAGES if any("python -m" in block for block in _FENCED.findall(page.read_text()))]
+    assert len(running) > 2
+    assert [shown(page) for page in running if ". .venv/bin/activate" not in page.read_text()] == []
+
+
 def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
     shown_ones = [command for page in PAGES for command in commands(page)]
     for start in elsewhere.RUN_BY | elsewhere.NOBODY:

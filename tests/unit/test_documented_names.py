@@ -14,15 +14,17 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, get_args
 
+import click
 import pytest
 
-from e2e.blocks import blocks, commands
+from e2e.blocks import blocks, invocations
 from halcyon.api.batch_inference import BatchConditionType, BatchReason
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.spec.parse import parse
 from halcyon.scaling.hpa.recommendation import LimitKind
 from halcyon.scaling.planner.outputs import LimitName
 from halcyon.scaling.policy.decision import ReplicaLimitName
+from halcyon_cli.commands.app import group
 from tests.unit import test_documentation as documentation
 from tests.unit.test_documentation import ROOT, shown
 from tests.yaml_text import all_loaded, loaded
@@ -36,6 +38,8 @@ PAGES = [
 ]
 """Written by hand."""
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
+NOTES = sorted((ROOT / "charts").glob("*/templates/NOTES.txt"))
+READMES = sorted((ROOT / "charts").glob("*/README.md"))
 SITE_POLICY = {"traffic.serviceTypes", "traffic.gateways", "traffic.hostnames"}
 """Below `sitePolicy` of the chart, and so not in the CRD."""
 APART = {"OOMKilled", "ScalingDisabled", "Failed"}
@@ -180,37 +184,54 @@ def test_alerts_exist() -> None:
     assert on(PAGES, lambda page: set(re.findall(r"\bHalcyon[A-Z]\w+", text_of(page))) - alerts()) == {}
 
 
+_SEPARATE = {"operator", "agent", "fetch"}
+"""Commands of containers."""
+
+
 @cache
-def options() -> tuple[frozenset[str], dict[str, frozenset[str]]]:
-    """Return the options that commands share, and those of each command."""
-    head, *sections = re.split(r"^### (\w+)$", (REFERENCE / "cli.md").read_text(), flags=re.MULTILINE)
-    option = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
-    shared = frozenset(option.findall(head))
-    own = {name: frozenset(option.findall(text)) for name, text in zip(sections[::2], sections[1::2], strict=True)}
-    return shared, own
+def program(module: str) -> str:
+    """Return the text of a module that pages run, with that of the modules in its folder."""
+    path = ROOT / ("simulator" if module.startswith("halcyon_") else "") / module.replace(".", "/")
+    return "".join(file.read_text() for file in (path if path.is_dir() else path.parent).glob("*.py"))
 
 
-def lines(page: Path) -> Iterator[str]:
-    yield from commands(page)
-    yield from "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
-    yield from _CODE.findall(text_of(page))
+def unknown_options(name: str, arguments: list[str]) -> list[str]:
+    """Return what click or the module's argparse doesn't know."""
+    used = [word.partition("=")[0] for word in arguments if re.match("--?[a-z]", word) and word != "--help"]
+    if name == "simulate" or "." in name or (ROOT / name).is_dir():
+        text = program("halcyon_simulator.command" if name == "simulate" else name)
+        return [option for option in used if f'"{option}"' not in text]
+    command = group.get_command(click.Context(group), name)
+    if command is None:
+        return [name]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return [option for option in used if option not in known]
 
 
 def unknown_commands(page: Path) -> list[str]:
-    shared, own = options()
-    unknown = []
-    for line in lines(page):
-        found = re.match(r"(?:kubectl )?halcyon ([a-z]+)( [^|;&]*)?$", line.partition(" #")[0].partition(" || ")[0])
-        if found is None or found[1] in {"operator", "agent", "fetch"}:
-            continue
-        used = set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", found[2] or ""))
-        if found[1] not in own or (found[1] != "simulate" and used - shared - own[found[1]]):
-            unknown.append(line)
-    return unknown
+    return [
+        f"{name}: {option}"
+        for name, arguments in invocations(text_of(page))
+        if name not in _SEPARATE
+        for option in unknown_options(name, arguments)
+    ]
 
 
-def test_commands_of_halcyon_and_their_options_exist() -> None:
-    assert on(PAGES, unknown_commands) == {}
+def test_commands_that_pages_run_have_the_options_of_the_page() -> None:
+    pages = [*_WRITTEN, *NOTES, *READMES, ROOT / "charts" / "halcyon" / "files" / "monitoring" / "alerts.yaml"]
+    assert on(pages, unknown_commands) == {}
+
+
+def test_options_of_commands_in_pipes_and_substitutions_are_compared(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```sh\nhalcyon get digits --wide | cat\nx=$(halcyon infer digits --rows 2)\ntrue && halcyon nothing\n"
+        "halcyon plan -f a.yaml \\\n  --observation b.json\n```\n\n"
+        "Run `python -m e2e.load A:1 m --callers 2`, `halcyon simulate --slo 5` or `halcyon top --sort cost`.\n"
+    )
+    assert unknown_commands(page) == [
+        "get: --wide", "infer: --rows", "nothing: nothing", "plan: --observation", "e2e.load: --callers", "simulate: --slo",
+    ]  # fmt: skip
 
 
 def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
@@ -230,10 +251,6 @@ def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
     minors = sorted(int(version.removeprefix("1.")) for row in rows for version in row.split(", "))
     first, last = (int(version.removeprefix("1.")) for version in (oldest, newest))
     assert minors == [*range(first, last + 2)], "the one after the newest is named, as not tested"
-
-
-NOTES = sorted((ROOT / "charts").glob("*/templates/NOTES.txt"))
-READMES = sorted((ROOT / "charts").glob("*/README.md"))
 
 
 def installations_without_images(page: Path) -> list[str]:
