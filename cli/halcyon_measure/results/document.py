@@ -170,7 +170,9 @@ class BenchDocument(Part):
     run: RunFacts
     requests: Requests
     offered: Figure = Field(description="Requests that became due per second.")
-    throughput: Figure = Field(description="Answers per second.")
+    throughput: Figure = Field(
+        description="Answers per second; of a server that fell behind its schedule, over the time in which it answered."
+    )
     goodput: Figure = Field(description="Answers within the objective per second.")
     rows: Figure = Field(description="Answered rows per second.")
     latency: Latencies = Field(description="From due to the whole answer, of answered requests.")

@@ -20,6 +20,11 @@ _LEAST_S, _DECADES = 1e-5, 9
 _DRAWS = 400
 MIN_BLOCKS = 5
 """Minimum number of blocks for an interval."""
+BEHIND = 1.05
+"""Ratio of the time in which answers arrived to that in which they were due, above which a server has fallen behind."""
+_MIDDLE = (0.05, 0.95)
+"""Shares of the answers between which both times are compared, so that a few slow answers have no effect."""
+_LEAST_ANSWERS = 40
 Interval = tuple[float, float]
 
 
@@ -38,6 +43,34 @@ def _rank(count: int, share: float) -> int:
 def supports(count: int, share: float) -> bool:
     """Return True if there are enough values for a percentile: at least ten of them lie above it."""
     return count * (1 - share) >= 10 - 1e-9
+
+
+def answering_s(due: Floats, latency: Floats, length_s: float, *, counts: Integers | None = None) -> float:
+    """Return the time in seconds in which a server gave these answers, which is longer than the run if it fell behind.
+
+    A server that can't keep up with a schedule answers the rest after the last due time. Divided by the length of the
+    run alone, its answers would have the rate of the schedule, whatever the server can do.
+
+    Args:
+        due: due times of the answered requests.
+        latency: their latencies in seconds.
+        length_s: length of the run in seconds.
+        counts: number of requests with each due time and latency; by default one.
+    """
+    if (len(due) if counts is None else int(counts.sum())) < _LEAST_ANSWERS:
+        return length_s
+    was_due, took = _span(due, counts), _span(due + latency, counts)
+    whole = took / (_MIDDLE[1] - _MIDDLE[0])
+    # Answers to a part of the schedule alone may all arrive within the run.
+    return whole if took > BEHIND * was_due and whole > BEHIND * length_s else length_s
+
+
+def _span(times: Floats, counts: Integers | None) -> float:
+    """Return the time between the shares `_MIDDLE` of the requests."""
+    order = np.argsort(times, kind="stable")
+    sums = np.arange(1, len(times) + 1) if counts is None else np.cumsum(counts[order])
+    low, high = np.searchsorted(sums, np.array(_MIDDLE) * sums[-1])
+    return float(times[order[high]] - times[order[low]])
 
 
 class Blocks:

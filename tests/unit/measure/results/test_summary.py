@@ -132,6 +132,29 @@ def test_a_run_that_answers_nothing_is_not_valid(
     assert said in " ".join(made.run.invalid_because)
 
 
+def test_server_that_falls_behind_has_its_own_rate_and_is_not_valid() -> None:
+    # 100 requests/s are due for 10 s, and one after the other takes 20 ms.
+    queued = [row(n / 100, (n + 1) / 50 - n / 100) for n in range(1000)]
+    made = document(queued, objective_s=30.0)
+    assert made.offered.value == 100
+    for figure in (made.throughput, made.goodput):
+        assert figure.value == pytest.approx(50, rel=0.01)
+        assert figure.interval is not None
+        assert figure.interval[0] <= 50.1
+        assert figure.interval[1] >= 49.9
+    assert made.rows.value == pytest.approx(100, rel=0.01)
+    (reason,) = made.run.invalid_because
+    assert reason.startswith("the server fell behind: 100 requests/s were due, and it answered 50.0, so ")
+
+
+def test_answers_of_half_the_requests_keep_the_length_of_the_run() -> None:
+    # A queue of 250 requests is full after 5 s, and the server rejects the others.
+    queued = [row(n / 100, n / 100) for n in range(250)]
+    rejected = [row(n / 100, 0.001, Outcome.REJECTED, 0) for n in range(250, 1000)]
+    made = document([*queued, *rejected], messages=("429: full",))
+    assert (made.throughput.value, made.run.valid) == (25, True)
+
+
 def test_answers_are_shared_by_pod_if_they_name_it() -> None:
     made = document([row(n / 10, 0.01, pod=n % 4 // 3) for n in range(100)], pods=("a", "b"))
     assert [(share.pod, share.answered) for share in made.pods] == [("a", 75), ("b", 25)]
