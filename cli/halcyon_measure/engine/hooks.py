@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -147,6 +150,7 @@ by name."""
 
 
 def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     own, to = HookSettings.from_dict(settings), Target.from_dict(target)
     if to.transport == "grpc":
         from halcyon_measure.protocols.grpc_client import encode  # noqa: PLC0415  # grpcio only if it is used
@@ -154,6 +158,17 @@ def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
         from halcyon_measure.protocols.http_client import encode  # noqa: PLC0415
     prepare = None if own.prepare in {"", DECODE} else load(own.prepare)
     _STATE.append(_State(own, to, prepare, load(own.finish) if own.finish else None, encode))
+
+
+def _end_with_parent() -> None:
+    """End this process with the worker, which the pool may kill.
+
+    Otherwise it would keep the pipes of the worker open, and the pool would wait for their end.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:

@@ -53,6 +53,8 @@ class Sender:
         self._number = itertools.count().__next__
         self._measured_left = math.inf
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._wait_s = 0.0
+        """Time in seconds after the end of the load at which the requests in flight are given up."""
         self.error: HookError | None = None
         """Error of a user function, which ends the load; None if there was none."""
 
@@ -118,9 +120,17 @@ class Sender:
         self._measured_left = math.inf if measured is None else measured
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds for the answers of all requests in flight."""
+        """Wait at most `timeout_s` seconds for the requests in flight.
+
+        A request whose function still has not ended is counted as one that was not sent, or was not answered in time.
+        """
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=timeout_s)
+        if self._in_flight:
+            self._wait_s = timeout_s
+            for task in self._in_flight:
+                task.cancel()
+            await asyncio.wait(self._in_flight)
 
     def _may_begin(self) -> bool:
         if self._clock() < self._recorder.measured_from:
@@ -140,13 +150,16 @@ class Sender:
             await self._one(number, due)
 
     def _not_sent(self, due: float, message: str) -> None:
-        reply = Reply(Outcome.NOT_SENT, message, math.nan, b"", "")
+        self._unanswered(due, Outcome.NOT_SENT, message)
+
+    def _unanswered(self, due: float, outcome: Outcome, message: str, *, sent: float = math.nan) -> None:
+        reply = Reply(outcome, message, math.nan, b"", "")
         now = self._clock()
         self._recorder.add(
             reply,
             due=due,
-            prepared=math.nan,
-            sent=math.nan,
+            prepared=sent,
+            sent=sent,
             done=now,
             finished=now,
             encode=0.0,
@@ -159,10 +172,23 @@ class Sender:
         request = self._requests[number % len(self._requests)] if self._requests else None
         prepared = due
         if self._hooks is not None and self._hooks.prepares:
-            request = await self._hooked(self._hooks.prepare(number))
+            try:
+                request = await self._hooked(self._hooks.prepare(number))
+            except asyncio.CancelledError:
+                self._not_sent(due, f"not sent: prepare had not ended {self._wait_s:g} s after the load")
+                raise
             prepared = self._clock()
         assert request is not None, "a load without requests needs a function that prepares them"  # noqa: S101
         sent = self._clock()
+        try:
+            return await self._sent(request, number, due=due, prepared=prepared, sent=sent)
+        except asyncio.CancelledError:
+            message = f"its answer or finish had not ended {self._wait_s:g} s after the load"
+            self._unanswered(due, Outcome.TIMED_OUT, message, sent=sent)
+            raise
+
+    async def _sent(self, request: Prepared, number: int, *, due: float, prepared: float, sent: float) -> Outcome:
+        """Send a prepared request, and record it once it is finished."""
         reply = await self._client.send(request, number)
         done = finished = self._clock()
         decode = 0.0

@@ -101,3 +101,42 @@ def test_texts_of_a_file_are_the_expected_answer() -> None:
     reply = Reply(Outcome.ANSWERED, "", 0.0, b"", "")
     assert check(reply) == ""
     assert other(reply) == "wrong answer: label differs from the expected values"
+
+
+class SlowHooks:
+    """User functions, of which one takes longer than the load."""
+
+    def __init__(self, slow: str) -> None:
+        self.prepares, self.finishes = slow == "prepare", slow == "finish"
+
+    async def prepare(self, number: int) -> Prepared:
+        await asyncio.sleep(0 if number == 0 else 60)
+        return Prepared(b"", 1)
+
+    async def finish(self, _: Reply, number: int) -> float:
+        await asyncio.sleep(0 if number == 0 else 60)
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("slow", "outcome", "message"),
+    [
+        ("prepare", Outcome.NOT_SENT, "not sent: prepare had not ended 0.1 s after the load"),
+        ("finish", Outcome.TIMED_OUT, "its answer or finish had not ended 0.1 s after the load"),
+    ],
+)
+def test_requests_of_a_slow_function_are_counted_each_once(slow: str, outcome: Outcome, message: str) -> None:
+    recorder = Recorder(measured_from=0.0)
+
+    async def load() -> None:
+        hooks = cast(Any, SlowHooks(slow))
+        sender = Sender(SlowClient(), [Prepared(b"", 1)], recorder, stop=asyncio.Event(), hooks=hooks)
+        await sender.run_open(iter([0.0] * 5), begin=time.monotonic(), max_in_flight=8)
+        await sender.drain(0.1)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(load())
+    made = recorder.result()
+    assert isinstance(made, Columns)
+    assert sorted(made.outcome.tolist()) == sorted([Outcome.ANSWERED, *[outcome] * 4])
+    assert recorder.messages == [message]
