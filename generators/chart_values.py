@@ -164,6 +164,10 @@ def json_schema(root: ChartValue, *, title: str) -> Schema:
         "type": "object",
         "properties": built["properties"].get("global", {}).get("properties", {}),
     }
+    built["properties"]["enabled"] = {
+        "description": "The condition of a larger chart that has this one as a dependency. The templates do not read it.",
+        "type": "boolean",
+    }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return head | built | {"$defs": dict(sorted(used.items()))}
 

@@ -85,7 +85,7 @@ def views(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> N
 def disturb(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of events and requests that are disturbed."""
     bench = _bench(made, names, until_s, again=again)
-    campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=2)
+    campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=3)
     for results in bench.known.values():
         _print(results)
 
@@ -118,7 +118,7 @@ def every_mutation() -> list[Mutation]:
 
 
 def mutate(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
-    """Run mutations that have no result of this version of the code, first those without any."""
+    """Run mutations that have no result of this version of the code: first those without any, then those with a problem."""
     del names  # a mutation is of no workload
     results, code = load(FOLDER, MUTATIONS), tested().digest
     by_id = {mutation.id: mutation for mutation in every_mutation()}
@@ -127,7 +127,8 @@ def mutate(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> 
     left = [mutation for mutation in by_id.values() if mutation.id not in kept]
     # Spread, so that a campaign that isn't complete has something of each field.
     left = [mutation for start in range(7) for mutation in left[start::7]]
-    left.sort(key=lambda mutation: mutation.id in results.results)
+    problems = results.problems()
+    left.sort(key=lambda mutation: (mutation.id in results.results, mutation.id not in problems))
     _waves(made, results, left, until_s)
     _print(results)
 

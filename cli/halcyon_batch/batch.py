@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,9 @@ class Batch:
         window = RequestWindow(gentle=self._recipe.gentle and not model.is_batched)
         hooks = Functions(self._recipe.prepare, self._recipe.finish, model, self._recipe.workers)
         client = connect.client(to)
-        sender = self._sender = Sender(client, to, window, sizes, clock=self._clock)
+        sender = self._sender = Sender(
+            client, to, window, sizes, partial(_key_header, self._recipe.api_key_file), clock=self._clock
+        )
         self._rate.restart(self._clock())
         room = asyncio.Semaphore(_OPEN_PARTS)
         try:
@@ -289,17 +292,16 @@ class Batch:
         model. A model with 0 replicas must first start one.
         """
         recipe = self._recipe
-        headers = ((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file))
-        to = target.parse(
-            recipe.url,
-            api="kserve",
-            transport=None,
-            encoding=None,
-            model=recipe.model,
-            headers=headers,
-            timeout_s=_TIMEOUT_S,
-        )
         while True:
+            to = target.parse(
+                recipe.url,
+                api="kserve",
+                transport=None,
+                encoding=None,
+                model=recipe.model,
+                headers=((LOWER_CLASS_HEADER, recipe.name), *_key_header(recipe.api_key_file)),
+                timeout_s=_TIMEOUT_S,
+            )
             try:
                 found = await asyncio.to_thread(connect.described, to)
                 config = await asyncio.to_thread(_config, found)
@@ -338,16 +340,19 @@ def _optional_inputs(config: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
-    """Return the request header with the API key from a file; empty if `file` is empty.
+    """Return the request header with the API key from a file; empty if `file` is empty, or has no key at present.
 
     If `file` is a folder, the key is in its first visible file.
     """
     if not file:
         return ()
     path = Path(file)
-    if path.is_dir():
-        path = min(one for one in path.iterdir() if not one.name.startswith("."))
-    return (("Authorization", f"Bearer {path.read_text('ascii').strip()}"),)
+    try:
+        if path.is_dir():
+            path = min(one for one in path.iterdir() if not one.name.startswith("."))
+        return (("Authorization", f"Bearer {path.read_text('ascii').strip()}"),)
+    except (OSError, ValueError):  # the kubelet replaces the files of a Secret, or a user has removed the key
+        return ()
 
 
 async def _results(

@@ -195,7 +195,7 @@ class Bucket:
         An error becomes a BatchError if the user must change something; otherwise, an OSError.
         """
         if self._proxy is not None:
-            self._proxy.denied_reason = ""  # that of an earlier request
+            self._proxy.forget_denials()
         try:
             yield
         except (exceptions.BaseError, FileNotFoundError) as error:

@@ -1,7 +1,7 @@
 """Sender of the requests of a batch. It sends each row until the row has a result or has failed.
 
-After a rejection, the sender waits. After a broken connection, it repeats the request. After an error, it splits the
-request into smaller ones, so that an invalid row doesn't affect the results of others.
+After a rejection, or without a valid API key, the sender waits. After a broken connection, it repeats the request.
+After an error, it splits the request into smaller ones, so that an invalid row doesn't affect the results of others.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ _PASSES = re.compile(r"^502: |unknown model|is not ready|unloading", re.IGNORECA
 """Pattern of errors from a server that stops, or that is still loading the model. Such errors are not caused by the
 rows.
 """
+_DENIED = re.compile(r"^401: ")
+"""Pattern of the error for a request without a valid API key. Keys are rotated while a batch runs, so it waits for the
+new one.
+"""
 _WAITS = frozenset({Outcome.REJECTED, Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 
 
@@ -59,6 +63,8 @@ class Sender:
     target: Target
     window: RequestWindow
     sizes: RequestRows
+    key_header: Callable[[], tuple[tuple[str, str], ...]] = tuple
+    """Function that reads the header with the API key; no header if the model has no keys."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -69,6 +75,7 @@ class Sender:
         self._answers = 0
         self._not_before_s = 0.0
         self._number = 0
+        self._key: tuple[tuple[str, str], ...] | None = None
         self.waiting = ""
         """Reason why no request is answered at present; empty while requests are answered."""
 
@@ -140,15 +147,20 @@ class Sender:
 
     async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
         self._number += 1
+        if self._key is None:
+            self._key = self.key_header()
         try:
             encoded = self.client.encode(payload(rows))
-            request = replace(encoded, headers=((ROWS_HEADER, str(len(rows))),))
+            request = replace(encoded, headers=((ROWS_HEADER, str(len(rows))), *self._key))
         except (MeasureError, ValueError, TypeError) as error:
             return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
         began = self.clock()
         reply = await self.client.send(request, self._number)
         if reply.outcome is Outcome.ERROR and _PASSES.search(reply.message):
             reply = reply._replace(outcome=Outcome.DISCONNECTED)
+        if reply.outcome is Outcome.ERROR and _DENIED.search(reply.message):
+            reply = reply._replace(outcome=Outcome.REJECTED)
+            self._key = None
         return reply, self.clock() - began
 
     def _take(self, rows: int, size: int, latency_s: float) -> None:

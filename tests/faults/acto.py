@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.faults import mutations
 from tests.faults.ledger import Ledger
 from tests.faults.mutations import Mutation
 from tests.faults.oracles import Object, canonical, differences
+from tests.faults.rest import unsettled
 from tests.faults.results import Result
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space, deployment
@@ -37,8 +38,8 @@ LIVENESS_S = 20.0
 _SETTLE_S = 1.0
 """Time without a change of any object after which a wave is complete, in seconds."""
 _SETTLE_LIMIT_S = 6.0
-"""Time after the last model's status is current, after which a wave is complete although objects change: GPU times are published again
-and again."""
+"""Time after the last model's status is current and the pods have settled, after which a wave is complete although objects change: GPU
+times are published again and again."""
 _HASH = re.compile(r"\b[0-9a-f]{10}\b|\bHASH\d+\b")
 """Hashes of names, and the numbers of a Deployment's revisions, which count its changes as generations do."""
 _HISTORY = {"ControllerRevision"}
@@ -130,25 +131,37 @@ class Wave:
             trial.problems.append(f"the API server refuses {name}: {(answer.body or {}).get('message')}")
 
     def _wait(self) -> None:
-        """Wait until each model's status is about its current generation and nothing changes."""
-        end = time.monotonic() + LIVENESS_S * PATIENCE
-        late = ["all"]
-        current_since = 0.0
-        while late or time.monotonic() < current_since + _SETTLE_LIMIT_S:
-            if self._operator.process is None or self._operator.process.poll() is not None:
-                raise OperatorEndedError(self._operator.tail())
-            if late and time.monotonic() > end:
-                break
-            if late:
-                models = self._space.every(kinds.MODEL_DEPLOYMENT)
-                late = [m["metadata"]["name"] for m in models if not _observed(m)]
-                current_since = time.monotonic()
-            elif time.monotonic() > self._ledger.changed_at([self._space.namespace]) + _SETTLE_S:
-                return
-            time.sleep(0.1)
+        """Wait until each model's status is about its current generation, the pods have settled, and nothing changes."""
+        late, _ = self._until_settled(self._late_models)
         for trial in self._trials:
             if {trial.name, f"s{trial.name}"} & set(late):
                 trial.problems.append(f"consistency: the status isn't about the current spec after {LIVENESS_S:g} s")
+        # Controllers of Kubernetes create and delete pods, which takes time on a busy machine and is no property of the operator.
+        _, settled_at = self._until_settled(self._unsettled_pods)
+        while time.monotonic() < settled_at + _SETTLE_LIMIT_S:
+            if time.monotonic() > self._ledger.changed_at([self._space.namespace]) + _SETTLE_S:
+                return
+            time.sleep(0.1)
+
+    def _until_settled(self, left: Callable[[], list[str]]) -> tuple[list[str], float]:
+        """Wait until `left` returns no names; return those that are left at the limit of time, and the monotonic time in seconds.
+
+        Raises:
+            OperatorEndedError: the operator has ended.
+        """
+        end = time.monotonic() + LIVENESS_S * PATIENCE
+        while (names := left()) and time.monotonic() < end:
+            if self._operator.process is None or self._operator.process.poll() is not None:
+                raise OperatorEndedError(self._operator.tail())
+            time.sleep(0.1)
+        return names, time.monotonic()
+
+    def _late_models(self) -> list[str]:
+        """Return the names of the models whose status isn't about their current generation."""
+        return [m["metadata"]["name"] for m in self._space.every(kinds.MODEL_DEPLOYMENT) if not _observed(m)]
+
+    def _unsettled_pods(self) -> list[str]:
+        return unsettled(self._space.every(kinds.DEPLOYMENT), self._space.every(kinds.POD))
 
     def _seen(self) -> dict[str, Seen]:
         """Return the objects of each model, with its conditions, by the model's name."""
@@ -264,7 +277,8 @@ def _revision_number(replica_set: Object) -> int:
 
 def _strip(kind: str, obj: Object) -> None:
     obj["metadata"].pop("generation", None)
-    for counter in ("revision", "revision-history"):
+    # The Deployment controller changes max-replicas only when it scales, so a new strategy leaves the former number.
+    for counter in ("revision", "revision-history", "max-replicas"):
         obj["metadata"].get("annotations", {}).pop(f"deployment.kubernetes.io/{counter}", None)
     obj.get("data", {}).pop("accepted.json", None)
     status = obj.get("status") or {}

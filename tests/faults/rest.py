@@ -7,13 +7,14 @@ changes any more. If something stays scheduled, a run is at rest after a longer 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from halcyon.control.autoscaling.status_updates import SETTLED_S
 from halcyon.control.reconcile.status_writer import STATUS_INTERVAL_S
 from halcyon.monitoring import operator_metrics
 from tests.faults.forks import ForkedOperator
 from tests.faults.ledger import Ledger
+from tests.faults.oracles import Object
 from tests.integration.proxy import Door
 
 REST_S = STATUS_INTERVAL_S + 2.0
@@ -68,6 +69,28 @@ def at_rest(
         ):
             return {}
         time.sleep(_LOOK_S)
+
+
+def unsettled(deployments: Iterable[Object], pods: Iterable[Object]) -> list[str]:
+    """Return the names of Deployments and pods that Kubernetes still works on.
+
+    A Deployment has settled if its controller has seen its generation and created its replicas, all of the newest template unless some
+    are unavailable: a rollout waits for those. A pod has settled if it is Ready, or if the scheduler has found no node for it; one that
+    terminates hasn't.
+    """
+    names = []
+    for deployment in deployments:
+        status, replicas = deployment.get("status") or {}, deployment["spec"]["replicas"]
+        seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
+        updated = status.get("updatedReplicas", 0) >= replicas or status.get("unavailableReplicas", 0) > 0
+        if not (seen and updated and status.get("replicas", 0) >= replicas):
+            names.append(deployment["metadata"]["name"])
+    for pod in pods:
+        conditions = {c["type"]: c["status"] for c in (pod.get("status") or {}).get("conditions") or ()}
+        done = conditions.get("Ready") == "True" or conditions.get("PodScheduled") == "False"
+        if "deletionTimestamp" in pod["metadata"] or not done:
+            names.append(pod["metadata"]["name"])
+    return names
 
 
 def has_empty_queues(operator: ForkedOperator) -> bool:

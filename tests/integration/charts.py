@@ -3,8 +3,10 @@
 Tests that need an API server (lookup, upgrades, uninstall) call `helm` with a kubeconfig.
 """
 
+import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -14,6 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from halcyon.control.runtime import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "halcyon"
@@ -187,6 +191,22 @@ def pod(objects: list[Object], name: str = "halcyon") -> Object:
     """Return the operator's pod template."""
     spec: Object = find(objects, "Deployment", name)["spec"]["template"]["spec"]
     return spec
+
+
+def expanded(argument: str, known: dict[str, str]) -> str:
+    """What Kubernetes makes of an argument: `$(NAME)` of a variable that it knows, and `$` of `$$`."""
+    return re.sub(
+        r"\$\$|\$\(([^)]*)\)", lambda m: "$" if m[0] == "$$" else known.get(m[1], m[0]), argument, flags=re.DOTALL
+    )
+
+
+def arguments(spec: Any) -> argparse.Namespace:
+    """The operator's options, as it reads them."""
+    (container,) = spec["containers"]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    settings.add_arguments(parser)
+    variables = {e["name"]: "from the environment" for e in container["env"]}
+    return parser.parse_args([expanded(argument, variables) for argument in container["args"][1:]])
 
 
 def rules(objects: list[Object]) -> list[tuple[str, Object]]:

@@ -306,6 +306,17 @@ def absent_files(page: Path) -> set[str]:
     return {file for file in files if not (ROOT / file).exists()}
 
 
+def absent_test_paths(page: Path) -> list[str]:
+    """Return the paths below tests/ that a table of the page has without code marks."""
+    cells = " ".join(line for line in text_of(page).splitlines() if line.startswith("|"))
+    paths = re.findall(r"(?<![\w/`])tests/[\w./*-]+\w", cells)
+    return [path for path in paths if not any(ROOT.glob(path))]
+
+
+def test_folders_of_tests_in_contributing_exist() -> None:
+    assert absent_test_paths(ROOT / "CONTRIBUTING.md") == []
+
+
 def test_files_of_the_repository_exist() -> None:
     assert on([*PAGES, *REFERENCE.glob("*.md")], absent_files) == {}
 

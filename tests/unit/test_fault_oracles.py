@@ -12,6 +12,7 @@ from tests.faults.acto import current
 from tests.faults.campaigns import Workbench
 from tests.faults.oracles import MASKED, Counts, Outcome, canonical, differences, divergences
 from tests.faults.plans import MODEL, Plan, Point
+from tests.faults.rest import unsettled
 from tests.faults.results import Reference, Result, Results, load, save
 
 
@@ -199,6 +200,9 @@ def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
                 for n in range(number)
             ]
             made.append(("ConfigMap", {"metadata": {"name": f"m-{number}-files", **kept}, "immutable": True}))
+            counters = {f"deployment.kubernetes.io/{name}": str(number) for name in ("revision", "max-replicas")}
+            named = {"name": "m-a-7dc659d6b8", "labels": {"pod-template-hash": "7dc659d6b8"}, "annotations": counters}
+            made.append(("ReplicaSet", {"metadata": {**named, **kept, "uid": "uid-of-rs"}}))
 
         return change
 
@@ -271,3 +275,36 @@ def test_gpu_times_and_former_replica_sets_are_no_difference() -> None:
 
     before, after = (current(outcome("f-one", 1, costly(gpu_s)).state) for gpu_s in (1, 2))
     assert differences(after, before) == []
+
+
+def of_deployment(**status: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "m-a", "generation": 2},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, **status},
+    }
+
+
+def of_pod(**conditions: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "m-a-1"},
+        "status": {"conditions": [{"type": name, "status": status} for name, status in conditions.items()]},
+    }
+
+
+def test_a_wave_waits_for_a_rollout_until_its_pods_are_unavailable() -> None:
+    assert unsettled([of_deployment()], []) == []
+    assert unsettled([of_deployment(observedGeneration=1)], []) == ["m-a"]
+    assert unsettled([of_deployment(replicas=1)], []) == ["m-a"]
+    assert unsettled([of_deployment(replicas=3, updatedReplicas=1)], []) == ["m-a"]
+    assert unsettled([of_deployment(replicas=3, updatedReplicas=1, unavailableReplicas=1)], []) == []
+    assert unsettled([{**of_deployment(), "status": {}}], []) == ["m-a"]
+
+
+def test_a_wave_waits_for_pods_until_they_are_ready_or_unschedulable() -> None:
+    ready = of_pod(PodScheduled="True", Ready="True")
+    terminating = {**ready, "metadata": {"name": "m-a-1", "deletionTimestamp": "2026-11-30T09:00:00Z"}}
+    assert unsettled([], [ready, of_pod(PodScheduled="False")]) == []
+    assert unsettled([], [of_pod(PodScheduled="True", Ready="False")]) == ["m-a-1"]
+    assert unsettled([], [of_pod(), {"metadata": {"name": "m-a-2"}}]) == ["m-a-1", "m-a-2"]
+    assert unsettled([], [terminating]) == ["m-a-1"]

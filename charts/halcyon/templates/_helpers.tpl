@@ -166,9 +166,9 @@ localhost
 {{- end -}}
 {{- end -}}
 
-{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, plus 0.8 per model. It follows from
-     docs/benchmarks/reaction.md: 234.5 MiB at 200 and 654.5 MiB at 1,000 models, so 129.5 MiB plus 538 KiB per model. That is with one
-     balancer per model. The second one, which models have by default, adds a stream of 277 to 290 KiB. docs/guides/install.md has the parts. */}}
+{{/* Resident memory of an operator pod with `expectedModels` models, in MiB: 130, plus 0.8 per model. docs/benchmarks/size.md
+     measured less, with two balancers and two servers per model: 497 MiB at 1,000 models under load, and 663 MiB in a restart, for
+     930 MiB here. The rest is a reserve, for example for more balancers. docs/guides/install.md has the figures. */}}
 {{- define "halcyon.memoryMiB" -}}
 {{- add 130 (div (add (mul 8 (int .Values.expectedModels)) 9) 10) -}}
 {{- end -}}
@@ -191,7 +191,7 @@ localhost
 {{- define "halcyon.ownOptions" -}}
 agents-service balancer-image balancer-placement bench-image bench-priority-class cpu-limit currency dashboard dashboard-alerts dashboard-cluster dashboard-grafana dashboard-groups-header dashboard-port dashboard-proxy dashboard-runbooks
 dashboard-user-header downloads gpu-budget gpu-price http-port image-pull-secret kubeconfig lease log-level memory-config-maps model-pod-annotations
-model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-ip pod-name port
+model-pod-labels namespace network-policies no-fixed-user-ids operator-image pod-name port
 prometheus-arrivals prometheus-ca-file prometheus-gpu-matchers prometheus-query prometheus-token-file prometheus-url server-image service
 service-annotations site-policy-file tls-secret traces-endpoint traces-ratio watch-namespace
 {{- end -}}
@@ -202,6 +202,9 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- $name := include "halcyon.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
 {{- fail (printf "the release is named %s, so its objects would be named %s, but the name of a Service begins with a letter and has only lower-case letters, digits and hyphens; set another name, for example fullnameOverride=halcyon" .Release.Name $name) -}}
+{{- end -}}
+{{- if and (hasKey $values "enabled") (not $values.enabled) -}}
+{{- fail "enabled is false, but only a larger chart with `condition: halcyon.enabled` in its dependencies reads it; remove it, or uninstall the release" -}}
 {{- end -}}
 {{- range $key := list "operator" "balancer" "triton" -}}
 {{- if not (or $values.global.imageRegistry $values.images.registry (get $values.images $key).registry) -}}
@@ -216,6 +219,27 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- end -}}
 {{- if and (include "halcyon.dashboard" .) (has (int .Values.ports.dashboard) (list (int .Values.ports.https) (int .Values.ports.http))) -}}
 {{- fail (printf "ports.dashboard is %d, which is also ports.https or ports.http; they must differ, for example ports.dashboard=8090" (int .Values.ports.dashboard)) -}}
+{{- end -}}
+{{- range .Values.balancers.tolerations -}}
+{{- if and (hasKey . "value") (eq (.operator | default "Equal") "Exists") -}}
+{{- fail (printf "balancers.tolerations has the key %s with the operator Exists and the value %q, but Exists has no value; remove it, or set operator: Equal" .key .value) -}}
+{{- end -}}
+{{- end -}}
+{{- range $network := .Values.dashboard.proxy.addresses -}}
+{{- if not (contains ":" $network) -}}
+{{- $parts := splitList "/" $network -}}
+{{- $address := 0 -}}
+{{- range splitList "." (first $parts) -}}
+{{- $address = add (mul $address 256) (atoi .) -}}
+{{- end -}}
+{{- $size := 1 -}}
+{{- range until (sub 32 (atoi (last $parts)) | int) -}}
+{{- $size = mul $size 2 -}}
+{{- end -}}
+{{- if mod $address $size -}}
+{{- fail (printf "dashboard.proxy.addresses has %s, which is an address in a network; set the network, for example 10.0.12.0/24, or one address, for example %s/32" $network (first $parts)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.dashboard.proxy.addresses (ne (include "halcyon.dashboard" .) "pod") -}}
 {{- fail (printf "dashboard.proxy.addresses has %s, but the dashboard is reachable from localhost only; set dashboard.listen=pod" (first .Values.dashboard.proxy.addresses)) -}}
@@ -247,7 +271,7 @@ service-annotations site-policy-file tls-secret traces-endpoint traces-ratio wat
 {{- end -}}
 {{- end -}}
 {{- range $variable := .Values.extraEnv -}}
-{{- if has $variable.name (list "POD_NAMESPACE" "POD_NAME" "POD_IP") -}}
+{{- if has $variable.name (list "POD_NAMESPACE" "POD_NAME") -}}
 {{- fail (printf "extraEnv has %s, which the chart itself sets; remove it" $variable.name) -}}
 {{- end -}}
 {{- end -}}

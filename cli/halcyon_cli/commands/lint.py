@@ -1,4 +1,4 @@
-"""`halcyon lint FILE...`: finds errors in the ModelDeployments of files before they are applied. It works offline.
+"""`halcyon lint FILE...`: finds errors in the ModelDeployments and BatchInferences of files before they are applied. It works offline.
 
 Out of scope: the rules (`halcyon.api`) and how violations get their line numbers (`lint.checks`).
 """
@@ -37,7 +37,7 @@ Each finding ends with the id of its rule. -o sarif is for code scanning, and -o
 exit status:
   0  no errors
   1  errors; with --strict also warnings
-  2  a file can't be read, or no file contains a ModelDeployment
+  2  a file can't be read, or no file contains an object to validate
 """
 
 
@@ -55,7 +55,7 @@ exit status:
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @output_options("table", "json", "yaml", "sarif", "github")
 def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
-    """Validate ModelDeployments in files against the rules of the API server and the operator, with line numbers."""
+    """Validate ModelDeployments and BatchInferences in files against the rules of the API server and the operator, with line numbers."""
     from halcyon_cli.lint.checks import check  # noqa: PLC0415  # slow to import
     from halcyon_cli.lint.model_configs import config_maps  # noqa: PLC0415
     from halcyon_cli.lint.sarif import github, sarif  # noqa: PLC0415
@@ -66,10 +66,15 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
     texts = {file: _read(file) for path in files for file in _files(path)}
     maps = config_maps(texts.values())
     checked = [check(text, input_files.name(file), maps) for file, text in texts.items()]
-    models, findings = sum(finding.models for finding in checked), [f for finding in checked for f in finding.findings]
-    if not models and not findings:
+    found = {
+        "ModelDeployment": sum(one.models for one in checked),
+        "BatchInference": sum(one.batches for one in checked),
+    }
+    findings = [finding for one in checked for finding in one.findings]
+    if not any(found.values()) and not findings:
         raise InputError(
-            f"{', '.join(map(input_files.name, files))}: no ModelDeployment in it; a document needs kind: ModelDeployment"
+            f"{', '.join(map(input_files.name, files))}: no ModelDeployment or BatchInference in it; a document needs one of these kinds, for "
+            "example kind: ModelDeployment"
         )
     levels = Counter(finding.level for finding in findings)
     if output.form == "sarif":
@@ -84,8 +89,10 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
             emit(
                 f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message} [{finding.rule}]"
             )
+        # A file with invalid YAML may have no object at all.
+        objects = [_plural(number, kind) for kind, number in found.items() if number] or ["0 ModelDeployments"]
         emit(
-            f"{_plural(models, 'ModelDeployment')} in {_plural(len(checked), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
+            f"{' and '.join(objects)} in {_plural(len(checked), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
         )
     return 1 if levels["error"] or (strict and levels["warning"]) else 0
 

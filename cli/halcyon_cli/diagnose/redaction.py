@@ -17,13 +17,31 @@ from collections.abc import Mapping
 from typing import Any
 
 REMOVED = "(removed)"
+_CONTENT = r"s?[-_.]?(?:json|ya?ml|base64|b64|data|pem|raw)\Z"
+"""Pattern of the end of a name that says how the value is encoded, as in `API_KEYS_JSON`."""
 _SENSITIVE = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|auth(?:orization)?|x-(?:amz|goog)-signature"
-    r"|(?:private|api|access|licen[cs]e|encryption|signing|account|shared)[-_]?key)(?=[-_.\d]|(?:s|value|id|key)?\Z)"
+    r"(?:(?:pass(?:word|wd|phrase)?|pwd|secret|credential|auth(?:orization)?|x-(?:amz|goog)-signature"
+    r"|(?:private|api|access|client|licen[cs]e|encryption|signing|account|shared)[-_]?key)(?:(?=s_)|(?=END))|token(?=END))"
+).replace("END", rf"[-_.\d]|(?:s|value|id|key)?\Z|{_CONTENT}")
+_NOT_SECRET = (
+    "public",
+    "primary",
+    "foreign",
+    "partition",
+    "sort",
+    "cache",
+    "topology",
+    "hash",
+    "shard",
+    "group",
+    "num",
 )
-_NOT_SECRET = ("public", "primary", "foreign", "partition", "sort", "cache", "topology", "hash", "shard", "group")
 # Matches `OPENAI_KEY` and `x-functions-key`, but not a bare `key`, which is often just a name.
-_KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_SECRET) + r"key(?=[_\d]|s?\Z)"
+_KEYS = (
+    r"(?<=[a-z0-9][-_])"
+    + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_SECRET)
+    + rf"key(?=[_\d]|s?\Z|s_|{_CONTENT})"
+)
 # Matches `SLACK_WEBHOOK`, but not `cert-manager-webhook`, a server name in many messages.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
@@ -40,10 +58,13 @@ _NEVER_COUNTED = re.compile(r"pass|pwd|secret|key|credential", re.IGNORECASE)
 """Pattern of names whose values are secret even if they are numbers."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _TOKENS = (
-    r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|(?:AKID|LTAI|AQVN|AKCp|ATBB|ATATT)\w{16,}+",  # Amazon, Tencent, Alibaba, Yandex, JFrog, Atlassian
-    r"AIza[\w-]{30,}+|ya29\.[\w-]{16,}+|GOCSPX-[\w-]{16,}+|1//0[\w-]{24,}+",  # Google
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}\b|(?:AKID|LTAI|AQVN|AKCp|ATBB)\w{16,}+",  # Amazon, Tencent, Alibaba, Yandex, JFrog, Bitbucket
+    r"AT[AC]TT3[\w-]{16,}+(?:=[0-9A-F]{8})?",  # Atlassian, Bitbucket
+    r"AIza[\w-]{30,}+|ya29\.[\w-]{16,}+|GOCSPX-[\w-]{16,}+|1//0[\w-]{24,}+|AQ\.Ab[\w-]{24,}+",  # Google
+    r"sha256~[\w-]{32,}+|k8s-aws-v1\.[\w-]{16,}+",  # OpenShift, EKS
+    r"dckr_[op]at_[\w-]{20,}+|dt0c01\.[A-Z0-9]{24}\.[A-Z0-9]{20,}+|tskey-[a-z]{2,12}-[\w-]{16,}+",  # Docker, Dynatrace, Tailscale
     r"[A-Za-z0-9_~.-]{3}\dQ~[\w~.-]{31,}+",  # Azure
-    r"(?:do[opr]_v1|hf|api_org|sbp|pscale_\w{3,6}|dckr_[op]at|rubygems|wandb_v1|fm2|ops|op_\w{3}|ntn|lin_api)_[A-Za-z0-9]{16,}+",
+    r"(?:do[opr]_v1|hf|api_org|sbp|pscale_\w{3,6}|rubygems|wandb_v1|fm2|ops|op_\w{3}|ntn|lin_api)_[A-Za-z0-9]{16,}+",
     r"(?:npm|r8|gsk|pcsk|lsv2_[ps][tk]|glsa|glc|sntry[su]|whsec|[rps]k_(?:live|test)|shp(?:at|ca|pa|ss))_[A-Za-z0-9]{20,}+\w*+",
     r"gh[a-z]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+",
     r"(?:gl[a-z]{2,6}|nvapi|HRKU|pypi|pplx|xai|pul|NRAK|PMAK|sq0[a-z]{3}|AGE-SECRET-KEY)-(?=[\w-]{0,60}\d)[\w-]{16,}+",
@@ -54,10 +75,14 @@ _TOKENS = (
     r"(?:bot)?\d{8,10}:AA[\w-]{30,}+",  # Telegram
 )
 """Patterns of credentials with a known prefix."""
+_USER_OPTION = r"(?<![\w-])((?:-[uU]|--(?:proxy-)?user)[ =]{1,4}"
+"""Pattern of curl's option for a user and a password. A short number after the colon is a port or a group."""
+_USER_OPTIONS = {"-u", "-U", "--user", "--proxy-user"}
 _IN_TEXT = (
     (
         re.compile(
-            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
         ),
         REMOVED,
     ),
@@ -72,6 +97,11 @@ _IN_TEXT = (
         rf"\1{REMOVED}@",
     ),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
+    (re.compile(rf"{_USER_OPTION}[^\s\"':/@]{{0,100}}:)(?![:/]|\d{{1,5}}(?!\w))[^\s\"']++"), rf"\1{REMOVED}"),
+    (
+        re.compile(rf"{_USER_OPTION}\\*+[\"'][^\s\"':/@]{{0,100}}:)(?!//|\d{{1,5}}(?!\w))[^\"'\\\r\n]++"),
+        rf"\1{REMOVED}",
+    ),
     # The header with which Triton's restricted APIs are called, in Triton's arguments.
     (re.compile(r"(-restricted-(?:api|protocol)=[\w,-]++:[\w-]++=)[^\s\"']++"), rf"\1{REMOVED}"),
     (
@@ -98,12 +128,24 @@ _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"([^"]*+)\""""
 )
 """Pattern of a parameter in a config.pbtxt."""
+_ELEMENT = re.compile(r"<([\w:.-]++)(?:\s[^<>]{0,200})?>(?:<!\[CDATA\[)?+([^<]++)(?=</)")
+"""Pattern of an XML element with text."""
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\]?+\s*+[:=]\s*+""")
-_OPTION = re.compile(r"(?<![\w-])(--?+([A-Za-z][\w-]*+) {1,4}+)([^\s\"'-][^\s\"']*+)")
-"""Pattern of an option of a command line whose value is the next word."""
-_QUOTE = re.compile(r"""\\*+["']""")
+_OPTION = re.compile(r"""(?<![\w-])--?+([A-Za-z][\w-]*+)(?: {1,4}+|\\*+["'], {0,4}+(?=\\*+["']))(?=[^\s-])""")
+"""Pattern of an option of a command line whose value is the next word, or the next string of a list."""
+_WORD = re.compile(r"""[^\s"']++""")
+_QUOTE = re.compile(r"""[bBrRuU]{0,2}(\\*+["'])""")
+"""Pattern of the quote before a value, which has a prefix in Python's notation of bytes."""
+_BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]*+\r?(\n|(?:\\r)?\\n)")
+"""Pattern of the start of a block in YAML, whose lines are the value. In JSON, the end of a line is escaped."""
+_LINE = re.compile(r"( *+)[^\n]*+")
+_ESCAPED_LINE = re.compile(r'( *+)(?:[^"\\\n]|\\[^n])*')
+_LIST = re.compile(r"\[[\s\[]*+")
+_BEFORE_ITEM = re.compile(r"\s*+,[\s\[]*+|[ \t]++\[?+|")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
 """Pattern of a value without quotes. It ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
+_ITEM = re.compile(r"""[^\s"',;&{}\[\]]++""")
+"""Pattern of an item without quotes in a list."""
 _MAX_QUOTED = 1000
 """Maximum length of a value in quotes. A quote without an end within this length is part of the text."""
 
@@ -113,7 +155,7 @@ def text(value: str) -> str:
     for pattern, replacement in _IN_TEXT:
         value = pattern.sub(replacement, value)
     value = _PARAMETER.sub(_parameter, _without_web_tokens(value))
-    return _without_named_secrets(_OPTION.sub(_option, value))
+    return _without_named_secrets(_without_options(_ELEMENT.sub(_element, value)))
 
 
 def _without_web_tokens(value: str) -> str:
@@ -134,8 +176,26 @@ def _parameter(match: re.Match[str]) -> str:
     return f'{match[1]}"{REMOVED}"' if _is_secret(match[2], match[3]) else match[0]
 
 
-def _option(match: re.Match[str]) -> str:
-    return f"{match[1]}{REMOVED}" if _is_secret(match[2], match[3]) else match[0]
+def _element(match: re.Match[str]) -> str:
+    secret = match[2].strip()
+    return match[0].removesuffix(match[2]) + REMOVED if secret and _is_secret(match[1], secret) else match[0]
+
+
+def _without_options(value: str) -> str:
+    """Remove the secret values of options on a command line."""
+    parts: list[str] = []
+    done = at = 0
+    while option := _OPTION.search(value, at):
+        at = option.end()
+        found = _value(value, at, _WORD) if _SECRET.search(option[1]) else None
+        if found and _is_option_value(option[1], value[found[0] : found[1]]):
+            parts += [value[done : found[0]], REMOVED]
+            done = at = found[1]
+    return "".join([*parts, value[done:]])
+
+
+def _is_option_value(name: str, value: str) -> bool:
+    return value != "" and not value.startswith("-") and _is_secret(name, value)
 
 
 def _without_named_secrets(value: str) -> str:
@@ -146,27 +206,70 @@ def _without_named_secrets(value: str) -> str:
     while name := _NAME.search(value, at):
         at = name.end()
         # Check the name first: matching the value each time would read the rest of a long one repeatedly.
-        if not _SECRET.search(name[1]) or (name[1].startswith("/") and ":" in name[0]):
+        if not _is_secret(name[1], "") or (name[1].startswith("/") and ":" in name[0]):
             continue  # a path with a colon precedes an error
-        if quote := _QUOTE.match(value, at):
-            at = quote.end()
-            close = _closing(value, quote[0], at)
-            if close >= 0:
-                if close > at and _is_secret(name[1], value[at:close]):
-                    parts += [value[done:at], REMOVED]
-                    done = at = close
-                continue
-        secret = _VALUE.match(value, at)
-        if secret is None or not _is_secret(name[1], secret[0]):
-            continue
-        end = secret.end()
-        if value[end : end + 1] in {'"', "'"}:
-            end = at + len(secret[0].rstrip("\\"))  # JSON inside JSON: a backslash escapes the quote
-        if end > at:
-            parts += [value[done:at], REMOVED]
-            done = end
-        at = secret.end()
+        if start := _LIST.match(value, at):
+            found, at = _items(value, start.end())
+        elif block := _BLOCK.match(value, at):
+            found = [_block(value, name.start(), block)]
+        else:
+            one = _value(value, at, _VALUE)
+            found = [one[:2]] if one else []
+        for begin, end in found:
+            if begin < end and _is_secret(name[1], value[begin:end]):
+                parts += [value[done:begin], REMOVED]
+                done = end
+                at = max(at, end)
     return "".join([*parts, value[done:]])
+
+
+def _value(value: str, at: int, plain: re.Pattern[str]) -> tuple[int, int, int] | None:
+    """Return the begin and end of the value at `at`, and the position after its quote; None if there is no value.
+
+    A value without quotes matches `plain`.
+    """
+    if quote := _QUOTE.match(value, at):
+        at = quote.end()
+        close = _closing(value, quote[1], at)
+        if close >= 0:
+            return at, close, close + len(quote[1])
+    word = plain.match(value, at)
+    if word is None:
+        return None
+    end = word.end()
+    if value[end : end + 1] in {'"', "'"}:
+        end = at + len(word[0].rstrip("\\"))  # JSON inside JSON: a backslash escapes the quote
+    return at, end, word.end()
+
+
+def _items(value: str, at: int) -> tuple[list[tuple[int, int]], int]:
+    """Return the begin and end of each item of the list whose first item is at `at`, and the position after the last."""
+    found: list[tuple[int, int]] = []
+    while before := _BEFORE_ITEM.match(value, at):
+        one = _value(value, before.end(), _ITEM)
+        if one is None:
+            break
+        found.append(one[:2])
+        at = one[2]
+    return found, at
+
+
+def _block(value: str, name: int, block: re.Match[str]) -> tuple[int, int]:
+    """Return the begin and end of a block in YAML. Its lines are indented more than the name, which is at `name`."""
+    line_break = block[1][-2:]
+    pattern = _LINE if line_break == "\n" else _ESCAPED_LINE
+    start = value.rfind(line_break, 0, name)
+    before = value[start + len(line_break) if start >= 0 else 0 : name]
+    indent = len(before) - (len(before.lstrip()) if before.strip(" -") else 0)
+    end = at = block.end()
+    while line := pattern.match(value, at):
+        if line[0].strip() and len(line[1]) <= indent:
+            break
+        end = line.end()
+        if not value.startswith(line_break, end):
+            break
+        at = end + len(line_break)
+    return block.end(), end
 
 
 def _closing(value: str, quote: str, at: int) -> int:
@@ -203,21 +306,25 @@ def resource(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _redact(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if "name" in value and isinstance(value.get("value"), str) and _is_secret(str(value["name"]), value["value"]):
-            value = {**value, "value": REMOVED}  # an environment variable
+        if "name" in value and "value" in value:
+            value = {**value, "value": _named(str(value["name"]), value["value"])}  # an environment variable
         return {str(key): _redact_field(str(key), below) for key, below in value.items() if key not in _DROPPED}
     if isinstance(value, list | tuple):
         # An argument may be the value of the option before it.
         return [
-            REMOVED if isinstance(item, str) and _names_secret(before, item) else _redact(item)
+            _argument(before, item) if isinstance(before, str) and isinstance(item, str) else _redact(item)
             for before, item in zip((None, *value), value, strict=False)
         ]
     return _redact_string(value) if isinstance(value, str) else value
 
 
-def _names_secret(option: Any, value: str) -> bool:
-    is_option = isinstance(option, str) and option.startswith("-") and "=" not in option
-    return is_option and not value.startswith("-") and _is_secret(option.lstrip("-"), value)
+def _argument(before: str, value: str) -> str:
+    """Return a string of a list without secrets. It may be the value of the option before it."""
+    if before in _USER_OPTIONS:
+        return text(f"{before} {value}").removeprefix(f"{before} ")
+    if before.startswith("-") and "=" not in before and _is_option_value(before.lstrip("-"), value):
+        return REMOVED
+    return _redact_string(value)
 
 
 def _redact_string(value: str) -> str:
@@ -234,8 +341,20 @@ def _redact_string(value: str) -> str:
 
 
 def _redact_field(key: str, value: Any) -> Any:
-    if isinstance(value, str) and key not in _NAME_FIELDS and key != "name" and _is_secret(key, value):
-        return REMOVED
-    if isinstance(value, Mapping) and set(value) == {"string_value"} and _is_secret(key, str(value["string_value"])):
-        return {"string_value": REMOVED}  # a parameter of a model's configuration
+    if key in _NAME_FIELDS or key == "name":
+        return _redact(value)
+    if isinstance(value, Mapping) and set(value) == {"string_value"}:
+        return {"string_value": _named(key, value["string_value"])}  # a parameter of a model's configuration
+    return _named(key, value)
+
+
+def _named(name: str, value: Any) -> Any:
+    """Return the value with this name without secrets. The items of a list have the name of the list."""
+    if isinstance(value, str):
+        return REMOVED if _is_secret(name, value) else _redact_string(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        # Unlike in text, a large number of tokens is known to be a number.
+        return REMOVED if _NEVER_COUNTED.search(name) and _is_secret(name, str(value)) else value
+    if isinstance(value, list | tuple) and name != "secrets" and _is_secret(name, ""):  # names of Secrets
+        return [_named(name, item) for item in value]
     return _redact(value)

@@ -52,7 +52,7 @@ class Finding:
     rule: str
     """Id of the violated rule, one of `lint.rules`."""
     name: str
-    """Name of the ModelDeployment; empty if unknown."""
+    """Name of the object; empty if unknown."""
     message: str
 
     @property
@@ -74,18 +74,20 @@ class FileResult:
 
     models: int
     """Number of ModelDeployments in the file."""
+    batches: int
+    """Number of BatchInferences in the file."""
     findings: tuple[Finding, ...]
 
 
 def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> FileResult:
-    """Validate every ModelDeployment in YAML or JSON text; other kinds are skipped.
+    """Validate every ModelDeployment and BatchInference in YAML or JSON text; other kinds are skipped.
 
     `maps` are the ConfigMaps whose config.pbtxt is checked; by default those in the same text.
     """
     maps = config_maps([text]) if maps is None else maps
     findings: list[Finding] = []
     seen: dict[tuple[str, str, str], int] = {}
-    models = 0
+    models = batches = 0
     try:
         loader = ManifestLoader(text)
         while loader.check_node():
@@ -95,7 +97,9 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
                 findings.append(Finding(file, inner.start_mark.line + 1, "invalid-yaml", "", text))
                 continue
             for resource in _resources(node):
-                models += _is_model_deployment(resource)
+                is_batch = _is_ours(resource) and _scalar(resource, "kind") == BATCH_KIND
+                batches += is_batch
+                models += _is_ours(resource) and not is_batch
                 findings += [*_document(resource, loader, file, maps), *_repeated(resource, file, seen)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -110,7 +114,7 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
         findings.append(Finding(file, line, "invalid-yaml", "", f"invalid YAML: {error.reason}: {error.character!r}"))
     except RecursionError:
         findings.append(Finding(file, 1, "invalid-yaml", "", "invalid YAML: nested too deeply"))
-    return FileResult(models, tuple(sorted(findings, key=lambda f: f.line)))
+    return FileResult(models, batches, tuple(sorted(findings, key=lambda f: f.line)))
 
 
 def _resources(node: Node | None) -> Iterator[MappingNode]:
@@ -128,7 +132,7 @@ def _resources(node: Node | None) -> Iterator[MappingNode]:
 def _repeated(node: MappingNode, file: str, seen: dict[tuple[str, str, str], int]) -> Iterator[Finding]:
     """Yield a finding if an object was in the file before. `seen` has the lines of the objects, by kind and name."""
     meta = _child(node, "metadata")
-    if not _is_model_deployment(node) or not isinstance(meta, MappingNode) or not (name := _scalar(meta, "name")):
+    if not _is_ours(node) or not isinstance(meta, MappingNode) or not (name := _scalar(meta, "name")):
         return
     line, kind, namespace = node.start_mark.line + 1, _scalar(node, "kind"), _scalar(meta, "namespace")
     if (first := seen.setdefault((kind, namespace, name), line)) != line:
@@ -138,7 +142,7 @@ def _repeated(node: MappingNode, file: str, seen: dict[tuple[str, str, str], int
         yield Finding(file, line, "duplicate-object", name, message)
 
 
-def _is_model_deployment(node: MappingNode) -> bool:
+def _is_ours(node: MappingNode) -> bool:
     is_our_group = _scalar(node, "apiVersion").partition("/")[0] == GROUP
     return is_our_group or _scalar(node, "kind") == KIND
 
@@ -149,7 +153,7 @@ def _document(
     file: str,
     maps: Sequence[ConfigMapFile],
 ) -> Iterator[Finding]:
-    if not _is_model_deployment(node):
+    if not _is_ours(node):
         return
     meta = _child(node, "metadata")
     name = _scalar(meta, "name") if isinstance(meta, MappingNode) else ""

@@ -29,6 +29,14 @@ _LOUD = {**LOUD, "Ready": "False"}
 """Condition types that need a user's attention, each with the status that requires it."""
 
 
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that quotes texts such as `y` and `1e3`, because kubectl would read a boolean and a number."""
+
+
+_OTHER_TYPE = re.compile(r"^(?:[yYnN]|[-+]?(?:0[bBoOxX][\da-fA-F_]+|\.?\d[\d_]*(?:\.[\d_]*)?(?:[eE][-+]?\d+)?))$")
+_Dumper.add_implicit_resolver("other-type", _OTHER_TYPE, list("yYnN-+.0123456789"))
+
+
 def page(
     model: Object,
     *,
@@ -104,7 +112,7 @@ def spec(model: Object, overlay: str) -> dict[str, str]:
     except (TypeError, ValueError, AttributeError):
         shown = {"malformed": HIDDEN}
     return {
-        "spec": yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100),
+        "spec": yaml.dump(shown, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
         "overlay": json.dumps(json.loads(overlay), indent=2) if overlay else "",
     }
 
@@ -144,7 +152,7 @@ def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]
         if container.get("args"):
             container["args"] = [_RESTRICTED.sub(rf"\1{HIDDEN}", str(one)) for one in container["args"]]
     shown = {"pod": template, "config.pbtxt": json.loads(one.overlay) if one.overlay else {}}
-    return yaml.safe_dump(shown, sort_keys=True, allow_unicode=True, width=100).splitlines()
+    return yaml.dump(shown, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=100).splitlines()
 
 
 def _difference(before: list[str], after: list[str]) -> list[tuple[str, str]]:

@@ -6,14 +6,19 @@ after all files, so that no file is written through one, and a link that leads o
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
+import gzip
+import io
+import lzma
 import os
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from halcyon.fetch.errors import SourceError
 from halcyon.fetch.registry.files import MAX_FILES
@@ -23,16 +28,17 @@ EXECUTABLE, PLAIN = 0o755, 0o644
 _COPY_BYTES = 1024 * 1024
 
 
-def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
+def unpack(stream: io.RawIOBase | io.BytesIO, folder: Path, *, limit_bytes: int) -> int:
     """Extract a tar archive into `folder`, and return the number of bytes written. The compression is detected.
 
     Raises:
-        SourceError: the stream is not a tar archive, contains a link, a device or a path outside the folder, or exceeds a limit.
+        SourceError: the stream is not a tar archive, is damaged, contains a link, a device or a path outside the folder, or exceeds a limit.
     """
     written = 0
     links: dict[Path, tarfile.TarInfo] = {}
     try:
-        with tarfile.open(fileobj=stream, mode="r|*", bufsize=_COPY_BYTES) as archive:
+        content_stream = _decompressed(stream)
+        with tarfile.open(fileobj=content_stream, mode="r|", bufsize=_COPY_BYTES) as archive:
             for number, member in enumerate(archive, start=1):
                 if number > MAX_FILES:
                     raise SourceError(f"the archive has more than {MAX_FILES} entries; is it the archive of a model?")
@@ -60,13 +66,34 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                         shutil.copyfileobj(content, file, _COPY_BYTES)
                         os.fchmod(file.fileno(), EXECUTABLE if member.mode & 0o111 else PLAIN)
             _link(folder, links)
-    except (tarfile.TarError, EOFError, OSError) as error:
+        padding = 0
+        while rest := content_stream.read(_COPY_BYTES):  # the checksum is compared at the end of the stream
+            padding += len(rest)
+            check_size(written + padding, limit_bytes)
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise SourceError(
             f"the download is not a complete tar archive: {error}; pack it with tar -czf model.tar.gz"
         ) from error
     return written
+
+
+def _decompressed(stream: io.RawIOBase | io.BytesIO) -> IO[bytes]:
+    """Return the content of a stream, decompressed if it is compressed.
+
+    tarfile's own decompression ends after the first of several compressed streams, which some tools write (pbzip2, bgzip,
+    tools for images), and compares no checksum.
+    """
+    source = io.BufferedReader(stream, _COPY_BYTES)
+    begin = source.peek(6)
+    if begin.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=source))
+    if begin.startswith(b"BZh"):
+        return cast("IO[bytes]", bz2.BZ2File(source))
+    if begin.startswith((b"\xfd7zXZ", b"\x5d\x00\x00\x80")):
+        return cast("IO[bytes]", lzma.LZMAFile(source))
+    return cast("IO[bytes]", source)
 
 
 def _link(folder: Path, links: dict[Path, tarfile.TarInfo]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import obstore
@@ -29,12 +29,12 @@ from halcyon.api.documents.store_identity import StoreIdentity, aws_server
 from halcyon.fetch import stores
 from halcyon.fetch.archive import TargetFolder, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
-from halcyon.fetch.errors import SourceError, StoreError, known_reason
+from halcyon.fetch.errors import FetchError, SourceError, StoreError, known_reason
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 from halcyon.fetch.progress_reports import ProgressReports, ReportProgress
 from halcyon.fetch.registry import hugging_face, registries
 from halcyon.fetch.registry.errors import RegistryFailure
-from halcyon.fetch.registry.files import MAX_FILES, mark_program
+from halcyon.fetch.registry.files import LOCAL, MAX_FILES, mark_program
 from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8
@@ -109,6 +109,7 @@ def download(
         allows: function that returns True if the download may connect to an address. Default: `is_open`.
 
     Raises:
+        FetchError: the disk is full.
         SourceError: the model does not exist, is too large, or does not have the expected digest.
         StoreError: the store cannot be reached, or denies access.
     """
@@ -150,6 +151,13 @@ def download(
         # The library raises FileNotFoundError for a missing object.
         except (exceptions.BaseError, FileNotFoundError, RegistryFailure) as error:
             raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
+        except OSError as error:
+            if error.errno not in LOCAL:
+                raise
+            raise FetchError(
+                f"{remote.url}: the disk of the pod's node can't store the model: {error.strerror}. Free space there, or let the "
+                "scheduler choose a node with enough, for example spec.runtime.resources.requests.ephemeral-storage: 40Gi"
+            ) from error
 
 
 def _empty(folder: Path) -> None:
@@ -248,7 +256,7 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         size = entry["size"]
         path = entry["path"].removeprefix(f"{prefix}/") if prefix else entry["path"]
-        if path == prefix or path.startswith("."):
+        if entry["path"] == prefix or path.startswith("."):
             continue  # hidden folders, such as .git, are not part of a model (`mounted_source`)
         count += 1
         total += size
@@ -308,7 +316,7 @@ def _archive(
     answer = obstore.get(store, parts.path.lstrip("/"))
     reports = ProgressReports(report_progress, answer.meta["size"])
     stream = _Stream(answer.stream(min_chunk_size=1024 * 1024), reports)
-    written = unpack(cast("IO[bytes]", stream), folder, limit_bytes=remote.limit_bytes)
+    written = unpack(stream, folder, limit_bytes=remote.limit_bytes)
     digest = stream.digest()
     if remote.sha256 is not None and digest != remote.sha256:
         _empty(folder)
@@ -330,19 +338,14 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        """Return `size` bytes, or fewer at the end of the archive."""
-        pieces: list[memoryview] = []
-        while size != 0:
-            if not self._buffer:
-                self._buffer = memoryview(self._next())
-                if not self._buffer:
-                    break
-            piece = self._buffer[:size] if size > 0 else self._buffer
-            self._buffer = self._buffer[len(piece) :]
-            size -= len(piece) if size > 0 else 0
-            pieces.append(piece)
-        return b"".join(pieces)
+    def readinto(self, buffer: Any) -> int:
+        """Fill a part of the buffer, and return its size in bytes; 0 at the end of the archive."""
+        if not self._buffer:
+            self._buffer = memoryview(self._next())
+        piece = self._buffer[: len(buffer)]
+        buffer[: len(piece)] = piece
+        self._buffer = self._buffer[len(piece) :]
+        return len(piece)
 
     def _next(self) -> bytes:
         chunk = bytes(next(self._chunks, b""))

@@ -93,8 +93,17 @@ class EgressProxy:
         self._domains = domains
         self._servers = [_server(url) for url in urls]
         self._allows = allows
-        self.denied_reason = ""
-        """Reason why the proxy rejected a connection; empty if it rejected none."""
+        self._denied: dict[tuple[str, int], str] = {}
+        """Reason for the last failure of each host and port that had no later connection."""
+
+    @property
+    def denied_reason(self) -> str:
+        """Reason why the proxy rejected a connection; empty if it rejected none, or a later one to the same server succeeded."""
+        return next(iter(self._denied.values()), "")
+
+    def forget_denials(self) -> None:
+        """Forget the reasons of earlier rejections, before a request of its own."""
+        self._denied.clear()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[str]:
@@ -130,19 +139,23 @@ class EgressProxy:
             method, target = head.split(b" ", 2)[:2]
             tunnel = method == b"CONNECT"
             parts = urlsplit("//" + target.decode() if tunnel else target.decode())
+            host, port = parts.hostname or "", parts.port or 80
             try:
-                server_reader, server_writer = await self._connect(parts.hostname or "", parts.port or 80)
+                server_reader, server_writer = await self._connect(host, port)
             except OSError as error:
-                self.denied_reason = self.denied_reason or str(error)
+                self._denied[host, port] = str(error)
                 writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 await writer.drain()
                 return
             open_.append(server_writer)
-            through_site = self._site is not None and self._site.serves(parts.hostname or "")
+            through_site = self._site is not None and self._site.serves(host)
             if tunnel and through_site:
-                await self._open_tunnel(head, server_reader, server_writer)
+                if denied := await self._open_tunnel(head, server_reader, server_writer):
+                    self._denied[host, port] = denied
+                    return
             elif not tunnel and not through_site:
                 head = _for_origin(head, parts)
+            self._denied.pop((host, port), None)
             (writer if tunnel else server_writer).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
             await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -183,18 +196,14 @@ class EgressProxy:
         kind = "the site's proxy " if through is not None else ""
         raise OSError(f"{kind}{host}:{port} can't be reached: {said}") from last_error
 
-    async def _open_tunnel(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Request a tunnel from the site's proxy.
-
-        Raises:
-            OSError: the proxy denies it.
-        """
+    async def _open_tunnel(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        """Request a tunnel from the site's proxy, and return the reason if it denies the tunnel; empty if it does not."""
         writer.write(head)
         status = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0].decode(errors="replace")
-        if status.split(" ")[1:2] != ["200"]:
-            site = self._site.url if self._site is not None else ""
-            self.denied_reason = f"the site's proxy {site} denied the connection: {status[:200]}"
-            raise OSError(self.denied_reason)
+        if status.split(" ")[1:2] == ["200"]:
+            return ""
+        site = self._site.url if self._site is not None else ""
+        return f"the site's proxy {site} denied the connection: {status[:200]}"
 
 
 def _for_origin(head: bytes, url: SplitResult) -> bytes:

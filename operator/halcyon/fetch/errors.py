@@ -94,6 +94,18 @@ def known_reason(text: str) -> str | None:
             "the store rejects signed requests, because its clock differs from the one of the pod's node, where it is "
             f"{now}; correct the node's clock"
         )
+    if "redirect without LOCATION" in text or "AuthorizationHeaderMalformed" in text:
+        expected = re.search(r"expecting '([\w-]+)'", text)
+        return (
+            "the bucket is in another region than spec.model.source.region, which is us-east-1 if it is not set; set it to the "
+            f"bucket's region, for example region: {expected[1] if expected else 'eu-central-1'}"
+        )
+    if "<Code>ExpiredToken</Code>" in text:
+        return (
+            "the temporary credentials have expired; write new ones to AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+            "AWS_SESSION_TOKEN of the Secret that spec.model.source.credentials.secretName names, or set "
+            "spec.model.source.credentials.identity, which gets new ones for each download"
+        )
     if wrong := re.search(r'Path "(.*)" contained empty path segment', text):
         return (
             f"the object {wrong[1]} can't be the path of a file, because two slashes follow each other; rename or delete it, or move "

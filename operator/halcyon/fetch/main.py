@@ -21,10 +21,18 @@ from halcyon.api.documents.model_overlay import Overlay, OverlayError
 from halcyon.api.documents.repository_marker import COMPLETE, INSTANCES
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
-from halcyon.fetch import auto_complete, backend_policy, mounted_source, repository, source_repository
+from halcyon.fetch import (
+    auto_complete,
+    backend_policy,
+    ensemble_steps,
+    mounted_source,
+    repository,
+    source_repository,
+    triton_syntax,
+)
 from halcyon.fetch.errors import DocumentError, FetchError, SourceError, report
 from halcyon.model_config import config_pbtxt, ensemble, merged_config, threads, versions
-from halcyon.model_config.errors import ModelError
+from halcyon.model_config.errors import ModelConfigError, ModelError
 from halcyon.model_config.merge import backend_of
 
 if TYPE_CHECKING:
@@ -87,11 +95,15 @@ def fetch(request: Request) -> tuple[str, bool]:
     configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
     for name, one in folders.items():
+        with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
+            triton_syntax.check(configs[name] or b"")
         policy = overlay.version_policy if one is folder else None
         if problem := versions.problem(name, configs[name], policy, one.versions, one.left_out):
             raise SourceError(problem)
     if problem := ensemble.missing_step(configs):
         raise SourceError(problem)
+    if problem := ensemble_steps.problem(configs, folders):
+        raise ModelConfigError(problem)
     if request.backends is not None:
         _check_backends(folders, configs, request.backends)
     complete = auto_complete.are_complete((configs[name], folders[name]) for name in folders)

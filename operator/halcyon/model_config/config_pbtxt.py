@@ -29,7 +29,7 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
         UnknownFieldError: a field or an enum value is not known to this version.
         ModelConfigError: the content is not a ModelConfig in protobuf's text format; the message has line, column and text.
     """
-    text = _decode(content)
+    text = _MINUS.sub(lambda found: found[1] or f"{found[2]}-", _decode(content))
     try:
         return text_format.Parse(text, model_config_proto.empty(), allow_unknown_field=with_unknown)
     except text_format.ParseError as error:
@@ -61,8 +61,12 @@ def as_triton_reads(content: bytes) -> bytes:
     return _FOREIGN.sub(_replaced, text).encode(errors="surrogateescape")
 
 
-_FOREIGN = re.compile(r"""(#[^\n]*)|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|[^\S \t\n\r\v\f]""")
+_QUOTED = r""""(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?"""
+"""A quoted text; without its closing quote, the rest of the line, so that each character is read once."""
+_FOREIGN = re.compile(rf"(#[^\n]*)|({_QUOTED})|[^\S \t\n\r\v\f]")
 """Comments, quoted texts, and other spaces than those of protobuf's text format."""
+_MINUS = re.compile(rf"(#[^\n]*|{_QUOTED})|(?<![\w.+-])-((?:\s|#[^\n]*(?:\n|\Z))+)(?=[\d.]|inf|nan)", re.IGNORECASE)
+"""Comments, quoted texts, and signs that are apart from their number, which only Triton's parser accepts."""
 
 
 def _replaced(found: re.Match[str]) -> str:
@@ -127,7 +131,8 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
     message = f"{FILE}, line {number}, column {column}: {_quote(lines[number - 1], column)}: {problem}"
     unknown = re.search(r'has no field named "([^"]*)"|has no value (?:named|with number) ([^."\']+)', problem)
     if unknown is None:
-        return ModelConfigError(message + _expected(problem))
+        good = next(good for start, good in _EXPECTED if start in problem)
+        return ModelConfigError(f"{message}; expected {good}")
     return UnknownFieldError(message + _nearest(unknown[1] or unknown[2], problem))
 
 
@@ -160,10 +165,6 @@ _EXPECTED = (
     ("is specified along with field", "one of the two"),
     ("", 'protobuf text format, for example backend: "python"'),
 )
-
-
-def _expected(problem: str) -> str:
-    return f"; expected {next(good for start, good in _EXPECTED if start in problem)}"
 
 
 def _nearest(word: str, problem: str) -> str:

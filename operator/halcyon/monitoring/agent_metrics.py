@@ -41,7 +41,7 @@ METRICS: Final = (
     _own(
         "broken_streams_total",
         "counter",
-        "Streams that broke because their server went away, or that the balancer ended for others.",
+        "Streams that broke because their server went away or did not respond in time, or that the balancer ended for others.",
     ),
     _own("held_requests_total", "counter", "Requests that arrived while no server was ready, and were held for one."),
     _own("held", "gauge", "Requests that are held until the first server is ready."),

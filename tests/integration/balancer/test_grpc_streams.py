@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -202,3 +203,99 @@ async def test_a_stream_outlives_a_reload_and_new_streams_follow_the_new_weights
         assert stream.who == [a.address] * 150
     # The old process has nothing left to wait for.
     await until(lambda: is_(lambda: len(balanced.haproxy.workers()) == 1))
+
+
+async def half_closed(balanced: Balanced, messages: int) -> grpc.Call:
+    """Send so many messages, end the client's part of the stream, and return the call after the first response."""
+    channel = balanced.threaded_channel()
+    call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"x"] * messages), timeout=20 * PATIENCE)
+    call.add_done_callback(lambda _: channel.close())
+    await asyncio.to_thread(next, call)
+    return call
+
+
+def status(call: grpc.Call) -> tuple[str, str]:
+    with contextlib.suppress(grpc.RpcError):
+        list(call)
+    return call.code().name, str(call.details())
+
+
+async def test_response_timeout_of_a_half_closed_stream_is_a_deadline(balanced: Balanced) -> None:
+    [pod] = await balanced.start(delay_s=0.5)
+    await balanced.begin(replace(BRIEF, response_timeout_ms=2000))
+    call = await half_closed(balanced, 2)
+    pod.delay_s = 0.0
+    assert await asyncio.to_thread(status, call) == ("OK", "")
+    pod.delay_s = 0.5
+    call = await half_closed(balanced, 3)
+    pod.delay_s = 60.0
+    # The second message may have been in the pod already.
+    assert await asyncio.to_thread(status, call) == ("DEADLINE_EXCEEDED", "the server did not respond in time")
+    assert await broken(balanced) == 1
+
+
+async def test_half_closed_stream_of_a_killed_server_is_unavailable(balanced: Balanced) -> None:
+    victim = balanced.pod(delay_s=2.0)
+    process = await Subprocess(victim).start()
+    await balanced.begin(replace(BRIEF, response_timeout_ms=15000))
+    await balanced.turn([victim])
+    try:
+        call = await half_closed(balanced, 2)
+        await process.kill()
+        assert await asyncio.to_thread(status, call) == ("UNAVAILABLE", GONE)
+    finally:
+        await process.kill()
+
+
+async def test_streams_of_a_replaced_process_end_as_unavailable(balanced: Balanced) -> None:
+    await balanced.start()
+    plan = replace(BRIEF, queue_timeout_ms=500, response_timeout_ms=500)
+    await balanced.begin(plan)
+    clock = asyncio.get_running_loop().time
+    with balanced.threaded_channel() as channel:
+        # One sends all the time, and one is silent after its first message.
+        busy, messages = Stream(), SimpleQueue[bytes | None]()
+        running = asyncio.create_task(busy.run(channel))
+        resting = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter(messages.get, None))
+        messages.put(b"x")
+        await asyncio.to_thread(next, resting)
+        await busy.reaches(1)
+        began = clock()
+        balanced.pilot.accept(replace(plan, queue_limit=plan.queue_limit + 1))
+        while not running.done() or resting.is_active():
+            await balanced.turn()
+            await asyncio.sleep(0.1)
+        messages.put(None)
+        # The process would reset them after 7 s.
+        assert 3.0 <= clock() - began < 7.0 * PATIENCE
+        assert await running == ("UNAVAILABLE", GONE)
+        assert (resting.code().name, resting.details()) == ("UNAVAILABLE", GONE)
+
+
+@pytest.mark.parametrize(
+    ("pauses_s", "expected", "answered"),
+    [
+        ([0.6] * 4, ("OK", ""), 4),
+        ([20.0], ("DEADLINE_EXCEEDED", "the server did not respond in time"), 0),
+        ([0.0, 20.0], ("DEADLINE_EXCEEDED", "the server did not respond in time"), 1),
+    ],
+    ids=["active", "before", "after"],
+)
+async def test_half_closed_streams_end_only_after_a_pause_of_the_response_timeout(
+    balanced: Balanced, monkeypatch: pytest.MonkeyPatch, pauses_s: list[float], expected: tuple[str, str], answered: int
+) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin(replace(BRIEF, response_timeout_ms=1500))
+    left = iter(pauses_s)
+    monkeypatch.setattr(pod, "_work", lambda: asyncio.sleep(next(left)))
+    answers: list[bytes] = []
+
+    def run(channel: grpc.Channel) -> tuple[str, str]:
+        call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"x"] * len(pauses_s)))
+        with contextlib.suppress(grpc.RpcError):
+            answers.extend(call)
+        return status(call)
+
+    with balanced.threaded_channel() as channel:
+        assert await asyncio.to_thread(run, channel) == expected
+    assert len(answers) == answered

@@ -286,6 +286,18 @@ async def test_client_that_waits_with_its_body_reads_the_rejection(balanced: Bal
     assert await expecting(port, 200_000) == [100, 200]
 
 
+async def test_response_to_a_half_closed_connection_is_a_json_error(balanced: Balanced) -> None:
+    await balanced.start()
+    await balanced.begin()
+    reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http)
+    writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+    writer.write_eof()
+    head, _, body = (await asyncio.wait_for(reader.read(), 10 * PATIENCE)).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert "closed its side of the connection" in json.loads(body)["error"]
+
+
 async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_not(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(PLAN, queue_timeout_ms=400, response_timeout_ms=400, max_connections=1))
@@ -603,6 +615,25 @@ async def test_a_new_plan_is_one_reload_without_a_failed_request(balanced: Balan
     assert load.failures == []
     assert balanced.pilot.reloads == 3
     assert len((await balanced.haproxy.runtime.read()).servers) == 23
+
+
+async def test_queue_of_a_replaced_process_avoids_terminating_pods(balanced: Balanced) -> None:
+    leaving, *others = await balanced.start(2, delay_s=0.5)
+    plan = replace(PLAN, max_connections=1)
+    await balanced.begin(plan)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT) as session:
+        sent = [asyncio.ensure_future(session.post(balanced.url + "/v2/models/m/infer", data=b"{}")) for _ in range(12)]
+        await until(lambda: is_(lambda: leaving.running == 1))
+        balanced.pilot.accept(replace(plan, queue_limit=plan.queue_limit + 1))
+        await balanced.turn()
+        await balanced.pilot.run_pass((endpoint(leaving, terminating=True), *map(endpoint, others)))
+        # From here on, the pod completes what it has received, and refuses the rest.
+        await until(lambda: is_(lambda: leaving.running == 0))
+        leaving.refuses = True
+        while not all(answer.done() for answer in sent):
+            await balanced.pilot.run_pass((endpoint(leaving, terminating=True), *map(endpoint, others)))
+            await asyncio.sleep(0.1)
+        assert [(await answer).status for answer in sent] == [200] * 12
 
 
 async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Balanced) -> None:

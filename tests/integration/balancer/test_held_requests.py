@@ -400,6 +400,30 @@ async def test_a_queue_whose_last_pod_leaves_waits_for_the_next(balanced: Balanc
     assert reading.answered == 10
 
 
+async def test_a_moved_request_ignores_the_internal_header_of_its_client(balanced: Balanced) -> None:
+    [pod] = await balanced.start()
+    pod.hold = asyncio.Event()
+    await balanced.begin(replace(LONG, max_connections=1))
+    port, header = balanced.haproxy.ports.http, "halcyon-left-ms"
+    async with Clients(balanced) as clients, balanced.channel as channel:
+        first = [asyncio.create_task(clients.by_http()), asyncio.create_task(clients.by_grpc())]
+        await until(lambda: is_(lambda: pod.running == 2))
+        path = "/v2/models/m/infer"
+        by_http = asyncio.create_task(http_response(port, "POST", path, headers=f"{header}: 1\r\n"))
+        by_grpc = channel.unary_unary(SERVICE + "ModelInfer")(b"x", metadata=[(header, "1")], timeout=10 * PATIENCE)
+        await until(lambda: queued_is(balanced, 2))
+        await balanced.pilot.run_pass((replace(endpoint(pod), terminating=True),))
+        # With a limit of 1 ms they would be rejected, and would no longer be held.
+        await until(lambda: held_is(balanced, 2))
+        await asyncio.sleep(0.3)
+        assert await held_is(balanced, 2)
+        pod.hold.set()
+        await asyncio.gather(*first)
+        await balanced.turn()
+        assert (await by_http)[0] == 200
+        assert bytes(await by_grpc).decode() == pod.address
+
+
 async def test_a_hold_left_open_makes_no_circle_and_is_closed(balanced: Balanced) -> None:
     await balanced.begin(LONG)
     runtime = balanced.haproxy.runtime

@@ -8,6 +8,9 @@ import pytest
 import yaml
 
 from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.python_rules import PolicySubject
+from halcyon.api.policy.rules import refusals
+from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.spec.parse import parse
 from halcyon.monitoring import per_model_metrics
 from halcyon.render import names as names_of
@@ -106,11 +109,41 @@ def test_the_test_of_a_release_needs_no_rights_and_goes_on_success() -> None:
         )
         assert asking["containers"][0]["image"] == "localhost/halcyon-operator:dev"
         model = find(hooks, "ModelDeployment", "halcyon-test")["spec"]
-        assert parse("halcyon-test", model).runtime.image == "nvcr.io/nvidia/tritonserver:26.07-py3"
+        # The operator's own default is images.triton, which a site policy never rejects.
+        assert parse("halcyon-test", model).runtime.image is None
         files = find(hooks, "ConfigMap", "halcyon-test")["data"]
         assert {item["key"] for item in model["model"]["source"]["configMap"]["items"]} == files.keys()
     model = find(render(EVERYTHING, flags=()), "ModelDeployment", "halcyon-test")["spec"]
     assert model["runtime"]["image"] == "localhost/tiny:1"
+
+
+def test_the_tested_model_complies_with_limits_on_images() -> None:
+    images = SitePolicy.from_json(
+        '{"images": {"registries": ["registry.example.com/ml"], "pinned": "Digest"}, "triton": {"refuseBelow": "30.01"}}'
+    )
+    values = laid_over(NAMESPACED, {"sitePolicy": images.to_dict()})
+    model = find(render(values, flags=()), "ModelDeployment", "halcyon-test")
+    spec = parse("halcyon-test", model["spec"])
+    assert refusals(PolicySubject(spec, model["metadata"]["namespace"], images)) == []
+
+
+def test_the_priority_of_measurements_stays_an_integer() -> None:
+    """Helm reads numbers of a million and more as floating-point numbers, and would write -1e+06."""
+    for value in (-2147483648, -1000000, 1000000000):
+        made = find(render({"bench": {"priorityClass": {"value": value}}}), "PriorityClass", "halcyon-bench")
+        assert made["value"] == value
+
+
+def test_notes_name_receivers_that_the_network_policy_excludes() -> None:
+    url, endpoint = "http://prometheus.monitoring:9090", "http://collector.observability:4318/v1/traces"
+    given: Values = {"prometheus": {"url": url}, "tracing": {"endpoint": endpoint}}
+    assert "egress" not in notes(given)
+    operator: Values = {"create": True}
+    closed = notes(given | {"networkPolicies": {"operator": operator}})
+    assert f"- an egress rule for {url}: " in closed
+    assert f"- an egress rule for {endpoint}: " in closed
+    operator["egress"] = [{"ports": [{"port": 9090}]}]
+    assert "egress" not in notes(given | {"networkPolicies": {"operator": operator}})
 
 
 def test_objects_of_the_prometheus_operator_come_with_its_api_or_when_forced() -> None:

@@ -7,7 +7,6 @@ import argparse
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -30,6 +29,7 @@ from tests.integration.charts import (
     ROOT,
     SETS,
     Values,
+    arguments,
     find,
     helm,
     laid_over,
@@ -357,22 +357,6 @@ def test_the_operator_takes_the_arguments(values: Values) -> None:
     taken = parser.parse_args(arguments)
     assert taken.port == container["ports"][0]["containerPort"]
     assert taken.http_port == container["ports"][1]["containerPort"]
-
-
-def expanded(argument: str, known: dict[str, str]) -> str:
-    """What Kubernetes makes of an argument: `$(NAME)` of a variable that it knows, and `$` of `$$`."""
-    return re.sub(
-        r"\$\$|\$\(([^)]*)\)", lambda m: "$" if m[0] == "$$" else known.get(m[1], m[0]), argument, flags=re.DOTALL
-    )
-
-
-def arguments(spec: Any) -> argparse.Namespace:
-    """The operator's options, as it reads them."""
-    (container,) = spec["containers"]
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    settings.add_arguments(parser)
-    variables = {e["name"]: "from the environment" for e in container["env"]}
-    return parser.parse_args([expanded(argument, variables) for argument in container["args"][1:]])
 
 
 def test_a_gpu_budget_reaches_the_operator_and_0_is_one() -> None:

@@ -1,9 +1,11 @@
 """Values of the chart: what is generated from values.yaml, and what is refused, with which words."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,13 @@ from generators import chart_values
 from tests.integration.charts import (
     CHART,
     EVERYTHING,
+    LOCAL,
     NAMESPACED,
     ROOT,
     Object,
     Values,
+    arguments,
+    helm,
     laid_over,
     pod,
     refusal,
@@ -113,6 +118,23 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ),
     ({"dashboards": {"enabled": "auto"}}, "/dashboards/enabled", ""),
     ({"test": {"timeoutSeconds": 0}}, "/test/timeoutSeconds", ""),
+    # The operator would not start with these.
+    *(({"cpuLimit": given}, "/cpuLimit", "") for given in ("0", "0.01", "49m", "0.049")),
+    *(
+        ({"dashboard": {"proxy": {"addresses": [given]}}}, "/dashboard/proxy/addresses/0", "")
+        for given in ("10.0.0.0/99", "10.0.0.256/32", "::/129")
+    ),
+    *(
+        ({"dashboard": {"links": {"grafana": given}}}, "/dashboard/links/grafana", "")
+        for given in ("https://grafana.example.com/d'x", "https://:80")
+    ),
+    ({"prometheus": {"arrivals": " "}}, "/prometheus/arrivals", ""),
+    ({"prometheus": {"queries": {"jobs": " "}}}, "/prometheus/queries/jobs", ""),
+    (
+        {"networkPolicies": {"models": {"clients": [{}] * 63}}},
+        "/networkPolicies/models/clients",
+        "maxItems: got 63, want 62",
+    ),
 ]
 """What the schema refuses; the path that Helm names, and where the path is not enough, the reason."""
 
@@ -142,6 +164,15 @@ CHECKED: list[tuple[Values, str]] = [
     ),
     ({"test": {"image": {"repository": "tiny"}}}, "without a tag or digest; set one"),
     ({"serviceAccount": {"create": False}}, "serviceAccount.name is empty"),
+    (
+        {"dashboard": {"listen": "pod", "proxy": {"addresses": ["10.0.12.0/24", "10.0.12.5/24"]}}},
+        "which is an address in a network; set the network, for example 10.0.12.0/24, or one address, for example 10.0.12.5/32",
+    ),
+    (
+        {"balancers": {"tolerations": [{"key": "gpu", "operator": "Exists", "value": "yes"}]}},
+        "balancers.tolerations has the key gpu with the operator Exists and the value",
+    ),
+    ({"enabled": False}, "enabled is false, but only a larger chart"),
 ]
 """What only the templates can tell."""
 
@@ -209,6 +240,34 @@ def test_only_maps_of_the_users_own_names_are_open() -> None:
         "resources/requests",
         "texts",
     }
+
+
+def test_values_at_the_bounds_of_the_schema_are_read_by_the_operator() -> None:
+    models: Values = {name: [{"ipBlock": {"cidr": "10.0.0.0/8"}}] * 64 for name in ("scrapers", "sources", "operator")}
+    models |= {"create": True, "clients": [{"podSelector": {}}] * 62, "egress": [{"ports": [{"port": 53}]}] * 64}
+    addresses = ["0.0.0.0/0", "10.0.12.5/32", "10.0.12.4/30", "::/0", "fd00::/64", "::1/128"]
+    values: Values = {
+        "networkPolicies": {"models": models},
+        "dashboard": {"listen": "pod", "proxy": {"addresses": addresses}, "links": {"grafana": "http://[::1]:3000/g"}},
+        "balancers": {"tolerations": [{"key": "gpu", "operator": "Exists"}, {"key": "pool", "value": "edge"}]},
+    }
+    for limit in ("0.05", "50m", "0.125", "2", "1500m", "9999999m"):
+        read = arguments(pod(render(values | {"cpuLimit": limit})))
+        assert read.cpu_limit == limit
+        assert [str(one) for one in read.dashboard_proxies] == addresses
+        assert len(read.network.clients) == 64
+
+
+def test_a_larger_chart_may_have_a_condition_for_this_one(tmp_path: Path) -> None:
+    """`condition: halcyon.enabled` puts a value into this chart that its own values.yaml lacks."""
+    dependency = {"name": "halcyon", "version": "0.1.0", "repository": "", "condition": "halcyon.enabled"}
+    chart = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(json.dumps(chart))
+    shutil.copytree(CHART, tmp_path / "charts" / "halcyon")
+    for enabled in (True, False):
+        done = helm("template", "halcyon", str(tmp_path), values={"halcyon": laid_over(LOCAL, {"enabled": enabled})})
+        assert done.returncode == 0, done.stderr
+        assert ("kind: Deployment" in done.stdout) is enabled
 
 
 def test_values_of_an_earlier_chart_are_refused_by_their_missing_names() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.server
+import resource
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ import pytest
 
 from halcyon.api.documents.download_progress import DownloadProgress
 from halcyon.fetch.download import Remote, download
-from halcyon.fetch.errors import SourceError
+from halcyon.fetch.errors import FetchError, SourceError, StoreError
 
 _OBJECT = "<Contents><Key>{}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;e&quot;</ETag><Size>{}</Size></Contents>"
 _FOLDER = "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>"
@@ -21,11 +23,20 @@ _LISTING = "<ListBucketResult><Name>b</Name><IsTruncated>false</IsTruncated>{}</
 
 
 @contextmanager
-def bucket(files: dict[str, bytes]) -> Iterator[Remote]:
-    """A store with one bucket, `b`, by the rules of S3; what a gateway on a file system can't hold, too."""
+def bucket(files: dict[str, bytes], failure: tuple[int, str] | None = None) -> Iterator[Remote]:
+    """A store with one bucket, `b`, by the rules of S3; what a gateway on a file system can't hold, too.
+
+    With `failure`, it answers all requests with this status and body.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if failure is not None:
+                self.send_response(failure[0])
+                self.send_header("Content-Length", str(len(failure[1])))
+                self.end_headers()
+                self.wfile.write(failure[1].encode())
+                return
             asked = urlsplit(self.path)
             key = asked.path.removeprefix("/b").removeprefix("/")
             whole = files[key] if key else listing(dict(parse_qsl(asked.query)), files).encode()
@@ -90,6 +101,10 @@ CASES: dict[str, tuple[dict[str, bytes], dict[str, bytes | None]]] = {
         {"m/1/": b"", "m/a/": b"", "m/a/b/": b"", "m/a/__init__.py": b"", "m/labels": b"", "m/config.pbtxt": b"c"},
         {"1": None, "a": None, "a/b": None, "a/__init__.py": b"", "labels": b"", "config.pbtxt": b"c"},
     ),
+    "a file with the name of the model's folder": (
+        {"m/": b"", "m/1/model.py": b"x", "m/m": b"y"},
+        {"1": None, "1/model.py": b"x", "m": b"y"},
+    ),
     "a marker beside a file with content": (
         {"m/1/model.py": b"x", "m/1/model.py/": b"", "m/a": b"y", "m/a_$folder$": b""},
         {"1": None, "1/model.py": b"x", "a": b"y"},
@@ -151,3 +166,54 @@ def test_progress_of_a_bucket_begins_with_the_size_of_all_files(tmp_path: Path) 
     with bucket({"m/1/model.py": b"12345", "m/config.pbtxt": b"c"}) as remote:
         download(remote, tmp_path, found.append, lambda _: True)
     assert found == [DownloadProgress(0, 6)]
+
+
+_ERROR = "<Error><Code>{}</Code><Message>{}</Message></Error>"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem", "good"),
+    [
+        (
+            301,
+            _ERROR.format("PermanentRedirect", "address it at the endpoint"),
+            "another region",
+            "region: eu-central-1",
+        ),
+        (
+            400,
+            _ERROR.format("AuthorizationHeaderMalformed", "the region 'us-east-1' is wrong; expecting 'eu-west-1'"),
+            "the bucket is in another region than spec.model.source.region, which is us-east-1 if it is not set",
+            "region: eu-west-1",
+        ),
+        (
+            400,
+            _ERROR.format("ExpiredToken", "The provided token has expired."),
+            "AWS_SESSION_TOKEN of the Secret that spec.model.source.credentials.secretName names",
+            "the temporary credentials have expired",
+        ),
+    ],
+)
+def test_an_error_of_the_store_names_the_field_to_change(
+    status: int, body: str, problem: str, good: str, tmp_path: Path
+) -> None:
+    with bucket({}, (status, body)) as remote, pytest.raises(StoreError, match="s3://b/m: ") as raised:
+        download(remote, tmp_path, lambda _: None, lambda _: True)
+
+    assert problem in str(raised.value)
+    assert good in str(raised.value)
+
+
+def test_a_full_disk_is_reported_with_the_model_and_a_field(tmp_path: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Python's own default
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (512 * 1024, hard))
+    try:
+        with bucket({"m/1/model.onnx": bytes(1024 * 1024)}) as remote, pytest.raises(FetchError) as raised:
+            download(remote, tmp_path, lambda _: None, lambda _: True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert raised.value.reason == "FetchFailed"
+    assert str(raised.value).startswith("s3://b/m: the disk of the pod's node can't store the model: File too large. ")
+    assert "spec.runtime.resources.requests.ephemeral-storage: 40Gi" in str(raised.value)

@@ -112,3 +112,23 @@ def test_a_request_that_is_none_for_a_proxy_ends_its_connection_alone(server: in
     with EgressProxy([f"https://127.0.0.1:{server}/a.tar"], anywhere).opened() as proxy:
         assert b"said" not in proxy_answer(proxy, noise)
         assert b"said: x" in proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")
+
+
+def test_a_name_that_is_resolved_later_leaves_no_reason(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve, failures = socket.getaddrinfo, ["Temporary failure in name resolution", "Name or service not known"]
+
+    def fails_twice(_: str, *rest: object, **named: object) -> object:
+        if failures:
+            raise socket.gaierror(socket.EAI_AGAIN, failures.pop(0))
+        return resolve("127.0.0.1", *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails_twice)
+    door = EgressProxy([f"https://model.example:{server}/a.tar"], anywhere)
+    request = f"CONNECT model.example:{server} HTTP/1.1\r\n\r\n".encode()
+    with door.opened() as proxy:
+        for reason in tuple(failures):
+            assert b"403 Forbidden" in proxy_answer(proxy, request)
+            assert door.denied_reason == f"model.example can't be resolved: {reason}"
+        assert b"403 Forbidden" in proxy_answer(proxy, b"CONNECT other.example:443 HTTP/1.1\r\n\r\n")
+        assert b"said: hello" in proxy_answer(proxy, request, b"hello")
+    assert "redirects to other.example:443" in door.denied_reason

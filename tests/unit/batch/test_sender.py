@@ -1,13 +1,22 @@
-"""How long a batch waits before it repeats a request."""
+"""How long a batch waits before it repeats a request, and which failures are those of a row."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon_batch.sender import retry_wait_s
+from halcyon_batch.request_rows import RequestRows
+from halcyon_batch.request_window import RequestWindow
+from halcyon_batch.sender import Sender, retry_wait_s
+from halcyon_measure.inputs.payloads import Payload
+from halcyon_measure.protocols import target
 from halcyon_measure.protocols.http_client import MAX_RETRY_AFTER_S, retry_after_s
+from halcyon_measure.protocols.reply import Outcome, Prepared, Reply
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2000))
@@ -19,3 +28,55 @@ def test_a_wait_is_what_the_server_requires_and_at_most_ten_minutes(header: int,
 @pytest.mark.parametrize(("refused", "least_s"), [(1, 0.25), (2, 0.5), (7, 16.0), (8, 30.0), (100, 30.0)])
 def test_waits_double_up_to_half_a_minute(refused: int, least_s: float) -> None:
     assert least_s <= retry_wait_s(0.0, refused) <= 1.25 * least_s
+
+
+class KeyedServer:
+    """A model that answers only requests with the present API key."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.denied = 0
+
+    def encode(self, payload: Payload) -> Prepared:
+        return Prepared(b"", payload.rows)
+
+    async def send(self, request: Prepared, number: int) -> Reply:  # noqa: ARG002  # the protocol's
+        if dict(request.headers).get("Authorization") != f"Bearer {self.key}":
+            self.denied += 1
+            return Reply(Outcome.ERROR, "401: an API key is required", 0.0, b"", "")
+        outputs = [{"name": "y", "datatype": "FP32", "shape": [request.rows, 1], "data": [1.0] * request.rows}]
+        return Reply(Outcome.ANSWERED, "", 0.0, json.dumps({"model_name": "m", "outputs": outputs}).encode(), "")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
+    server, now, secret = KeyedServer("first"), 1000.0, "first"
+    said: list[str] = []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now, secret
+        now += seconds
+        said.append(sender.waiting)
+        if len(said) == 5:  # the kubelet updates the volume of the Secret
+            secret = "second"
+        await asyncio.sleep(0)
+
+    to = target.parse("http://127.0.0.1:1", api="kserve", transport=None, encoding="json", model="m", timeout_s=1.0)
+    sender = Sender(
+        server,
+        to,
+        RequestWindow(gentle=False),
+        RequestRows(fixed=2, most=8),
+        lambda: (("Authorization", f"Bearer {secret}"),),
+        clock=lambda: now,
+        sleep=sleep,
+    )
+    rows = [{"x": np.zeros(1, np.float32)} for _ in range(2)]
+    assert [list(one) for one in await sender.outcomes(rows)] == [["y"], ["y"]]
+    server.key = "second"
+    assert [list(one) for one in await sender.outcomes(rows)] == [["y"], ["y"]]
+    assert server.denied == len(said) == 5
+    assert set(said) == {"401: an API key is required"}
+    assert sender.waiting == ""

@@ -8,6 +8,7 @@ from halcyon.dashboard import model_page
 from halcyon.dashboard.history import ChartHistory, ReplicaCounts, Series
 from halcyon.dashboard.model_page import HIDDEN
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Past, StoredRevision
+from halcyon_cli.manifest_loader import documents
 from tests.unit.dashboard.objects import READY, condition, model, name
 
 NOTHING = Series(0.0, ())
@@ -64,6 +65,32 @@ def test_environment_values_are_hidden_and_the_object_stays_unchanged() -> None:
     assert asked["spec"]["runtime"]["env"][0]["value"] == "s3cret"
     assert json.loads(made["overlay"]) == {"max_batch_size": 8}
     assert model_page.spec(asked, "")["overlay"] == ""
+
+
+def test_the_spec_as_yaml_keeps_its_types_for_kubectl() -> None:
+    texts = [
+        "y",
+        "N",
+        "yes",
+        "null",
+        "~",
+        "1e3",
+        ".5e3",
+        "1_000",
+        "0x10",
+        "0o17",
+        "017",
+        "0b1",
+        "-5",
+        "2026-11-30",
+        "1.0",
+    ]
+    plain = ["16Gi", "500ms", "a", "1.2.3", "nvidia.com/gpu", "s3://models/digits"]
+    wanted = {"env": [*texts, *plain], "count": 3, "share": 0.5, "on": True}
+    shown = model_page.spec({"spec": wanted}, "")["spec"]
+
+    assert list(documents(shown)) == [wanted]  # as kubectl reads it
+    assert [line for line in shown.splitlines() if line in {f"- {text}" for text in plain}] == [f"- {t}" for t in plain]
 
 
 def test_a_series_is_shown_by_field() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +156,25 @@ def test_a_broken_archive_is_reported(tmp_path: Path, broken: Callable[[bytes], 
     content = bytes(range(256)) * 64
     whole = packed(("1/model.onnx", content)).getvalue()
     assert "not a complete tar archive" in refusal(io.BytesIO(broken(whole)), tmp_path)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_archives_of_several_compressed_streams_come_out_whole(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    whole = packed(("1/model.onnx", b"x" * 512), ("1/weights.bin", b"y" * 512), mode="w").getvalue()
+    members = io.BytesIO(compress(whole[:1024]) + compress(whole[1024:]))
+    assert unpack(members, tmp_path, limit_bytes=MIB) == 1024
+    assert (tmp_path / "1" / "weights.bin").read_bytes() == b"y" * 512
+
+
+@pytest.mark.parametrize("at", ["content", "checksum", "end"])
+def test_an_archive_with_another_checksum_is_reported(tmp_path: Path, at: str) -> None:
+    whole = packed(("1/weights.bin", b"y" * 512), mode="w").getvalue()
+    damaged = bytearray(gzip.compress(whole, 0))
+    damaged[damaged.find(b"yyyy") if at == "content" else -8] ^= 1
+    content = gzip.compress(whole)[:-9] if at == "end" else bytes(damaged)
+    assert "not a complete tar archive" in refusal(io.BytesIO(content), tmp_path)
 
 
 @pytest.mark.parametrize(

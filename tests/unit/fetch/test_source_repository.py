@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -21,7 +22,13 @@ CODE = "class TritonPythonModel:\n    pass\n"
 
 
 def ensemble(*steps: str) -> str:
-    listed = ",\n".join(f'{{ model_name: "{step}" model_version: -1 }}' for step in steps)
+    """An ensemble that passes its input x through these steps to its output y."""
+    tensors = ["x", *(f"after_{step}" for step in steps[:-1]), "y"]
+    listed = ",\n".join(
+        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "x" value: "{given}" }} '
+        f'output_map {{ key: "y" value: "{made}" }} }}'
+        for step, (given, made) in zip(steps, itertools.pairwise(tensors), strict=True)
+    )
     return f'platform: "ensemble"\nmax_batch_size: 8\n{_TENSORS}ensemble_scheduling {{ step [ {listed} ] }}\n'
 
 

@@ -212,3 +212,11 @@ def test_the_name_is_found_in_a_file_that_is_not_understood(text: str, name: str
 def test_a_name_is_not_guessed_from_what_is_no_text_format() -> None:
     with pytest.raises(ModelConfigError, match="line 2, column 7: `name: 'm`"):
         config_pbtxt.declared_name(b"brand_new: 1\nname: 'm\n")
+
+
+@pytest.mark.parametrize("after", ["# " * 20_000, "#" * 20_000, " #\n" * 20_000, "- " * 20_000, '"\\' * 20_000])
+def test_comments_after_a_sign_are_read_in_linear_time(after: str) -> None:
+    # With nested repetitions that match one comment in many ways, 16 marks took 10 s, and the operator's loop stood still.
+    with pytest.raises(ModelConfigError):
+        config_pbtxt.parse(f"max_batch_size: -{after}\nx".encode())
+    assert config_pbtxt.parse(b"max_batch_size: - # a # b\n # c\n 1").max_batch_size == -1

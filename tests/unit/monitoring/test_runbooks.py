@@ -38,6 +38,18 @@ def test_pages_name_commands_metrics_and_files_that_exist(page: Path) -> None:
     assert set(re.findall(r"Halcyon / \w+", text)) <= {board.title for board in DASHBOARDS.values()}
 
 
+def test_queries_of_a_runbook_have_every_rate_of_its_alert() -> None:
+    """A query that leaves out a part of the sum shows 0 while the alert fires."""
+    lacking = {}
+    for alert in ALERTS:
+        text = (PAGES / f"{alert.name}.md").read_text()
+        queries = " ".join(re.findall(r"^```promql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+        missing = set(re.findall(r"rate\((\w+)", str(alert))) - set(re.findall(r"rate\((\w+)", queries))
+        if missing:
+            lacking[alert.name] = missing
+    assert lacking == {}
+
+
 def test_alerts_and_runbooks_read_the_logs_of_all_pods() -> None:
     """`kubectl logs deployment/NAME` reads one pod of the Deployment, which may be the standby."""
     texts = {page.stem: page.read_text() for page in PAGES.glob("*.md")} | {

@@ -5,7 +5,9 @@ Operator and runner are not upgraded at the same moment, so fields that were add
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final, Self, TypeVar
 
 from halcyon.api.documents import codec
@@ -17,9 +19,7 @@ PORT: Final = 8080
 """Port of the runner's pod for HTTP requests to the path `PATH`, which return the progress."""
 PATH: Final = "/progress"
 FAILED: Final = 2
-"""Exit status of a runner that cannot succeed until the user changes something. After any other nonzero status, a new
-runner continues the work.
-"""
+"""Exit status of a runner that needs a change by the user. After other nonzero ones, a new runner continues the work."""
 MAX_BYTES: Final = 4096
 """Maximum size of a progress document, in bytes. It is the maximum size of a termination message."""
 
@@ -74,8 +74,7 @@ class BatchRecipe:
     output: str
     """Path of the folder to which the results are written. It is unused if `output_bucket` is set."""
     input_format: str
-    """Format of the input: `Npz`, `Jsonl`, `Parquet` or `Folder`. If empty, the name of the file or folder indicates
-    the format."""
+    """Format of the input: `Npz`, `Jsonl`, `Parquet` or `Folder`; empty to infer it from the name."""
     output_format: str
     """Format of the results: `Npz` or `Jsonl`."""
     prepare: str = ""
@@ -84,8 +83,7 @@ class BatchRecipe:
     rows_per_request: int | None = None
     """Number of rows per request. If None, the runner chooses it from the execution times that it measures."""
     max_rows: int | None = None
-    """Maximum number of rows per request, if the runner chooses the number. None if the model's largest batch is
-    unknown."""
+    """Maximum number of rows per request, if the runner chooses it; None if the largest batch is unknown."""
     rows_per_part: int | None = None
     """Number of rows in a part of the results. If None, the runner chooses it from the number and size of the rows."""
     max_failures: int = 100
@@ -102,8 +100,7 @@ class BatchRecipe:
     def to_json(self) -> str:
         """Return the recipe as JSON.
 
-        If the recipe has no buckets, the text has no fields for them. It then equals the text of earlier versions of
-        Halcyon, so an upgrade doesn't replace Jobs.
+        Fields of unset buckets are left out, as in earlier versions of Halcyon, so an upgrade doesn't replace Jobs.
         """
         unset = frozenset(name for name in _BUCKETS if getattr(self, name) is None)
         return codec.encoded(self, VERSION, leave_out=unset, sort_keys=True)
@@ -130,10 +127,7 @@ _BUCKETS: Final = ("input_bucket", "output_bucket")
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """Progress of a runner of batch inference.
-
-    Rows count as done or failed once the part of the results with them is written.
-    """
+    """Progress of a runner of batch inference. Rows count once the part of the results with them is written."""
 
     total: int | None = None
     """Number of rows in the input; None until the input has been read."""
@@ -155,7 +149,8 @@ class BatchProgress:
 
     def to_json(self) -> str:
         """Return the progress as JSON. Texts are cut so that it is at most `MAX_BYTES` long."""
-        return codec.encoded(replace(self, waiting=self.waiting[:400], message=self.message[:1000]), VERSION)
+        waiting, message = _cut(self.waiting[:400], 900), _cut(self.message[:1000], 2600)
+        return codec.encoded(replace(self, waiting=waiting, message=message), VERSION)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -179,6 +174,11 @@ _TYPES: Final = {
     "total": (int, type(None)), "done": _COUNT, "failed": _COUNT, "rows_per_s": _FIGURE, "left_s": _FIGURE,
     "rows_per_request": (int, type(None)), "is_complete": (bool,), "waiting": (str,), "reason": (str,), "message": (str,),
 }  # fmt: skip
+
+
+def _cut(text: str, size: int) -> str:
+    """Return the start of the text. In JSON, which escapes all but ASCII, it has at most `size` bytes."""
+    return text[: sum(used <= size for used in accumulate(len(json.dumps(one)) - 2 for one in text))]
 
 
 def _parsed(kind: type[T], text: str) -> T:

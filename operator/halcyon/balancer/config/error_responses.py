@@ -73,6 +73,8 @@ _ERRORS = (
     (503, 14, "no server had free capacity in time"),
     (504, 4, "the server did not respond in time"),
 )
+_BAD_REQUEST = "the body is not valid, or the client closed its side of the connection before the response"
+"""Message with HTTP status 400. HAProxy's response to headers that it can't parse has no such message, and is HTML."""
 
 
 def reject_retryable(
@@ -127,6 +129,8 @@ def errors(out: Writer, protocol: Protocol) -> None:
 
     For gRPC, a later rule changes the status to 200.
     """
+    if protocol == "http":
+        out.add(f"""http-error status 400 content-type application/json string '{{"error":"{_BAD_REQUEST}"}}'""")
     for status, code, message in _ERRORS:
         if protocol == "http":
             retry = " hdr Retry-After 1" if status == 503 else ""

@@ -4,7 +4,8 @@ On its way, a stream is converted from HTTP/2 to HTTP/1.1 and back to HTTP/2.
 
 A stream stays on one server from its first message on, for an unlimited time. It is cut if its server disappears or does not finish
 within the drain time. In HTTP/2, HAProxy could only reset the stream, which gRPC clients report as CANCELLED. In HTTP/1.1, the response
-can be completed: `streams.lua`, in section `streams_end`, ends it with gRPC status 14, UNAVAILABLE.
+can be completed: `streams.lua`, in section `streams_end`, ends it with gRPC status 14, UNAVAILABLE, or with 4, DEADLINE_EXCEEDED, if the
+response timeout is over.
 
 All hops are unix sockets of the same HAProxy process. Each stream has its own connections, and no other requests pass through them.
 The PROXY protocol passes the client's address on. In place of the client's port, each stream has a number of its own.
@@ -22,6 +23,7 @@ from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.memory_budget import MAX_STREAMS
 
 if TYPE_CHECKING:
+    from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.writer import Writer
 
 IS_STREAM: Final = "{ path -m str /inference.GRPCInferenceService/ModelStreamInfer }"
@@ -31,9 +33,9 @@ _NUMBER: Final = "proc.stream"
 """HAProxy variable with the number of the last stream, from 0 to 65534."""
 
 
-def prologue(out: Writer, *, lua: str) -> None:
+def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
     """Add the line to the section `global` that makes HAProxy load `streams.lua` from the path `lua`."""
-    out.add("lua-load $file", file=lua)
+    out.add("lua-load $file $ms", file=lua, ms=plan.response_timeout_ms)
     out.add(f"set-var {_NUMBER} int(0)")
 
 

@@ -94,6 +94,11 @@ def digest(plan: BalancerPlan, *, listen: Listen) -> str:
     return _digest(plan, _body(plan, listen, {}))
 
 
+def hard_stop_ms(plan: BalancerPlan) -> int:
+    """Return the time after which a process that a reload has replaced resets its last requests, in milliseconds."""
+    return max(plan.drain_ms, queueing.longest_ms(plan))
+
+
 def _digest(plan: BalancerPlan, body: str) -> str:
     unused = {"late.lua": not plan.objective_ms, "lower.lua": not plan.has_lower_class}
     loaded = [text for name, text in LUA.items() if not unused.get(name)]
@@ -133,7 +138,7 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
     out.add("stats timeout 10s")
     # After a reload, the old worker finishes its requests. (If the pod stops, it has less time: the termination grace period.)
-    out.add("hard-stop-after $ms", ms=max(plan.drain_ms, queueing.longest_ms(plan)))
+    out.add("hard-stop-after $ms", ms=hard_stop_ms(plan))
     out.add(f"set-var {STOPPING} int(0)")
     out.add("tune.bufsize $bytes", bytes=memory_budget.BUFFER_BYTES)
     out.add("tune.h2.fe.max-concurrent-streams $streams", streams=memory_budget.STREAMS_PER_CHANNEL)
@@ -145,7 +150,7 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     frontends.prologue(out, listen)
     late_lua, lower_lua = listen.beside("late.lua"), listen.beside("lower.lua")
     queueing.prologue(out, plan, lua=listen.beside("hold.lua"), late_lua=late_lua, lower_lua=lower_lua)
-    grpc_streams.prologue(out, lua=listen.beside("streams.lua"))
+    grpc_streams.prologue(out, plan, lua=listen.beside("streams.lua"))
 
 
 def _defaults(out: Writer, plan: BalancerPlan) -> None:

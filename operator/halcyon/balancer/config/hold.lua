@@ -113,3 +113,11 @@ core.register_cli({ "show", "held" }, USAGE, function(applet)
     release_expired()
     applet:send(string.format("held=%d came=%d late=%d\n", held, came, halcyon_late and halcyon_late() or 0))
 end)
+
+-- A stopping process refuses `set server`, although its requests still wait for servers.
+core.register_cli({ "change", "server" }, "change server BACKEND/SERVER state drain : sends the server no new requests", function(applet, ...)
+    local _, _, name = ...
+    local backend, server = name:match("^(.+)/(.+)$")
+    core.backends[backend].servers[server]:set_drain()
+    applet:send("\n")
+end)

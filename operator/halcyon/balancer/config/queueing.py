@@ -122,6 +122,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
     They come after the other rules of the front end, and use its ACL `infers`.
     """
+    # Only HAProxy's own hops may set it: front end `wait` of this process uses it without a limit.
+    out.add(f"http-request del-header {_TIME_LEFT_HEADER}")
     body_limits.length_rules(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
     overload_rules.repetition_rules(out, protocol)

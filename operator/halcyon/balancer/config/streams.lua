@@ -4,12 +4,21 @@
 -- (`grpc_streams.py`), where a response ends with a last chunk and its trailers. `filter lua.streams` writes them if the connection
 -- ends without them.
 --
+-- Loaded with `lua-load FILE MS`: the response timeout. It applies to a stream whose client has sent its last message. A stream that ends by
+-- it has status 4, DEADLINE_EXCEEDED, as a single request has.
+--
 -- A stream rests if its server owes no answer: its client has sent no message, or none since the last part of the response. `show streams`
 -- lists for how long each stream has rested, so that the agent can end some of them while others wait for their servers (`slow_clients.py`).
 
 -- Maximum size of trailers that are recognised as the end of a response.
 local MAX_TAIL_BYTES = 8192
+-- Size of the last chunk of a request, with the end of the line before it.
+local LAST_CHUNK_BYTES = 7
 local UNAVAILABLE = "0\r\ngrpc-status: 14\r\ngrpc-message: the server of this stream is gone; open another\r\n\r\n"
+local LATE = "0\r\ngrpc-status: 4\r\ngrpc-message: the server did not respond in time\r\n\r\n"
+
+-- HAProxy measures the timeout in another hop, where the last read or write can be earlier than the one seen here.
+local timeout_ms = tonumber((...)) * 9 // 10
 
 local broken = 0
 -- Streams by client and number. One that ends without a last call is left to the garbage collector.
@@ -29,7 +38,7 @@ local Streams = { id = "streams" }
 Streams.__index = Streams
 
 function Streams:new()
-    return setmetatable({ asked = "", head = "", tail = "" }, Streams)
+    return setmetatable({ asked = "", asked_tail = "", head = "", tail = "" }, Streams)
 end
 
 function Streams:start_analyze(txn, channel)
@@ -41,9 +50,10 @@ function Streams:start_analyze(txn, channel)
 end
 
 -- The head of the request is no message.
-function Streams:ask(channel)
+function Streams:ask(data)
+    self.asked_tail = (self.asked_tail .. data):sub(-LAST_CHUNK_BYTES)
     if self.asked then
-        self.asked = self.asked .. channel:data()
+        self.asked = self.asked .. data
         local _, ends = self.asked:find("\r\n\r\n", 1, true)
         if not ends or ends == #self.asked then
             return
@@ -76,13 +86,18 @@ function Streams:read(data)
     self.tail = data
 end
 
+-- Whether the response timeout has ended the stream.
+function Streams:is_late()
+    return self.asked_tail == "\r\n0\r\n\r\n" and now_ms() - self.at_ms >= timeout_ms
+end
+
 function Streams:tcp_payload(_, channel)
     local ends = not channel:may_recv()
     if not channel:is_resp() then
         -- A client closes before the end of the response only if it doesn't need the rest.
         self.left = self.left or ends
         if channel:input() > 0 then
-            self:ask(channel)
+            self:ask(channel:data())
         end
         return
     end
@@ -91,7 +106,7 @@ function Streams:tcp_payload(_, channel)
     end
     if ends and self.chunked and not self.left and not self.ended and not is_over(self.tail) then
         broken = broken + 1
-        channel:append(UNAVAILABLE)
+        channel:append(self:is_late() and LATE or UNAVAILABLE)
     end
     self.ended = self.ended or ends
 end

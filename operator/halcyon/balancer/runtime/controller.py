@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import haproxy_cfg
-from halcyon.balancer.config.model import TlsFiles
+from halcyon.balancer.config.model import ServerKey, TlsFiles
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
@@ -40,12 +40,25 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_S = 30.0
 """Time after which the controller again loads a configuration that HAProxy rejected, in seconds."""
 
+_END_STREAMS_S = 3.0
+"""Time before a replaced HAProxy process resets its last requests at which the controller ends its streams, in seconds."""
+
 
 @dataclass(frozen=True)
 class _DesiredConfig:
     plan: BalancerPlan
     listen: Listen
     digest: str
+
+
+@dataclass
+class _Replaced:
+    """HAProxy process that a reload has replaced. It knows nothing of pods that come or leave."""
+
+    until: float
+    """Time at which it resets its last requests."""
+    servers: dict[ServerKey, str]
+    """Address of the pod for each server that takes requests."""
 
 
 class HaproxyController:
@@ -85,6 +98,7 @@ class HaproxyController:
         self._rejection = ""
         self._servers: tuple[AssignedServer, ...] | None = None
         self._written = ""
+        self._replaced: dict[int, _Replaced] = {}
         self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
         """HAProxy's process variables, which its rules read. Each pass writes those that have changed."""
@@ -178,6 +192,7 @@ class HaproxyController:
                 log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
                 await self.variables.write(reading.process)
+            await self._update_replaced(endpoints, out)
             self.reading = reading
 
     async def share(self) -> None:
@@ -240,6 +255,9 @@ class HaproxyController:
             return reading
         servers = server_assignment.resize(self._servers or (), _capacities(desired.plan))
         before = self._written or self._read_config()
+        stops_after_s = haproxy_cfg.hard_stop_ms((self._serving or desired).plan) / 1000
+        ready = {key: server.address for key, server in reading.servers.items() if server.admin == "ready"}
+        replaced = (reading.process, _Replaced(now + stops_after_s, ready))
         self._write(desired, servers)
         try:
             await self._runtime.reload()
@@ -257,8 +275,34 @@ class HaproxyController:
             return reading
         self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
+        self._replaced |= [replaced]
         log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
+
+    async def _update_replaced(self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str]) -> None:
+        """Drain pods that leave in replaced processes, too, and end streams there before they are reset.
+
+        Clients of such streams get status 14, and not CANCELLED.
+        """
+        now = self._clock()
+        for process, replaced in tuple(self._replaced.items()):
+            if now >= replaced.until:
+                del self._replaced[process]
+                continue
+            try:
+                if endpoints is not None and (
+                    commands := server_assignment.drains(replaced.servers, endpoints, out=out)
+                ):
+                    await self._runtime.apply(commands, process=process)
+                    for command in commands:
+                        replaced.servers.pop(command.key, None)
+                if now >= replaced.until - _END_STREAMS_S:
+                    await self._runtime.end_streams(process)
+            except RejectedError:
+                # It has ended.
+                del self._replaced[process]
+            except HaproxyError as error:
+                log("warning", "a replaced HAProxy process could not be changed", error=str(error))
 
     async def _place(
         self,

@@ -131,6 +131,18 @@ class RuntimeSocket:
         for start in range(0, len(lines), 64):
             await self._request(self.path, ";".join(lines[start : start + 64]), self.timeout_s)
 
+    async def end_streams(self, process: int) -> None:
+        """End the gRPC streams of a worker that a reload has replaced. A worker that has ended doesn't matter.
+
+        Raises:
+            HaproxyError: the master process does not respond.
+        """
+        streams = await self._request(self.master_path, f"@!{process} show streams", self.timeout_s, closes=True)
+        sessions = [line.split()[1] for line in streams.splitlines() if line.startswith("stream ")]
+        for start in range(0, len(sessions), 64):
+            lines = [f"@!{process} shutdown session {session}" for session in sessions[start : start + 64]]
+            await self._request(self.master_path, ";".join(lines), self.timeout_s, closes=True)
+
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set HAProxy's process variables to integers, by name.
 
@@ -142,17 +154,21 @@ class RuntimeSocket:
         if response.strip():
             raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
-    async def apply(self, commands: Iterable[Command]) -> None:
-        """Run the commands in order.
+    async def apply(self, commands: Iterable[Command], *, process: int = 0) -> None:
+        """Run the commands in order, in the current worker, or drain servers in one that a reload has replaced.
 
         Raises:
             HaproxyError: HAProxy does not respond, or rejects a command. The commands before the rejected one have
                 taken effect.
         """
+        path = self.master_path if process else self.path
         lines = [line for command in commands for line in self._command_lines(command)]
+        if process:
+            # `hold.lua` has this command, because a stopping process refuses `set server`.
+            lines = [f"@!{process} {line.replace('set server', 'change server', 1)}" for line in lines]
         for start in range(0, len(lines), 64):
             chunk = lines[start : start + 64]
-            answer = await self._request(self.path, ";".join(chunk), self.timeout_s)
+            answer = await self._request(path, ";".join(chunk), self.timeout_s, closes=process > 0)
             for response in filter(None, (part.strip() for part in answer.split("\n"))):
                 # A successful command has an empty response, except that HAProxy confirms a change of address.
                 if (
@@ -196,12 +212,17 @@ class RuntimeSocket:
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
 
     @staticmethod
-    async def _request(path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0) -> str:
+    async def _request(
+        path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0, closes: bool = False
+    ) -> str:
+        """Return the responses. The master process needs `closes`, except for a reload: it waits for more commands."""
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await _connect(path, refused_for_s)
                 try:
                     writer.write(commands.encode() + b"\n")
+                    if closes:
+                        writer.write_eof()
                     return (await reader.read(-1)).decode()
                 finally:
                     writer.close()

@@ -147,9 +147,7 @@ def place(
             call with the same arguments returns no
         commands.
     """
-    serving = {
-        (e.slot, e.address): e for e in endpoints if e.serving and not e.terminating and e.pod not in out and e.address
-    }
+    serving = _serving(endpoints, out)
     stepped = [
         _step(server, serving, observed.get(server.key), now=now, drain_s=drain_s, keep=keep) for server in servers
     ]
@@ -174,6 +172,30 @@ def place(
     opening = [Command(ServerKey(slot, 0), "open") for slot in sorted(emptied)]
     closing = [Command(ServerKey(slot, 0), "close") for slot in sorted(emptied | open_holds)]
     return Assignment(tuple(stepped), (*opening, *commands, *closing), tuple(unplaced))
+
+
+def drains(
+    servers: Mapping[ServerKey, str], endpoints: Iterable[Endpoint], *, out: AbstractSet[str]
+) -> tuple[Command, ...]:
+    """Return the commands that drain the servers of pods that don't serve, in a process that a reload has replaced.
+
+    A slot keeps its last servers: with none, HAProxy would reject its queue.
+
+    Args:
+        servers: address of the pod for each server that takes requests.
+        endpoints: all pods of the slots.
+        out: names of pods that must not receive requests although they are serving.
+    """
+    serving = _serving(endpoints, out)
+    staying = {key for key, address in servers.items() if (key.slot, address) in serving}
+    slots = {key.slot for key in staying}
+    return tuple(Command(key, "drain") for key in sorted(servers.keys() - staying) if key.slot in slots)
+
+
+def _serving(endpoints: Iterable[Endpoint], out: AbstractSet[str]) -> dict[tuple[str, str], Endpoint]:
+    return {
+        (e.slot, e.address): e for e in endpoints if e.serving and not e.terminating and e.pod not in out and e.address
+    }
 
 
 def _emptied_slots(servers: Iterable[AssignedServer], observed: Mapping[ServerKey, ServerState]) -> set[str]:

@@ -6,8 +6,8 @@ A pod is restarted in place, so that it keeps its node and GPU. The operator cha
 container receives the annotation through a volume of the downward API, and ends (`server_start`). The kubelet then
 restarts the container.
 
-Only one pod at a time is restarted while other pods serve. After two restarts the pod is evicted. A backoff delays each
-attempt.
+Only one pod at a time is restarted while other pods serve. After two restarts, or if the API server rejects one, the
+pod is evicted. A backoff delays each attempt.
 """
 
 # restarted before | another pod is restarting | other pods serve | since its last restart | action
@@ -81,7 +81,7 @@ class BackendRestart:
             Delay until the next call, in seconds; None if no pod has a dead backend.
 
         Raises:
-            ApiError, Unreachable: the request failed for a reason other than a PodDisruptionBudget or a missing pod.
+            ApiError, Unreachable: the request may succeed later, for example because the API server restarts.
         """
         now = self.clock.monotonic()
         live = {str(p["metadata"]["name"]): p for p in scope.pods if pods.is_live(p)}
@@ -122,13 +122,18 @@ class BackendRestart:
                 extra={"key": str(scope.key), "pod": name, "error": str(error)},
             )
             return
-        record.at = now
-        if is_last:
-            record.replaced += 1
-            did = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
+        except errors.Refused as error:
+            # For example by an admission policy. Other pods are repaired meanwhile, and the reconcile goes on.
+            record.orders[name] = Order(now, _restarts(pod), max(MAX_RESTARTS, order.count + 1 if order else 0))
+            did = f"the API server rejected its {'replacement' if is_last else 'restart; it is replaced instead'}: {error}"
         else:
-            record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
-            did = "the pod gets no requests, and its container is being restarted"
+            if is_last:
+                record.replaced += 1
+                did = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
+            else:
+                record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
+                did = "the pod gets no requests, and its container is being restarted"
+        record.at = now
         message = f"the backend of pod {name} is dead: {reason}; {did}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(

@@ -24,10 +24,12 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import encoding, errors, field_ownership
 from halcyon.kube.apply_diff import DIGEST, holds, with_digest
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
-from halcyon.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
+from halcyon.kube.kinds import DEPLOYMENT, HPA, MODEL_DEPLOYMENT, WITH_STATUS, Key, Kind, kind_of
 from halcyon.render import names, server
 
-_NOT_WRITTEN = (errors.Refused, errors.Conflicted)
+_REJECTED = (errors.Refused, errors.NotFound)
+"""Errors of a write that would fail again. `NotFound`: the cluster no longer has the kind, for example of a Gateway."""
+_NOT_WRITTEN = (*_REJECTED, errors.Conflicted)
 """Errors after which it is certain that the API server has not written anything."""
 
 
@@ -94,8 +96,8 @@ class ChildrenWriter:
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Apply the child objects that differ from the plan, then delete the surplus ones.
 
-        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply,
-        nothing is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
+        Return the API server's messages if it rejected a write, otherwise an empty string. After a rejected apply, only
+        a surplus HPA is deleted. After one in the first wave, nothing is created, and servers keep their pod template.
 
         Raises:
             StaleModel: the caches don't have the present ModelDeployment or servers. Other objects may be written by then.
@@ -108,9 +110,11 @@ class ChildrenWriter:
         self._current[scope.key] = {where: this for where, this in known.items() if where in planned}
         then, rejections = plan.then, await self._wave(scope, plan.first, check)
         if rejections:
-            then = tuple(kept for obj in plan.then if (kept := _with_present_template(scope, obj)) is not None)
+            then = tuple(kept for obj in plan.then if (kept := self._with_present_template(scope, obj)) is not None)
         rejections += await self._wave(scope, then, check)
-        for kind, name in () if rejections else plan.delete:
+        # Something else scales the servers of a surplus HPA already.
+        surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
+        for kind, name in surplus:
             await check.passed()
             try:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
@@ -125,7 +129,7 @@ class ChildrenWriter:
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
         for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, errors.Refused):
+            if isinstance(result, BaseException) and not isinstance(result, _REJECTED):
                 raise result
         return [str(result) for result in results if result is not None]
 
@@ -156,7 +160,7 @@ class ChildrenWriter:
             after = await self.client.apply(kind, body)
         except errors.Refused:
             # The API server rejects the new pod template, for example by a policy. Servers are scaled with the present one.
-            kept = _with_present_template(scope, obj) if is_servers(obj) else None
+            kept = self._with_present_template(scope, obj) if is_servers(obj) else None
             if kept is not None and kept != obj:
                 self.reservations.sent(scope.key)
                 await self._one(scope, kept, check)
@@ -183,28 +187,29 @@ class ChildrenWriter:
         condition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         await self.client.patch(DEPLOYMENT, namespace, name, {"metadata": condition | {"managedFields": entries}})
 
+    def _with_present_template(self, scope: Scope, obj: Object) -> Object | None:
+        """Return an object of the plan; a server Deployment with the pod template that it has in the cluster.
 
-def _with_present_template(scope: Scope, obj: Object) -> Object | None:
-    """Return an object of the plan; a server Deployment with the pod template that it has in the cluster.
-
-    Return None if the object doesn't exist, or if the revision of its pod template is unknown.
-    """
-    live = scope.children.get((kind_of(obj), obj["metadata"]["name"]))
-    if live is None or not is_servers(obj):
-        return live and obj
-    revision = next((r for r in scope.revisions if r.key == SlotState.of(live).revision), None)
-    if revision is None:
-        return None
-    pace = obj["spec"]["strategy"]["rollingUpdate"]
-    return server.deployment(
-        scope.subject,
-        obj["metadata"]["labels"][names.SLOT_LABEL],
-        revision.template,
-        replicas=obj["spec"]["replicas"],
-        startup_timeout_s=revision.startup_timeout_s,
-        max_surge=pace["maxSurge"],
-        max_unavailable=pace["maxUnavailable"],
-    )
+        Return None if the object doesn't exist, or if the revision of its pod template is unknown.
+        """
+        live = scope.children.get((kind_of(obj), obj["metadata"]["name"]))
+        if live is None or not is_servers(obj):
+            return live and obj
+        revision = next((r for r in scope.revisions if r.key == SlotState.of(live).revision), None)
+        if revision is None:
+            return None
+        wanted, pace = obj["spec"]["replicas"], obj["spec"]["strategy"]["rollingUpdate"]
+        # The wanted replicas are for the plan's template, whose pods may have fewer GPUs.
+        reserved = self.reservations.replicas(scope.key, revision.template, wanted)
+        return server.deployment(
+            scope.subject,
+            obj["metadata"]["labels"][names.SLOT_LABEL],
+            revision.template,
+            replicas=max(reserved, min(wanted, live["spec"].get("replicas") or 0)),
+            startup_timeout_s=revision.startup_timeout_s,
+            max_surge=pace["maxSurge"],
+            max_unavailable=pace["maxUnavailable"],
+        )
 
 
 def _state(desired: Object, live: Object) -> str:

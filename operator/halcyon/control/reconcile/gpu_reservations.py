@@ -33,7 +33,7 @@ from halcyon.control.desired.plan import ReconcilePlan, is_servers
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import held_gpus, servers
 from halcyon.control.state.scope import Gpus
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import Key, Object
 from halcyon.render import gpu
 
 
@@ -108,6 +108,11 @@ class GpuReservations:
         if self.limited:
             self._put(key, replace(self._share(key), asked=0))
 
+    def replicas(self, key: Key, template: Object, wanted: int) -> int:
+        """Return the wanted number of pods of a template, or fewer if GPUs are reserved for fewer of them only."""
+        each = gpu.count(template) if self.limited else 0
+        return min(wanted, self._share(key).counted // each) if each else wanted
+
     def deleted(self, key: Key) -> None:
         """Record that the ModelDeployment was deleted. Its GPUs stay reserved until its Deployments are garbage-collected."""
         if not self.limited:
@@ -121,13 +126,10 @@ class GpuReservations:
         if share != _NONE:
             shares[key] = share
         if share.counted < before.counted:
-            self._again(key)
-
-    def _again(self, key: Key) -> None:
-        """Requeue the models of a namespace that the GPU limit has rejected, because enough GPUs may be free now."""
-        for other in self._refused:
-            if other.namespace == key.namespace and other != key:
-                self.enqueue(other)
+            # Enough GPUs may be free now for other models of the namespace that the limit has rejected.
+            for other in self._refused:
+                if other.namespace == key.namespace and other != key:
+                    self.enqueue(other)
 
     def _share(self, key: Key) -> _Share:
         return self._of(key.namespace).get(key, _NONE)

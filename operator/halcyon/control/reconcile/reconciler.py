@@ -249,20 +249,24 @@ class Reconciler:
     async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
         """Write spec.replicas and the child objects. Return the API server's messages about rejected writes, or ""."""
         with self.tracer.part("apply") as span:
-            await self._follow_hpa(scope, planned)
-            rejected = await self.children.apply(scope, planned)
+            rejections = [await self._follow_hpa(scope, planned), await self.children.apply(scope, planned)]
+            rejected = "; ".join(filter(None, rejections))
             span.note(halcyon__refused=rejected)
         if not rejected:
             self.reservations.written(scope.key)
         return rejected
 
-    async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> None:
-        """Copy the number of replicas that an external HPA has set on a server Deployment to spec.replicas."""
+    async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> str:
+        """Copy the replicas that an external HPA has set on a server Deployment. Return the message of a rejection, or ""."""
         replicas, before = planned.followed, (scope.resource.get("spec") or {}).get("replicas", 1)
         if replicas is None or replicas == before:
-            return
-        after = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=before, after=replicas)
+            return ""
+        try:
+            after = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=before, after=replicas)
+        except errors.Refused as error:
+            return str(error)
         self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, after)
+        return ""
 
     # Requeue
 

@@ -42,7 +42,6 @@ class OperatorSettings:
     http_port: int
     workers: int
     kubeconfig: str | None
-    pod_ip: str
     prometheus: PrometheusSite | None = None
     """Settings of the site's Prometheus; None if the site has no Prometheus."""
     gpu_budget: int | None = None
@@ -89,7 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--namespace", required=True, help="namespace of the operator, with its Lease, Secret and Services")
     add("--pod-name", default=os.uname().nodename, help="name of this replica (default: host name)")
-    add("--pod-ip", default=os.environ.get("POD_IP", ""), help="address of this replica")
     add(
         "--watch-namespace",
         dest="watch_namespaces",

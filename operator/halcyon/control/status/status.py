@@ -183,7 +183,8 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = "no balancer has been created yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
-    text = f"{available} of {external_hpa.balancer_replicas(view, plan.spec)} balancers are ready"
+    wanted = external_hpa.balancer_replicas(view, plan.spec)
+    text = f"{min(available, wanted)} of {wanted} balancers are ready"
     if view.troubles:
         text += f"; {'; '.join(view.troubles)}"
         return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)

@@ -27,7 +27,7 @@ _IN_VERSION = re.compile(r"([^/]+/)?(0|[1-9][0-9]{0,17})/.")
 """Pattern that matches paths of files in a version folder. The version folder is at the top level or one level below
 it."""
 _MAX_SHOWN = 8
-_LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+LOCAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Error numbers that are caused by the pod's own disk, so that a retry would fail again."""
 
 
@@ -162,7 +162,7 @@ def _download(file: RegistryFile, client: RegistryClient, target: DownloadTarget
                 return
             error: Exception = TransientError(f"the response ended after {transfer.done} bytes of {file.size}")
         except (TransientError, OSError, http.client.HTTPException) as raised:
-            if isinstance(raised, OSError) and raised.errno in _LOCAL:
+            if isinstance(raised, OSError) and raised.errno in LOCAL:
                 raise
             error = raised
         failures = failures + 1 if transfer.done <= before else 1

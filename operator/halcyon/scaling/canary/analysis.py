@@ -151,7 +151,6 @@ def _shares(
         p_worse=p_worse,
         p_fine=p_fine,
         level=level,
-        design=track.spread.factor(),
     )
 
 

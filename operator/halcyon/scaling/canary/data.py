@@ -175,9 +175,6 @@ class Evidence:
     only. A rollback depends on its lower bound, a promotion on its upper bound. It is None until there are enough
     windows."""
     level: float = 0.0
-    design: float = 1.0
-    """Number of requests that together count as one independent trial. It is estimated from the batches and from the
-    spread of the outcomes."""
     why: str = ""
     """Reason for the check's result, as a phrase."""
 

@@ -57,6 +57,7 @@ def test_messages_of_a_balancers_own_responses_are_in_the_troubleshooting_table(
     quoted = re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "troubleshooting.md").read_text())
     fragments = [[part.strip() for part in one.split("...")] for one in quoted if len(one.split()) > 3]
     messages = [message for *_, message in (*error_responses._OVERLOAD_RESPONSES.values(), *error_responses._ERRORS)]
+    messages.append(error_responses._BAD_REQUEST)
     messages += re.findall(r"grpc-message: ([^\\]+)", LUA["streams.lua"])
     absent = [
         message

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.server_assignment import AssignedServer, Command, ServerState, adopt, place, resize
+from halcyon.balancer.runtime.server_assignment import (
+    AssignedServer,
+    Command,
+    ServerState,
+    adopt,
+    drains,
+    place,
+    resize,
+)
 from halcyon.triton.client import Endpoint
 from tests.drawn import draws
 
@@ -325,3 +333,15 @@ def test_the_order_of_the_endpoints_does_not_matter(order: list[int]) -> None:
     first = place(resize((), {"a": 8}), pods, model.lines, now=0, drain_s=DRAIN_S)
     second = place(resize((), {"a": 8}), [pods[n] for n in order], model.lines, now=0, drain_s=DRAIN_S)
     assert first == second
+
+
+def test_servers_of_a_replaced_process_drain_unless_they_are_its_last() -> None:
+    servers = {ServerKey("a", 1): "10.0.0.1", ServerKey("a", 2): "10.0.0.2", ServerKey("b", 1): "10.0.0.3"}
+    serving = Endpoint("a", "pod-2", "10.0.0.2", serving=True, terminating=False)
+    leaving = [
+        Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=True),
+        Endpoint("b", "pod-3", "10.0.0.3", serving=False, terminating=True),
+    ]
+    assert drains(servers, [serving, *leaving], out=set()) == (Command(ServerKey("a", 1), "drain"),)
+    # Without the other pod, the slot keeps both.
+    assert drains(servers, [serving, *leaving], out={"pod-2"}) == ()

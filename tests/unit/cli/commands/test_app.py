@@ -276,7 +276,7 @@ def shell(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
         ("$HALCYON lint -f m.yaml", 1, r"r\xe9snet"),
         ("$HALCYON lint -f m.yaml >/dev/full", 2, "halcyon lint: stdout can't be written: No space left on device"),
         ("$HALCYON lint -f m.yaml >&-", 1, ""),
-        ("$HALCYON lint -f - <&-", 2, "halcyon lint: stdin: no ModelDeployment in it"),
+        ("$HALCYON lint -f - <&-", 2, "halcyon lint: stdin: no ModelDeployment or BatchInference in it"),
         ("$HALCYON plan -f m.yaml --offline 2>&-", 2, ""),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,14 @@ def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
         ("vllm serve --max-tokens 512 --tokenizer bert", "vllm serve --max-tokens 512 --tokenizer bert"),
         ("http://u:p@a/x,b@c", "http://(removed)@a/x,b@c"),
         ('urls="http://u:p@a","b@c"', 'urls="http://(removed)@a","b@c"'),
+        ("mysql --password 'a b' --user bob", "mysql --password '(removed)' --user bob"),
+        ("password=b'a' user=bob", "password=b'(removed)' user=bob"),
+        ("db:\n  password: |\n    a\n\n    b\n  user: bob", "db:\n  password: |\n(removed)\n  user: bob"),
+        (r'{"a": "password: |\n  x\nuser: b", "c": 1}', r'{"a": "password: |\n(removed)\nuser: b", "c": 1}'),
+        ('{"api_keys": ["a", "b]"], "user": ["c"]}', '{"api_keys": ["(removed)", "(removed)"], "user": ["c"]}'),
+        ("<password>a</password><user>b</user>", "<password>(removed)</password><user>b</user>"),
+        ("curl -u bob:a http://b", "curl -u bob:(removed) http://b"),
+        ("curl -u 'bob:a b' http://b", "curl -u 'bob:(removed)' http://b"),
     ],
 )
 def test_only_the_secret_of_a_line_is_removed(line: str, shown: str) -> None:
@@ -204,6 +213,56 @@ def test_a_parameter_of_the_model_that_is_secret_goes() -> None:
     )
 
     assert clean == {"parameters": {"hf_token": {"string_value": REMOVED}, "gpu_ms": {"string_value": "5"}}}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"password": 12345678}, {"password": REMOVED}),
+        ({"apiKeys": ["a", ["b"], 7]}, {"apiKeys": [REMOVED, [REMOVED], REMOVED]}),
+        ({"note": '{"apiKeys": ["a"], "pin": {"password": 1}}'}, {"note": json.dumps({"apiKeys": [REMOVED], "pin": {"password": REMOVED}})}),
+        ({"env": [{"name": "API_KEYS", "value": ["a"]}]}, {"env": [{"name": "API_KEYS", "value": [REMOVED]}]}),
+        ({"args": ["sh", "-c", "x --password 'a b'"]}, {"args": ["sh", "-c", f"x --password '{REMOVED}'"]}),
+        ({"args": ["curl", "-u", "bob:a", "-u", "1000:1000"]}, {"args": ["curl", "-u", f"bob:{REMOVED}", "-u", "1000:1000"]}),
+    ],
+)  # fmt: skip
+def test_numbers_lists_and_arguments_of_a_secret_name_are_removed(value: dict[str, object], shown: object) -> None:
+    assert redaction.resource(value) == shown
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"maxTokens": 4096, "tokens": [101, 102], "total_tokens": 123456789, "num_key_value_heads": 8, "keyFile": "/etc/tls/tls.key"},
+        {"metadata": {"resourceVersion": "123456789", "generation": 12345678}, "imageID": "a@sha256:9f86d081884c7d659a2f"},
+        {"secrets": [{"name": "a"}], "models": {"secrets": ["models-*"]}, "imagePullSecrets": [{"name": "b"}], "rules": [{"resources": ["secrets"]}]},
+        {"secret": {"secretName": "tls", "defaultMode": 420, "optional": True}, "automountServiceAccountToken": False},
+    ],
+)  # fmt: skip
+def test_figures_and_names_for_a_diagnosis_stay(value: dict[str, object]) -> None:
+    assert redaction.resource(value) == value
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "password: |\n", "imagePullSecrets: |\n ", r"password: |\n", "password: [", "PWD=[/a ", "token=[1,", "tokens=[1 ", "--password '", '--token "-',
+        "'--token', '", "<password>", "<token ", "<token>a", "curl -u ", "-u a:", "-u 'a:", "password=b", "password=b'", "API_KEYS_", "sha256~",
+        "AQ.Ab-", "tskey-a", "AT" + "ATT3-", "k8s-aws-v1.", "dt0" + "c01.", "-----BEGIN PGP PRIVATE KEY BLOCK", "\\", "[", " ", "key-data", "bbbb",
+    ],
+)  # fmt: skip
+def test_redaction_time_is_linear_in_the_length_of_the_text(part: str) -> None:
+    def seconds(size: int) -> float:
+        line = part * (size // len(part))
+        taken = []
+        for _ in range(3):
+            begin = time.process_time()
+            redaction.text(line)
+            taken.append(time.process_time() - begin)
+        return min(taken)
+
+    # Ten times the text takes ten times as long; quadratic time would be a hundred times as long.
+    assert seconds(40_000) < 30 * max(seconds(4_000), 0.001)
 
 
 @given(

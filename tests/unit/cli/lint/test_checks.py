@@ -31,6 +31,15 @@ spec:
     source:
       persistentVolumeClaim: {claimName: models}
 """
+BATCH = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: BatchInference
+metadata: {name: night}
+spec:
+  modelDeployment: digits
+  input: {uri: s3://sets/rows.npz}
+  output: {uri: s3://sets/out}
+"""
 
 
 def found(text: str) -> list[tuple[int, str, str]]:
@@ -268,6 +277,23 @@ def test_a_folder_is_gone_through_and_its_findings_counted(good: Path, capsys: p
     assert out.endswith("2 ModelDeployments in 2 files: 1 error, 0 warnings\n")
 
 
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ((GOOD, BATCH), "1 ModelDeployment and 1 BatchInference in 1 file: 0 errors"),
+        ((BATCH,), "1 BatchInference in 1 file: 0 errors"),
+        ((BATCH, BATCH.replace("night", "day")), "2 BatchInferences in 1 file: 0 errors"),
+        (("a: [",), "0 ModelDeployments in 1 file: 1 error"),
+    ],
+)
+def test_objects_of_each_kind_are_counted(
+    texts: tuple[str, ...], said: str, good: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good.write_text("---\n".join(texts))
+
+    assert run(capsys, "-f", str(good))[1].splitlines()[-1] == f"{said}, 0 warnings"
+
+
 def test_the_output_is_that_of_the_golden_file(
     good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +329,11 @@ def test_stdin_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "can't read it: No such file"), (b"\xff", "not UTF-8"), (b"kind: Service", "no ModelDeployment in it")],
+    [
+        (None, "can't read it: No such file"),
+        (b"\xff", "not UTF-8"),
+        (b"kind: Service", "no ModelDeployment or BatchInference in it"),
+    ],
 )
 def test_a_file_that_cannot_be_used_is_status_2(
     content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

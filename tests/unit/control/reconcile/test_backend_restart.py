@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from typing_extensions import override
 from halcyon.control.objects import pods
 from halcyon.control.reconcile.backend_restart import (
     FORGET_S,
+    MIN_BACKOFF_S,
     RESTART_TIMEOUT_S,
     BackendRestart,
     Order,
@@ -17,10 +19,10 @@ from halcyon.control.reconcile.backend_restart import (
     record_due,
 )
 from halcyon.control.state.scope import Scope, Signals
-from halcyon.kube import kinds
+from halcyon.kube import errors, kinds
 from halcyon.kube.client import Object
 from halcyon.kube.event_recorder import EventRecorder
-from halcyon.kube.kinds import Key
+from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
 from tests.clocks import DrivenClock
 from tests.unit.control.scope_builders import SITE
@@ -43,6 +45,28 @@ class PodsOfAModel(MemoryKube):
     @override
     async def evict(self, namespace: str, pod: Object) -> None:
         del self.objects[kinds.POD, namespace, pod["metadata"]["name"]]
+
+
+@dataclass
+class LockedPods(PodsOfAModel):
+    """Pods that a policy protects against changes, and perhaps against evictions."""
+
+    evictable: bool = True
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    @override
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        raise errors.Refused(403, "changes of pods are not allowed")
+
+    @override
+    async def evict(self, namespace: str, pod: Object) -> None:
+        if not self.evictable:
+            raise errors.Refused(403, "evictions are not allowed")
+        await super().evict(namespace, pod)
 
 
 @dataclass
@@ -155,6 +179,27 @@ def test_a_pod_that_dies_after_two_restarts_is_replaced() -> None:
     assert model.said()[-1] == (
         "the backend of pod a is dead: x; the pod is being replaced, because its backend died again after 2 restarts"
     )
+
+
+@pytest.mark.parametrize("evictable", [True, False])
+def test_a_pod_whose_restart_is_rejected_is_replaced(evictable: bool) -> None:
+    model = RepairedModel(api=LockedPods(evictable=evictable))
+    model.put(pod("a"))
+    assert model.repair(a="is not healthy") is not None
+    model.now += MIN_BACKOFF_S * 2
+    assert model.repair(a="is not healthy") is not None
+
+    assert ((kinds.POD, "team", "a") not in model.api.objects) == evictable
+    first, second = model.said()
+    assert first == (
+        "the backend of pod a is dead: is not healthy; the API server rejected its restart; it is replaced instead: "
+        "changes of pods are not allowed"
+    )
+    assert ("the API server rejected its replacement: evictions are not allowed" in second) != evictable
+    # The next attempt waits longer.
+    model.now += MIN_BACKOFF_S * 2
+    model.repair(a="is not healthy")
+    assert len(model.said()) == 2
 
 
 def test_a_container_that_does_not_restart_counts_as_failed() -> None:

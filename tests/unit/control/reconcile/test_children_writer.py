@@ -392,3 +392,62 @@ async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S, REJECTED_WRITE_REQUEUE_S]
     left = {kind for kind, _, name in team.api.objects if name == "one-balancer"}
     assert left == {kinds.PDB, kinds.CONFIG_MAP}
+
+
+async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
+    api = Denying()
+    team = Team(api=api)
+    team.ask("one")
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    made = api.objects[kinds.SERVICE, "team", "one"]
+    target = {"apiVersion": kinds.MODEL_DEPLOYMENT.api_version, "kind": "ModelDeployment", "name": "one"}
+    hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": {"scaleTargetRef": target}}
+    team.seen(kinds.HPA, "one", hpa | {"metadata": dict(made["metadata"])})
+    api.denied = "template"
+    team.ask("one", scaling={"policy": "Planner", "maxReplicas": 4}, runtime={"image": "other/triton:1"})
+    for _ in range(2):
+        await team.reconciler.reconcile(ONE)
+
+    assert api.accepted["one"] == "Forbidden"
+    assert (kinds.HPA, "team", "one") not in api.objects
+
+
+async def test_a_kind_that_the_cluster_no_longer_has_is_reported() -> None:
+    api = Api()
+    team = Team(api=api)
+    api.errors["PodDisruptionBudget"] = errors.NotFound(404, "the server could not find the requested resource")
+    team.ask("one")
+    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(2)]
+
+    assert api.accepted["one"] == "Forbidden"
+    assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S]
+    assert (kinds.DEPLOYMENT, "team", "one-a") in api.objects
+
+
+async def test_a_rejected_copy_of_replicas_is_reported_and_stops_no_write() -> None:
+    class Fixed(Api):
+        """An API server with a policy against changes of spec.replicas of ModelDeployments."""
+
+        @override
+        async def scale(
+            self, kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None
+        ) -> Object:
+            raise errors.Refused(403, "replicas are fixed")
+
+    team = Team(api=Fixed())
+    team.ask("one", scaling={"maxReplicas": 4})
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+    deployment = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]
+    team.seen(kinds.DEPLOYMENT, "one-a", deployment | {"spec": deployment["spec"] | {"replicas": 3}})
+    hpa = foreign(kinds.HPA, "theirs")
+    hpa["spec"] = {"scaleTargetRef": {"kind": "Deployment", "name": "one-a"}}
+    team.seen(kinds.HPA, "theirs", hpa)
+    team.ask("one", scaling={"maxReplicas": 4}, traffic={"mode": "Direct"})
+    for _ in range(3):
+        await team.reconciler.reconcile(ONE)
+
+    assert team.api.accepted["one"] == "Forbidden"
+    assert (kinds.SERVICE, "team", "one-headless") in team.api.objects
+    assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["replicas"] == 3

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.kube import errors
-from halcyon.kube.kinds import Key
-from halcyon.render import names
-from tests.unit.control.reconcile.reconciled_namespace import Team
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.kinds import Key, Kind
+from halcyon.render import gpu, names
+from tests.unit.control.reconcile.reconciled_namespace import Api, Team
 from tests.unit.render.rendered import SITE
 
 LIMIT = 4
@@ -20,9 +23,9 @@ LIMIT = 4
 class Limited(Team):
     """A namespace whose models may have four GPUs."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: Api | None = None) -> None:
         policy = SitePolicy.model_validate({"limits": {"gpusPerNamespace": LIMIT}})
-        super().__init__(replace(SITE, policy=policy))
+        super().__init__(replace(SITE, policy=policy), api=api)
 
     def want(self, name: str, gpus: int) -> None:
         """Somebody writes a model of one replica."""
@@ -122,3 +125,41 @@ async def test_a_deleted_model_s_share_is_free_when_its_servers_are_gone() -> No
     await team.reconcile("one")
     await team.reconcile("two")
     assert team.api.accepted["two"] == "Accepted"
+
+
+class Denying(Api):
+    """An API server with a policy that rejects server pods with one GPU."""
+
+    denies: bool = False
+
+    @override
+    async def apply(self, kind: Kind, obj: Object, *, subresource: str = "", manager: str = FIELD_MANAGER) -> Object:
+        if self.denies and kind is kinds.DEPLOYMENT and gpu.count(obj["spec"]["template"]) == 1:
+            raise errors.Refused(403, "the policy requires two GPUs")
+        return await super().apply(kind, obj, subresource=subresource, manager=manager)
+
+
+async def test_servers_of_a_rejected_revision_take_only_reserved_gpus() -> None:
+    api, key = Denying(), Key("team", "one")
+    team = Limited(api)
+    team.ask("one", scaling={"maxReplicas": 2}, runtime={"gpu": {"count": 2}})
+    for _ in range(3):
+        await team.reconciler.reconcile(key)
+    small: dict[str, Any] = {"scaling": {"maxReplicas": 4}, "runtime": {"gpu": {"count": 1}}}
+    api.denies = True
+    team.ask("one", replicas=1, **small)
+    for _ in range(2):
+        await team.reconciler.reconcile(key)
+    for replicas, running in ((2, 2), (4, 2), (1, 1)):
+        team.ask("one", replicas=replicas, **small)
+        for _ in range(2):
+            await team.reconciler.reconcile(key)
+        assert team.api.gpus() == 2 * running
+    assert team.api.accepted["one"] == "Forbidden"
+    assert team.api.most == LIMIT
+
+    api.denies = False
+    team.ask("one", replicas=4, **small)
+    for _ in range(3):
+        await team.reconciler.reconcile(key)
+    assert team.api.accepted["one"] == "Accepted"

@@ -311,6 +311,10 @@ def test_balancer_ready_follows_its_table(now: Scope, expected: tuple[str, str])
     assert reason_and_message(now, "BalancerReady") == expected
 
 
+def test_surplus_balancers_are_not_counted_as_ready() -> None:
+    assert condition(deployed(balancers=5), "BalancerReady") == ("True", "BalancerReady", "2 of 2 balancers are ready")
+
+
 def test_balancer_pods_that_cannot_be_created_are_reported() -> None:
     now = deployed(balancers=0)
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "forbidden"}]}

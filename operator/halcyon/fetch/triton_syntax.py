@@ -1,0 +1,40 @@
+"""Check of a config.pbtxt for the literals that Triton's parser rejects, and protobuf's parser for Python accepts.
+
+Triton receives a file without changes by Halcyon as it is. Halcyon writes the others in a form that Triton accepts.
+"""
+
+from __future__ import annotations
+
+import re
+
+from halcyon.model_config.config_pbtxt import FILE
+from halcyon.model_config.errors import ModelConfigError
+
+_TOKEN = re.compile(
+    r"""#[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|[A-Za-z_][\w+-]*|(?P<number>[0-9+.-][\w+.-]*|[^\x00-\x7f])"""
+)
+_BAD_NUMBER = re.compile(r"\+|.*_|-?0[bBoO]|[^\x00-\x7f]")
+_ESCAPES = "abfnrtvxXuU01234567\\'\"?"
+"""Characters that may follow a backslash in a quoted text."""
+
+
+def check(content: bytes) -> None:
+    """Check the literals of a config.pbtxt that `config_pbtxt` has parsed. Fields that it doesn't know are checked, too.
+
+    Raises:
+        ModelConfigError: Triton would reject a literal; the message has line, column and text.
+    """
+    text = content.decode(errors="replace")
+    for found in _TOKEN.finditer(text):
+        at = found.start()
+        if (number := found["number"]) and _BAD_NUMBER.match(number):
+            raise _error(text, at, f"{number} is not a number for Triton; write only digits, for example 1000 or -1")
+        for escape in re.finditer(r"\\(.)", found["text"] or ""):
+            if escape[1] not in _ESCAPES:
+                good = f"\\\\{escape[1]} for a backslash and the character"
+                raise _error(text, at + escape.start(), f"{escape[0]} is not an escape for Triton; for example {good}")
+
+
+def _error(text: str, at: int, problem: str) -> ModelConfigError:
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return ModelConfigError(f"{FILE}, line {line}, column {column}: {problem}")
