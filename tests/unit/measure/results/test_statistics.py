@@ -89,6 +89,20 @@ def test_answers_of_a_server_that_keeps_up_arrive_within_the_run() -> None:
         assert statistics.answering_s(due, latency, 6.0) == 6.0
 
 
+@pytest.mark.parametrize("length", [10, 30])
+@pytest.mark.parametrize("kind", ["exponential", "two kinds of requests"])
+def test_answers_that_take_different_times_are_no_sign_of_an_overload(kind: str, length: int) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        due = np.sort(rng.uniform(0, length, 50 * length))
+        long = rng.random(len(due)) < 0.2
+        latency = rng.exponential(1, len(due)) if kind == "exponential" else np.where(long, 4.0, 0.2)
+        assert statistics.answering_s(due, latency, length) == length
+        # The same answers of a server that does a third less than what is due.
+        behind = statistics.answering_s(due, latency + due / 2, length)
+        assert behind == pytest.approx(1.5 * length, rel=0.2)
+
+
 def test_answering_time_is_the_same_of_requests_and_of_their_counts() -> None:
     due = np.arange(1000) / 100
     latency = np.arange(1, 1001) / 40 - due
