@@ -119,7 +119,11 @@ def test_an_unmeasured_figure_has_a_reason_and_no_value() -> None:
     [
         (EVEN, {"settled": False}, "rate and median latency had not settled after 3 s of warm-up"),
         (EVEN, {"partial": True}, "the run was interrupted"),
-        (EVEN, {"usage": (USAGE | {"cpu_s": 9.5},)}, "the client limits (client CPU)"),
+        (
+            [row(n / 100, 0.05, late=0.01) for n in range(1000)],
+            {"usage": (USAGE | {"cpu_s": 9.5},)},
+            "the client limits (client CPU)",
+        ),
         ([row(1.0, 0.1, Outcome.NOT_SENT, 0), *EVEN], {"messages": ("not sent",)}, "1 requests were not sent"),
         ([row(1.0, 0.1, Outcome.ERROR, 0)], {"messages": ("500",)}, "no request was answered"),
     ],
@@ -144,7 +148,7 @@ def test_server_that_falls_behind_has_its_own_rate_and_is_not_valid() -> None:
         assert figure.interval[1] >= 49.9
     assert made.rows.value == pytest.approx(100, rel=0.01)
     (reason,) = made.run.invalid_because
-    assert reason.startswith("the server fell behind: 100 requests/s were due, and it answered 50.0, so ")
+    assert reason.startswith("the server fell behind: 100 requests/s were due, and it answered 50, so ")
 
 
 def test_answers_of_half_the_requests_keep_the_length_of_the_run() -> None:
