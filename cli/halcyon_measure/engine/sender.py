@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 AFTER_FAILURE_S = 0.05
 """Pause in seconds of a caller after a failure. Without it, a server that rejects at once would get thousands of
 requests per second."""
+
+_POLL_S = 0.5
 
 Check = Callable[[Reply], str]
 """Function that returns a description of how an answer differs from the expected one; empty if it doesn't."""
@@ -95,10 +97,13 @@ class Sender:
             else:
                 self._start(begin + offset)
 
-    async def run_blocking(self, scenario: Scenario, *, callers: int, end: Callable[[], float]) -> None:
-        """Run callers until `end()`, and return after the last answer.
+    async def run_blocking(
+        self, scenario: Scenario, *, callers: int, end: Callable[[], float], give_up_s: float = math.inf
+    ) -> None:
+        """Run callers until `end()`, and return after the last answer, or `give_up_s` later.
 
-        A caller sends its next request when it has received an answer.
+        A caller sends its next request when it has received an answer. Requests in flight that are given up are counted
+        as by `drain`.
         """
 
         async def caller() -> None:
@@ -111,9 +116,18 @@ class Sender:
                 if pause:
                     await self._wait(pause)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(callers):
-                group.create_task(caller())
+        left = {asyncio.create_task(caller()) for _ in range(callers)}
+        ended_at = math.inf
+        while left:
+            done, left = await asyncio.wait(left, timeout=_POLL_S)
+            for task in done:
+                task.result()
+            now = self._clock()
+            if self._stop.is_set() or now >= end():
+                ended_at = min(ended_at, now)
+            if left and now >= ended_at + give_up_s:
+                await self._give_up(left, give_up_s)
+                return
 
     def limit(self, measured: int | None) -> None:
         """Set the maximum number of requests that callers may begin in the measured part; None for no maximum."""
@@ -127,10 +141,14 @@ class Sender:
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=timeout_s)
         if self._in_flight:
-            self._wait_s = timeout_s
-            for task in self._in_flight:
-                task.cancel()
-            await asyncio.wait(self._in_flight)
+            await self._give_up(self._in_flight, timeout_s)
+
+    async def _give_up(self, tasks: Collection[asyncio.Task[None]], waited_s: float) -> None:
+        """Cancel these tasks, whose requests are then recorded."""
+        self._wait_s = waited_s
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     def _may_begin(self) -> bool:
         if self._clock() < self._recorder.measured_from:
