@@ -20,9 +20,11 @@ from halcyon_measure.engine.pool import MAX_PROCESSES, Pool, Progress, WarmUp, p
 from halcyon_measure.errors import ScenarioError, TensorError
 from halcyon_measure.inputs import array_file
 from halcyon_measure.protocols import connect, shared_memory
+from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.target import Target
 from halcyon_measure.results import summary
 from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.observations import ServerConfig
 from halcyon_measure.results.run import Run
 from halcyon_measure.sampling import server_statistics
 from halcyon_measure.sampling.sampler import Sampler, SamplingSettings
@@ -76,16 +78,19 @@ class Measurement:
         if self.target.shared_memory != "none":
             shared_memory.check(self.target, has_functions=bool(self.hooks.prepare or self.hooks.finish))
         target = connect.described(self.target)
-        self._check_model(target)
+        config = server_statistics.read_config(target)
+        # The metadata doesn't say which inputs are optional.
+        inputs = tuple(replace(one, is_optional=one.name in config.optional) for one in target.inputs)
+        target = replace(target, inputs=inputs)
+        self._check_model(target, config)
         return replace(self, target=target)
 
-    def _check_model(self, target: Target) -> None:
-        """Check that the model of a target accepts the requests.
+    def _check_model(self, target: Target, config: ServerConfig) -> None:
+        """Check that the model of a target, with this configuration, accepts the requests.
 
         Raises:
             MeasureError: it doesn't, or a file doesn't fit.
         """
-        config = server_statistics.read_config(target)
         if config.is_decoupled:
             raise ScenarioError(
                 f"{target.model} may send several answers to one request (decoupled in its config.pbtxt), and a bench has one "
@@ -138,15 +143,22 @@ class Measurement:
             sampler.close()
         return replace(run, observations=sampler.observations())
 
+    def _rows(self, run: Run) -> str:
+        """Return the number of rows of a request, or the range of these numbers."""
+        least, most = self.payload.rows.least, self.payload.rows.most
+        sent = run.columns.rows[run.columns.outcome == Outcome.ANSWERED]
+        if (self.payload.samples or self.hooks.prepare) and len(sent):  # files and functions have their own rows
+            least, most = int(sent.min()), int(sent.max())
+        return f"{least}" if least == most else f"{least}..{most}"
+
     def document(self, run: Run, *, made_by: str) -> BenchDocument:
         """Return the document of a run that has just ended."""
-        rows = self.payload.rows
         made = summary.build(
             run,
             self.target,
             self.scenario,
             preset=self.preset,
-            rows=f"{rows.least}" if rows.least == rows.most else f"{rows.least}..{rows.most}",
+            rows=self._rows(run),
             objective_s=self.objective_s,
             prepares=bool(self.hooks.prepare),
             made_by=made_by,

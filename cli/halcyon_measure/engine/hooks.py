@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import math
 import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 
 from halcyon_measure.errors import HookError, MeasureError
-from halcyon_measure.inputs.payloads import Payload, rows_of
+from halcyon_measure.inputs.payloads import Payload, optional, rows_of
 from halcyon_measure.inputs.tensors import InputFile, array_of, fit, tensors
 from halcyon_measure.protocols.connect import outputs
 from halcyon_measure.protocols.reply import Prepared, Reply
@@ -62,7 +66,9 @@ class Hooks:
     def __init__(self, settings: HookSettings, target: Target) -> None:
         self.prepares, self.finishes = bool(settings.prepare), bool(settings.finish)
         self.busy_s = 0.0
-        """Total time in seconds that the functions ran, without the time spent waiting for a process."""
+        """Time in seconds that the functions ran in the measured part, without the time spent waiting for a process."""
+        self.measured_from = self.measured_until = math.inf
+        """Beginning and end of the measured part, in seconds of the monotonic clock."""
         self._pool: Executor = ProcessPoolExecutor(
             settings.processes,
             # The processes are spawned, because a forked process would share the sockets of the load.
@@ -95,10 +101,12 @@ class Hooks:
 
     async def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            seconds, value = await asyncio.get_running_loop().run_in_executor(self._pool, _timed, function, *arguments)
+            began, ended, value = await asyncio.get_running_loop().run_in_executor(
+                self._pool, _timed, function, *arguments
+            )
         except BrokenProcessPool:
             raise HookError("the process of the function ended; run it alone to see why") from None
-        self.busy_s += seconds
+        self.busy_s += max(min(ended, self.measured_until) - max(began, self.measured_from), 0.0)
         return value
 
     def close(self) -> None:
@@ -147,6 +155,7 @@ by name."""
 
 
 def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     own, to = HookSettings.from_dict(settings), Target.from_dict(target)
     if to.transport == "grpc":
         from halcyon_measure.protocols.grpc_client import encode  # noqa: PLC0415  # grpcio only if it is used
@@ -156,10 +165,21 @@ def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
     _STATE.append(_State(own, to, prepare, load(own.finish) if own.finish else None, encode))
 
 
-def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+def _end_with_parent() -> None:
+    """End this process with the worker, which the pool may kill.
+
+    Otherwise it would keep the pipes of the worker open, and the pool would wait for their end.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, float, Any]:
     began = time.monotonic()
     value = function(*arguments)
-    return time.monotonic() - began, value
+    return began, time.monotonic(), value
 
 
 def _start() -> None:
@@ -186,21 +206,24 @@ def _prepare(number: int) -> Prepared:
 def _decoded(state: _State, sample: str) -> dict[str, Any]:
     try:
         file = InputFile(sample, Path(sample).read_bytes())
-        return tensors([file], state.target.inputs, pixel_scale=state.settings.pixel_scale)
+        inputs, scale = state.target.inputs, state.settings.pixel_scale
+        return tensors([file], inputs, pixel_scale=scale, optional=lambda: optional(inputs))
     except (OSError, MeasureError) as error:
         raise HookError(str(error)) from None
 
 
 def _tensors(value: Any, state: _State) -> dict[str, Any]:
     inputs = state.target.inputs
-    if isinstance(value, np.ndarray) and len(inputs) == 1:
-        value = {inputs[0].name: value}
+    needed = [one for one in inputs if not one.is_optional] or list(inputs)
+    if isinstance(value, np.ndarray) and len(needed) == 1:
+        value = {needed[0].name: value}
     if not isinstance(value, dict):
         raise TypeError(f"it returned {type(value).__name__}; it must return an array, or arrays by input")
-    if value.keys() != {one.name for one in inputs}:
+    known = {one.name for one in inputs}
+    if value.keys() - known or known - value.keys() - optional(inputs):
         raise TypeError(f"it returned {', '.join(map(str, value))}; it must return {', '.join(o.name for o in inputs)}")
     # The bytes of another type would be read as other values.
-    return {one.name: fit(array_of(value[one.name]), one, f"input {one.name}") for one in inputs}
+    return {one.name: fit(array_of(value[one.name]), one, f"input {one.name}") for one in inputs if one.name in value}
 
 
 def _finish(reply: Reply, number: int) -> float:

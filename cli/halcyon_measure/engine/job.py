@@ -36,7 +36,8 @@ class PayloadSettings:
             TensorError: a file can't be read or doesn't fit its input, or a size of an input is unknown.
         """
         if target.api == "post":
-            return [Payload({"body": np.frombuffer(_content(path), np.uint8)}, 1) for ((_, path),) in self.samples]
+            bodies = [path for sample in self.samples for _, path in sample]
+            return [Payload({"body": np.frombuffer(_content(path), np.uint8)}, 1) for path in bodies]
         if not self.samples:
             return random_payloads(target.inputs, rows=self.rows, shapes=dict(self.shapes), seed=self.seed)
         files = [[InputFile(path, _content(path), name or None) for name, path in sample] for sample in self.samples]

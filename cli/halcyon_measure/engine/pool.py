@@ -222,7 +222,7 @@ class Pool:
                     if ends and not partial:
                         partial = True
                         self._stop()
-                seconds[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
+                seconds[index] = Block.of(event)
         return [done[index] for index in range(len(self._workers))], partial
 
     def _second(self, timeout_s: float) -> Block | None:
@@ -234,7 +234,7 @@ class Pool:
             except SilenceError:
                 return None
             if event["event"] == "second":
-                parts[index] = Block(event["answered"], event["failed"], event["median_s"], event["late"])
+                parts[index] = Block.of(event)
         return together(list(parts.values()))
 
     def _gather(self, name: str, timeout_s: float) -> None:

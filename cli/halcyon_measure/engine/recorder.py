@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, quantiles
 
 from halcyon_measure.protocols.reply import Outcome, Reply
 from halcyon_measure.results.columns import Columns
@@ -29,9 +29,16 @@ class Second:
     latencies_s: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """Return the counts and the median latency in JSON form."""
+        """Return the counts, the median latency and its interquartile range in JSON form."""
         middle = median(self.latencies_s) if self.latencies_s else None
-        return {"answered": self.answered, "failed": self.failed, "late": self.late, "median_s": middle}
+        low, _, high = quantiles(self.latencies_s) if len(self.latencies_s) > 1 else (0.0, 0.0, 0.0)
+        return {
+            "answered": self.answered,
+            "failed": self.failed,
+            "late": self.late,
+            "median_s": middle,
+            "spread_s": high - low,
+        }
 
 
 @dataclass

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 AFTER_FAILURE_S = 0.05
 """Pause in seconds of a caller after a failure. Without it, a server that rejects at once would get thousands of
 requests per second."""
+
+_POLL_S = 0.5
 
 Check = Callable[[Reply], str]
 """Function that returns a description of how an answer differs from the expected one; empty if it doesn't."""
@@ -53,6 +55,8 @@ class Sender:
         self._number = itertools.count().__next__
         self._measured_left = math.inf
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._wait_s = 0.0
+        """Time in seconds after the end of the load at which the requests in flight are given up."""
         self.error: HookError | None = None
         """Error of a user function, which ends the load; None if there was none."""
 
@@ -93,10 +97,13 @@ class Sender:
             else:
                 self._start(begin + offset)
 
-    async def run_blocking(self, scenario: Scenario, *, callers: int, end: Callable[[], float]) -> None:
-        """Run callers until `end()`, and return after the last answer.
+    async def run_blocking(
+        self, scenario: Scenario, *, callers: int, end: Callable[[], float], give_up_s: float = math.inf
+    ) -> None:
+        """Run callers until `end()`, and return after the last answer, or `give_up_s` later.
 
-        A caller sends its next request when it has received an answer.
+        A caller sends its next request when it has received an answer. Requests in flight that are given up are counted
+        as by `drain`.
         """
 
         async def caller() -> None:
@@ -109,18 +116,39 @@ class Sender:
                 if pause:
                     await self._wait(pause)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(callers):
-                group.create_task(caller())
+        left = {asyncio.create_task(caller()) for _ in range(callers)}
+        ended_at = math.inf
+        while left:
+            done, left = await asyncio.wait(left, timeout=_POLL_S)
+            for task in done:
+                task.result()
+            now = self._clock()
+            if self._stop.is_set() or now >= end():
+                ended_at = min(ended_at, now)
+            if left and now >= ended_at + give_up_s:
+                await self._give_up(left, give_up_s)
+                return
 
     def limit(self, measured: int | None) -> None:
         """Set the maximum number of requests that callers may begin in the measured part; None for no maximum."""
         self._measured_left = math.inf if measured is None else measured
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s` seconds for the answers of all requests in flight."""
+        """Wait at most `timeout_s` seconds for the requests in flight.
+
+        A request whose function still has not ended is counted as one that was not sent, or was not answered in time.
+        """
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=timeout_s)
+        if self._in_flight:
+            await self._give_up(self._in_flight, timeout_s)
+
+    async def _give_up(self, tasks: Collection[asyncio.Task[None]], waited_s: float) -> None:
+        """Cancel these tasks, whose requests are then recorded."""
+        self._wait_s = waited_s
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     def _may_begin(self) -> bool:
         if self._clock() < self._recorder.measured_from:
@@ -140,13 +168,16 @@ class Sender:
             await self._one(number, due)
 
     def _not_sent(self, due: float, message: str) -> None:
-        reply = Reply(Outcome.NOT_SENT, message, math.nan, b"", "")
+        self._unanswered(due, Outcome.NOT_SENT, message)
+
+    def _unanswered(self, due: float, outcome: Outcome, message: str, *, sent: float = math.nan) -> None:
+        reply = Reply(outcome, message, math.nan, b"", "")
         now = self._clock()
         self._recorder.add(
             reply,
             due=due,
-            prepared=math.nan,
-            sent=math.nan,
+            prepared=sent,
+            sent=sent,
             done=now,
             finished=now,
             encode=0.0,
@@ -159,10 +190,23 @@ class Sender:
         request = self._requests[number % len(self._requests)] if self._requests else None
         prepared = due
         if self._hooks is not None and self._hooks.prepares:
-            request = await self._hooked(self._hooks.prepare(number))
+            try:
+                request = await self._hooked(self._hooks.prepare(number))
+            except asyncio.CancelledError:
+                self._not_sent(due, f"not sent: prepare had not ended {self._wait_s:g} s after the load")
+                raise
             prepared = self._clock()
         assert request is not None, "a load without requests needs a function that prepares them"  # noqa: S101
         sent = self._clock()
+        try:
+            return await self._sent(request, number, due=due, prepared=prepared, sent=sent)
+        except asyncio.CancelledError:
+            message = f"its answer or finish had not ended {self._wait_s:g} s after the load"
+            self._unanswered(due, Outcome.TIMED_OUT, message, sent=sent)
+            raise
+
+    async def _sent(self, request: Prepared, number: int, *, due: float, prepared: float, sent: float) -> Outcome:
+        """Send a prepared request, and record it once it is finished."""
         reply = await self._client.send(request, number)
         done = finished = self._clock()
         decode = 0.0

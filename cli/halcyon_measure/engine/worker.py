@@ -83,6 +83,7 @@ class Worker:
         self._recorder = Recorder(late_after_s=late, good_within_s=late, fold_above=job.fold_above / job.workers)
         self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._begin = self._end = math.inf
+        self._hooks: Hooks | None = None
         self._due_requests = 0
         """Number of measured requests of the schedule that have become due."""
 
@@ -94,6 +95,8 @@ class Worker:
         if "measure" in document:
             self._recorder.measured_from, self._end = document["measure"], document["end"]
             asyncio.get_running_loop().call_at(document["measure"], self._usage.reset)
+            if self._hooks is not None:
+                self._hooks.measured_from = document["measure"]
             self._measured.set()
         if "stop" in document:
             for event in (self._stop, self._begun, self._measured):
@@ -107,7 +110,7 @@ class Worker:
         """
         job = self._job
         client = connect.client(job.target, pod_header=job.pod_header)
-        hooks = Hooks(job.hooks, job.target) if job.hooks.prepare or job.hooks.finish else None
+        hooks = self._hooks = Hooks(job.hooks, job.target) if job.hooks.prepare or job.hooks.finish else None
         seconds: asyncio.Task[None] | None = None
         region: SharedRegion | None = None
         try:
@@ -129,6 +132,8 @@ class Worker:
             seconds = asyncio.create_task(self._seconds())
             await self._load(sender)
             usage = self._usage.to_dict()
+            if hooks is not None:
+                hooks.measured_until = time.monotonic()
             await sender.drain(job.target.timeout_s + _GRACE_S)
         finally:
             if seconds is not None:
@@ -149,7 +154,9 @@ class Worker:
         if not scenario.is_open:
             sender.limit(None if scenario.requests is None else job.part(scenario.requests))
             await self._until(self._begin)
-            await sender.run_blocking(scenario, callers=job.part(scenario.callers), end=lambda: self._end)
+            give_up_s = job.target.timeout_s + _GRACE_S
+            callers = job.part(scenario.callers)
+            await sender.run_blocking(scenario, callers=callers, end=lambda: self._end, give_up_s=give_up_s)
             return
         in_flight = max(job.part(scenario.max_in_flight), 1)
         warm_up = asyncio.create_task(self._warm_up(sender, in_flight))

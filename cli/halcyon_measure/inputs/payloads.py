@@ -76,7 +76,8 @@ def random_payloads(
 ) -> list[Payload]:
     """Return payloads with random values: floats from 0 to 1, integers from 0 to 99, strings of 16 letters.
 
-    `shapes` has the sizes of the dimensions without the rows, for inputs whose metadata leaves them open.
+    `shapes` has the sizes of the dimensions without the rows, for inputs whose metadata leaves them open. Optional
+    inputs are left out unless they have a shape there, because most are settings, for which random values make no sense.
 
     Raises:
         TensorError: a size is unknown, or the model accepts only one row.
@@ -85,11 +86,13 @@ def random_payloads(
     _check_names(inputs, shapes)
     rng = np.random.default_rng(seed)
     sizes = _sizes(rows, rng)
+    # If all inputs are optional, a request still has to have some.
+    sent = [one for one in inputs if not one.is_optional or one.name in shapes] or inputs
     made: list[Payload] = []
     for count in sizes:
-        sized = {one.name: _shape(one, count, inputs, shapes) for one in inputs}
-        _check_size(inputs, sized)
-        made.append(Payload({one.name: _random(one, sized[one.name], rng) for one in inputs}, count))
+        sized = {one.name: _shape(one, count, inputs, shapes) for one in sent}
+        _check_size(sent, sized)
+        made.append(Payload({one.name: _random(one, sized[one.name], rng) for one in sent}, count))
         if sum(payload.size for payload in made) > MAX_BYTES // 2:
             break
     return made
@@ -113,7 +116,7 @@ def file_payloads(
     sizes = _sizes(rows, rng)
     made: list[Payload] = []
     for index, sample in enumerate(samples):
-        arrays = tensors(sample, inputs, pixel_scale=pixel_scale)
+        arrays = tensors(sample, inputs, pixel_scale=pixel_scale, optional=lambda: optional(inputs))
         if batches(inputs) and all(array.shape[0] == 1 for array in arrays.values()):
             count = sizes[index % len(sizes)]
             arrays = {name: np.repeat(array, count, axis=0) for name, array in arrays.items()}
@@ -124,6 +127,11 @@ def file_payloads(
                 "possible, for example a folder with fewer files"
             )
     return made
+
+
+def optional(inputs: Sequence[ModelInput]) -> frozenset[str]:
+    """Return the names of the inputs that a request may leave out."""
+    return frozenset(one.name for one in inputs if one.is_optional)
 
 
 def rows_of(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> int:

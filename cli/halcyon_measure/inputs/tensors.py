@@ -35,6 +35,8 @@ class ModelInput:
     """Triton data type, for example FP32."""
     shape: tuple[int, ...]
     """Shape, with -1 for any size. It includes the batch dimension if the model supports batching."""
+    is_optional: bool = False
+    """True if a request may leave it out, as the model's configuration says."""
 
     def describe(self) -> str:
         """Return a description such as `pixels FP32[-1, 64]`."""

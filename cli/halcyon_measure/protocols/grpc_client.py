@@ -44,6 +44,10 @@ _CONTENTS = {
 }  # fmt: skip
 """Field of the typed contents, by data type. The protocol has no field for FP16 and BF16."""
 
+_WITH_LENGTH = 2
+"""Protobuf's wire type of texts, bytes and messages, which begin with their length."""
+_OUTPUTS_KEY = service_pb2.ModelInferResponse.OUTPUTS_FIELD_NUMBER << 3 | _WITH_LENGTH
+
 
 class GrpcClient:
     """Client with several gRPC connections, which requests use in turn."""
@@ -84,7 +88,10 @@ class GrpcClient:
             body = await call
         except grpc.aio.AioRpcError as error:
             return _failed(error, first or self._clock())
-        return Reply(Outcome.ANSWERED, "", first or self._clock(), body, pod)
+        first = first or self._clock()
+        if self._target.outputs and not has_outputs(body):
+            return Reply(Outcome.ERROR, "OK: no outputs in the answer", first, body, pod)
+        return Reply(Outcome.ANSWERED, "", first, body, pod)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -110,6 +117,35 @@ def encode(target: Target, payload: Payload) -> Prepared:
         else:
             message.raw_input_contents.append(raw_content(array, kinds[name]))
     return Prepared(message.SerializeToString(), payload.rows)
+
+
+def has_outputs(body: bytes) -> bool:
+    """Return whether a serialised ModelInferResponse has an output.
+
+    The message isn't parsed, because that would copy the tensors. The fields before the outputs are short texts.
+    """
+    position = 0
+    try:
+        while position < len(body):
+            key, position = _number(body, position)
+            if key == _OUTPUTS_KEY:
+                return True
+            if key & 7 != _WITH_LENGTH:  # no other field of the message has another form
+                return False
+            length, position = _number(body, position)
+            position += length
+    except IndexError:
+        pass  # cut off
+    return False
+
+
+def _number(body: bytes, position: int) -> tuple[int, int]:
+    """Return the number in Protobuf's variable-length form at a position, and the position after it."""
+    value = shift = 0
+    while (byte := body[position]) >= 0x80:
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    return value | byte << shift, position + 1
 
 
 def outputs(reply: Reply) -> dict[str, Any]:

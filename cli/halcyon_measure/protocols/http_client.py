@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ MAX_RETRY_AFTER_S = 600.0
 _NOT_IN_JSON = frozenset({"FP16", "BF16"})
 """Data types that Triton doesn't accept in JSON."""
 _LENGTH = "Inference-Header-Content-Length"
+_NO_OUTPUTS = re.compile(rb'"outputs"\s*:\s*\[\s*\]')
 
 
 class HttpClient:
@@ -177,7 +179,8 @@ def problem(target: Target, status: int, body: bytes, *, header: int | None = No
     if header is not None and header > len(body):
         return f"{status}: cut off: {_LENGTH} is {header}, and the body has {len(body)} bytes"
     found = body if header is None else body[:header]
-    if b'"outputs"' in found or (target.api == "tfserving" and b'"predictions"' in found):
+    is_empty = bool(target.outputs) and target.api == "kserve" and _NO_OUTPUTS.search(found) is not None
+    if (b'"outputs"' in found and not is_empty) or (target.api == "tfserving" and b'"predictions"' in found):
         return ""
     return one_line(f"{status}: no outputs in the answer: {_message(found)}")
 

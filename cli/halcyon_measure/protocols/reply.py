@@ -27,7 +27,7 @@ class Outcome(IntEnum):
     WRONG = 5
     """An answer whose outputs differ from the expected ones."""
     NOT_SENT = 6
-    """Never sent, because too many requests were in flight."""
+    """Never sent: too many requests were in flight, the client was late, or `prepare` had not ended."""
 
 
 class Reply(NamedTuple):

@@ -119,7 +119,7 @@ class Target:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Parse a target from the JSON form that `to_dict` returns."""
         tensors = {
-            part: tuple(ModelInput(one["name"], one["datatype"], tuple(one["shape"])) for one in fields[part])
+            part: tuple(ModelInput(**{**one, "shape": tuple(one["shape"])}) for one in fields[part])
             for part in ("inputs", "outputs")
         }
         headers = tuple((name, value) for name, value in fields["headers"])

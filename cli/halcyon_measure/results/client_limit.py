@@ -64,10 +64,9 @@ def judge(
             f"the functions that prepare and finish were busy {hooks:.0%} of the time",
             "more processes for them, for example --hook-processes 4",
         )
-    if cpu >= BUSY or (is_open and late and waiting < _IDLE):
+    # A client that sends on time doesn't limit a schedule, whatever it uses: before each request, it stays awake.
+    if not (late if is_open else cpu >= BUSY or waiting >= WAITING):
+        return ClientLimit("none", said, "")
+    if cpu >= BUSY or waiting < _IDLE:
         return ClientLimit("client CPU", said, "more processes, for example --processes 2, on more cores")
-    if (is_open and late) or waiting >= WAITING:
-        return ClientLimit(
-            "cores", f"{said}; it waited for a core {waiting:.0%} of the time", "a machine with free cores"
-        )
-    return ClientLimit("none", said, "")
+    return ClientLimit("cores", f"{said}; it waited for a core {waiting:.0%} of the time", "a machine with free cores")

@@ -101,7 +101,9 @@ class Requests(Part):
         description="Any other error that the server answered, a redirect, or an answer without outputs."
     )
     wrong: int = Field(description="Answers that differ from the expected ones.")
-    not_sent: int = Field(description="Requests that were due while too many were in flight.")
+    not_sent: int = Field(
+        description="Requests that were never sent: too many were in flight, the client was late, or prepare had not ended."
+    )
     good: int | None = Field(description="Answers within the objective; null without one.")
     rows: int = Field(description="Rows of the answered requests.")
 
@@ -170,13 +172,17 @@ class BenchDocument(Part):
     run: RunFacts
     requests: Requests
     offered: Figure = Field(description="Requests that became due per second.")
-    throughput: Figure = Field(description="Answers per second.")
+    throughput: Figure = Field(
+        description="Answers per second; of a server that fell behind its schedule, over the time in which it answered."
+    )
     goodput: Figure = Field(description="Answers within the objective per second.")
     rows: Figure = Field(description="Answered rows per second.")
     latency: Latencies = Field(description="From due to the whole answer, of answered requests.")
     from_send: Latencies = Field(description="From sending to the whole answer: what most tools call latency.")
     first_byte: Latencies = Field(description="From due to the first byte of the answer.")
-    prepare: Latencies = Field(description="Time of the function that prepared the request.")
+    prepare: Latencies = Field(
+        description="From due to prepared: the function that prepares a request, and the wait for its process."
+    )
     failures: tuple[FailureKind, ...]
     timeline: tuple[Second, ...]
     pods: tuple[PodShare, ...]

@@ -64,6 +64,8 @@ class ServerConfig:
     """True if requests must form sequences, because the model keeps state."""
     is_decoupled: bool = False
     """True if the model may send several answers to one request."""
+    optional: frozenset[str] = frozenset()
+    """Names of the inputs that a request may leave out."""
     most_rows: int | None = None
     """Maximum number of rows of a request; None for a model without batching."""
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, Self
 
 BLOCKS = 3
 """Number of successive blocks that must agree."""
 TOLERANCE = 0.1
 """Maximum relative difference of the blocks' medians and rates."""
+_FEW = 100
+"""Number of answers in a block from which its median is considered exact."""
+_LEAST_SPREAD = 5
+"""Minimum number of answers for a meaningful interquartile range."""
 _SMALL_S = 0.0002
 """Differences of medians in seconds that are due to noise of the client."""
 
@@ -25,10 +30,20 @@ class Block:
     """Median latency of the answers in seconds; None if there were none."""
     late: int = 0
     """Number of answers that missed the objective; 0 without an objective."""
+    spread_s: float = 0.0
+    """Interquartile range of the latencies of the answers in seconds."""
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> Self:
+        """Return the block of a worker's event `second`."""
+        return cls(event["answered"], event["failed"], event["median_s"], event["late"], event["spread_s"])
 
 
 def together(parts: Sequence[Block]) -> Block:
-    """Return the sum of several processes' blocks. Its median is the mean of their medians, weighted by answers."""
+    """Return the sum of several processes' blocks.
+
+    Its median and its spread are the means of theirs, weighted by answers.
+    """
     answered = sum(part.answered for part in parts)
     weighted = sum(part.median_s * part.answered for part in parts if part.median_s is not None)
     return Block(
@@ -36,6 +51,7 @@ def together(parts: Sequence[Block]) -> Block:
         sum(part.failed for part in parts),
         weighted / answered if answered else None,
         sum(part.late for part in parts),
+        sum(part.spread_s * part.answered for part in parts) / max(answered, 1),
     )
 
 
@@ -60,6 +76,9 @@ def has_settled(blocks: Sequence[Block]) -> bool:
     if len(medians) < len(last):
         return False
     middle = median(medians)
-    # A median of few answers is itself uncertain.
-    chance = 2.5 * middle / math.sqrt(min(block.answered for block in last))
-    return max(medians) - min(medians) <= max(TOLERANCE * middle, _SMALL_S, chance if min(ended) < 100 else 0.0)
+    # A median of few answers is itself uncertain, more so if they differ much.
+    few = min(block.answered for block in last)
+    chance = 2.5 * middle / math.sqrt(few) if few < _FEW else 0.0
+    if few >= _LEAST_SPREAD:
+        chance = min(chance, 4 * max(block.spread_s for block in last) / math.sqrt(few))
+    return max(medians) - min(medians) <= max(TOLERANCE * middle, _SMALL_S, chance)

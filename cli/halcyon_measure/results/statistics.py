@@ -7,6 +7,7 @@ one-second blocks, which keeps the correlation within a block.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,12 @@ _LEAST_S, _DECADES = 1e-5, 9
 _DRAWS = 400
 MIN_BLOCKS = 5
 """Minimum number of blocks for an interval."""
+BEHIND = 1.05
+"""Ratio of the time in which answers arrived to that in which they were due, above which a server has fallen behind."""
+_MIDDLE = (0.05, 0.95)
+"""Shares of the answers between which both times are compared, so that a few slow answers have no effect."""
+_QUARTER = 0.25
+_LEAST_ANSWERS = 40
 Interval = tuple[float, float]
 
 
@@ -38,6 +45,53 @@ def _rank(count: int, share: float) -> int:
 def supports(count: int, share: float) -> bool:
     """Return True if there are enough values for a percentile: at least ten of them lie above it."""
     return count * (1 - share) >= 10 - 1e-9
+
+
+def answering_s(due: Floats, latency: Floats, length_s: float, *, counts: Integers | None = None) -> float:
+    """Return the time in seconds in which a server gave these answers, which is longer than the run if it fell behind.
+
+    A server that can't keep up with a schedule answers the rest after the last due time. Divided by the length of the
+    run alone, its answers would have the rate of the schedule, whatever the server can do.
+
+    Args:
+        due: due times of the answered requests.
+        latency: their latencies in seconds.
+        length_s: length of the run in seconds.
+        counts: number of requests with each due time and latency; by default one.
+    """
+    weights = np.ones(len(due), dtype=np.int64) if counts is None else counts
+    total = int(weights.sum())
+    if total < _LEAST_ANSWERS:
+        return length_s
+    (first, last), (begun, ended) = (_at(times, weights, _MIDDLE) for times in (due, due + latency))
+    took, was_due = ended - begun, last - first
+    # Answers to a part of the schedule alone may all arrive within the run.
+    if took <= BEHIND * was_due or took / (_MIDDLE[1] - _MIDDLE[0]) <= BEHIND * length_s:
+        return length_s
+    # Answers that take seconds, some longer than others, also arrive over a longer time than they were due. But those
+    # of a server that falls behind take longer and longer.
+    order = np.argsort(due, kind="stable")
+    share = np.cumsum(weights[order]) / total
+    early, late = order[share <= _QUARTER], order[share > 1 - _QUARTER]
+    low, middle, high = _at(latency[early], weights[early], (0.25, 0.5, 0.75))
+    growth = _middle_of(latency, weights, late) - middle
+    between = _middle_of(due, weights, late) - _middle_of(due, weights, early)
+    by_chance = 4 * (high - low) / math.sqrt(_QUARTER * total)
+    if growth <= max(by_chance, (BEHIND - 1) * between):
+        return length_s
+    return float(max(min(took / (_MIDDLE[1] - _MIDDLE[0]), length_s * (1 + growth / between)), length_s))
+
+
+def _middle_of(values: Floats, weights: Integers, which: Integers) -> float:
+    return float(_at(values[which], weights[which], (0.5,))[0])
+
+
+def _at(values: Floats, weights: Integers, shares: Sequence[float]) -> Floats:
+    """Return the values at these shares of the total weight."""
+    order = np.argsort(values, kind="stable")
+    sums = np.cumsum(weights[order])
+    found: Floats = values[order[np.searchsorted(sums, np.array(shares) * sums[-1])]]
+    return found
 
 
 class Blocks:

@@ -26,6 +26,7 @@ from halcyon_measure.results.document import (
 )
 from halcyon_measure.results.durations import SOURCE, Durations
 from halcyon_measure.results.figure import Figure, unmeasured
+from halcyon_measure.results.number_text import number
 from halcyon_measure.results.run import Run
 from halcyon_measure.results.tally import Tally
 from halcyon_measure.schedule.scenario import Scenario
@@ -50,11 +51,20 @@ def build(
     """Return the document of a run."""
     is_at_once = scenario.kind == "offline"
     counted, length = tally.of(run, objective_s, is_at_once=is_at_once), run.measured_s
+    # Callers wait for their answers, so they send no more than a server answers.
+    answering_s = counted.answering_s if scenario.is_open and not is_at_once else length
+    is_behind = answering_s > length
     latency = counted.answered["latency"]
     late, p50 = counted.late.percentile(0.99), latency.percentile(0.5)
     # In `offline` all requests are due at once, so most of them are sent late by design.
     limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and not is_at_once)
     requests = _requests(counted)
+    behind = ""
+    if is_behind and scenario.kind == "sustained":
+        behind = (
+            f"the server fell behind: {number(counted.due / length)} requests/s were due, and it answered "
+            f"{number(counted.ended / answering_s)}, so its latency grows with the length of the run"
+        )
     failures = _failures(counted, run.messages)
     n = counted.ended
     return BenchDocument(
@@ -62,18 +72,20 @@ def build(
         made_at=made_at,
         target=_target(target, rows),
         scenario=_scenario(scenario, preset),
-        run=_facts(run, requests, limit, failures),
+        run=_facts(run, requests, limit, failures, behind=behind),
         requests=requests,
         offered=Figure(value=counted.due / length, unit="requests/s", n=counted.due, source="due times"),
         throughput=Figure(
-            value=n / length,
+            value=n / answering_s,
             unit="requests/s",
             n=n,
-            interval=None if counted.blocks is None else counted.blocks.rate(),
-            source=f"answers, by the second {'in which they ended' if is_at_once else 'they were due'}",
+            interval=None if counted.blocks is None else _slower(counted.blocks.rate(), length / answering_s),
+            source="answers, over the time in which they ended, because the server fell behind"
+            if is_behind
+            else f"answers, by the second {'in which they ended' if is_at_once else 'they were due'}",
         ),
-        goodput=_goodput(counted, length=length, objective_s=objective_s),
-        rows=Figure(value=requests.rows / length, unit="rows/s", n=n, source="rows of the answers"),
+        goodput=_goodput(counted, length=length, answering_s=answering_s, objective_s=objective_s),
+        rows=Figure(value=requests.rows / answering_s, unit="rows/s", n=n, source="rows of the answers"),
         latency=_latencies(latency, counted.latency_blocks, "due to done"),
         from_send=_latencies(counted.answered["from_send"], None, "sent to done"),
         first_byte=_latencies(counted.answered["first_byte"], None, "due to first byte"),
@@ -151,7 +163,9 @@ def _requests(counted: Tally) -> Requests:
     )
 
 
-def _facts(run: Run, requests: Requests, limit: ClientLimit, failures: Sequence[FailureKind]) -> RunFacts:
+def _facts(
+    run: Run, requests: Requests, limit: ClientLimit, failures: Sequence[FailureKind], *, behind: str
+) -> RunFacts:
     reasons: list[str] = []
     if run.partial:
         reasons.append("the run was interrupted")
@@ -159,6 +173,8 @@ def _facts(run: Run, requests: Requests, limit: ClientLimit, failures: Sequence[
         reasons.append(f"rate and median latency had not settled after {run.warm_up_s:.0f} s of warm-up")
     if not requests.answered:
         reasons.append("no request was answered")
+    if behind:
+        reasons.append(behind)
     if limit.limit != "none":
         reasons.append(f"the client limits ({limit.limit}): {limit.evidence}")
     unsent = [
@@ -176,7 +192,11 @@ def _facts(run: Run, requests: Requests, limit: ClientLimit, failures: Sequence[
     )
 
 
-def _goodput(counted: Tally, *, length: float, objective_s: float | None) -> Figure:
+def _slower(interval: statistics.Interval | None, share: float) -> statistics.Interval | None:
+    return None if interval is None else (share * interval[0], share * interval[1])
+
+
+def _goodput(counted: Tally, *, length: float, answering_s: float, objective_s: float | None) -> Figure:
     if objective_s is None or counted.good is None:
         return Figure(
             value=None,
@@ -186,10 +206,12 @@ def _goodput(counted: Tally, *, length: float, objective_s: float | None) -> Fig
             reason="no objective is given; for example --objective 500ms",
         )
     return Figure(
-        value=counted.good / length,
+        value=counted.good / answering_s,
         unit="requests/s",
         n=counted.good,
-        interval=None if counted.blocks is None else counted.blocks.rate(counted.good_by_second),
+        interval=None
+        if counted.blocks is None
+        else _slower(counted.blocks.rate(counted.good_by_second), length / answering_s),
         source=f"answers within {1000 * objective_s:g} ms",
     )
 

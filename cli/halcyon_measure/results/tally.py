@@ -50,6 +50,8 @@ class Tally:
     good: int | None
     """Number of answers within the objective; None without an objective."""
     good_by_second: Integers
+    answering_s: float
+    """Time in seconds in which the answers of a schedule arrived: the length of the run, unless the server fell behind."""
     rows: int
     """Number of rows in the answered requests."""
     answered: Mapping[str, Durations]
@@ -109,6 +111,7 @@ def _of_columns(run: Run, objective_s: float | None, *, is_at_once: bool) -> Tal
         outcomes=outcomes(run),
         good=None if objective_s is None else int(np.count_nonzero(is_good)),
         good_by_second=statistics.per_second(at_s, length_s, is_good),
+        answering_s=statistics.answering_s(ended.due, latency, length_s),
         rows=int(ended.rows.sum()),
         answered=answered(run),
         late=Durations.of((columns.sent - columns.prepared)[np.isfinite(columns.sent)]),
@@ -131,6 +134,7 @@ def _of_counts(run: Run, folded: Folded, objective_s: float | None, *, is_at_onc
         outcomes=folded.outcomes,
         good=None if objective_s is None else int(folded.good_by_second.sum()),
         good_by_second=_within(folded.good_by_second, length),
+        answering_s=statistics.answering_s(second.astype(np.float64), middles(bins), length_s, counts=counts),
         rows=folded.rows,
         answered=answered(run),
         late=folded.late_of_all,

@@ -64,6 +64,7 @@ def parse_config(document: Any) -> ServerConfig:
         steps=_steps(document.get("ensemble_scheduling")),
         keeps_state="sequence_batching" in document,
         is_decoupled=bool(policy.get("decoupled")) if isinstance(policy, Mapping) else False,
+        optional=_optional(document.get("input")),
         most_rows=int(document.get("max_batch_size", 0)) or None,
     )
 
@@ -116,6 +117,11 @@ def _steps(scheduling: Any) -> tuple[str, ...]:
     steps: Any = scheduling.get("step", ()) if isinstance(scheduling, Mapping) else ()
     found = (str(one.get("model_name")) for one in steps if isinstance(one, Mapping))
     return tuple(dict.fromkeys(found))
+
+
+def _optional(inputs: Any) -> frozenset[str]:
+    found: Any = inputs if isinstance(inputs, Sequence) else ()
+    return frozenset(str(one.get("name")) for one in found if isinstance(one, Mapping) and one.get("optional"))
 
 
 def _instances(groups: Sequence[Any]) -> int | None:

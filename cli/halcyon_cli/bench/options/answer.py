@@ -62,6 +62,11 @@ class AnswerOptions:
             )
         if self.fail_if and not self.against:
             raise InputError("--fail-if is about a comparison; for example --against bench.json --fail-if 'p99 > +5%'")
+        if self.against_model and not self.against:
+            raise InputError(
+                f"--against-model {self.against_model} is of a comparison; for the same server, for example --against with the "
+                "URL of --url"
+            )
         if self.fail_if and self.rounds < _INTERVAL_ROUNDS and not self._is_against_earlier:
             raise InputError(
                 f"--fail-if needs an interval, and --rounds {self.rounds} gives none; for example --rounds {_INTERVAL_ROUNDS}"

@@ -50,6 +50,9 @@ class InputOptions:
 
         if self.decode and self.prepare:
             raise InputError("--decode and --prepare both prepare a request; leave one of them out")
+        if self.is_timed and self.rows:
+            what = "--decode, which sends each file" if self.decode else "--prepare, whose arrays have their own rows"
+            raise InputError(f"--rows has no effect with {what}; leave it out")
         shapes = tuple(map(_shape, self.shapes))
         if twice := [name for name, count in Counter(name for name, _ in shapes).items() if count > 1]:
             raise InputError(f"--shape {twice[0]} is given twice; leave one of them out")
@@ -86,7 +89,7 @@ input_options = option_group(
         "inputs",
         multiple=True,
         metavar="[INPUT=]PATH",
-        help="File, or folder of files, to send in turn. Default: random values that fit the model's metadata.",
+        help="File, or folder of files, to send in turn. Default: random values for the inputs that the model requires.",
     ),
     click.option("--rows", default="", metavar="N", help="Rows of a request: 8, or 1..8. Default: 1."),
     click.option(

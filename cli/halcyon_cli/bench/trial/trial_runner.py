@@ -20,6 +20,7 @@ from halcyon_measure.errors import MeasureError, TargetError
 from halcyon_measure.measurement import Measurement
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.repository import LoadError, Repository
+from halcyon_measure.results import statistics
 from halcyon_measure.results.observations import Observations
 from halcyon_measure.results.run import Run
 from halcyon_measure.results.settling import Block
@@ -215,6 +216,9 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
     latency = np.where(answered, columns.finished - columns.due, np.inf)
     late = (columns.sent - columns.prepared)[np.isfinite(columns.sent)]
     ended = columns.where(answered)
+    length_s = run.measured_s
+    if isinstance(load, Rate):
+        length_s = statistics.answering_s(ended.due, ended.finished - ended.due, length_s)
     seen = run.observations
     batches: dict[int, tuple[int, float]] = {}
     if seen is not None and seen.before is not None and seen.after is not None:
@@ -229,7 +233,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
         configuration=configuration,
         load=load,
         seconds=seconds,
-        throughput_rps=float(len(ended)) / run.measured_s,
+        throughput_rps=float(len(ended)) / length_s,
         mean_s=float(np.mean(ended.finished - ended.due)),
         p99_s=float(np.sort(latency)[math.ceil(0.99 * len(latency)) - 1]),
         requests=len(columns),

@@ -57,6 +57,8 @@ def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
         (["--url", "localhost", "--model", "m", "--preset", "server", "--scenario", "ramp"], "preset server is scenario sustained"),
         (["--url", "localhost", "--model", "m", "--warm-up", "soon"], "--warm-up: "),
         (["--url", "localhost", "--model", "m", "--decode", "--prepare", "a.py:b"], "both prepare a request"),
+        (["--url", "localhost", "--model", "m", "--decode", "--rows", "8"], "--rows has no effect with --decode"),
+        (["--url", "localhost", "--model", "m", "--against-model", "n"], "--against-model n is of a comparison"),
         (["--url", "localhost", "--model", "m", "--prepare", "a.py"], "isn't FILE.py:FUNCTION; for example hook.py:prepare"),
         (["--url", "localhost", "--model", "m", "--cert", "a.crt"], "needs both files"),
         (["--url", "localhost", "--model", "m", "--input", "none.npy"], "none.npy: no such file or folder"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +22,8 @@ from halcyon_measure.protocols.reply import Prepared
 def _prepared(path: Path, returned: str, kind: str) -> Prepared:
     path.write_text(f"import numpy as np\ndef prepare(number):\n    return {returned}\n")
     to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
-    hooks = Hooks(HookSettings(prepare=f"{path}:prepare"), replace(to, inputs=(ModelInput("x", kind, (-1, 2)),)))
+    inputs = (ModelInput("x", kind, (-1, 2)), ModelInput("seed", "INT32", (-1, 1), is_optional=True))
+    hooks = Hooks(HookSettings(prepare=f"{path}:prepare"), replace(to, inputs=inputs))
     try:
         return asyncio.run(hooks.prepare(0))
     finally:
@@ -37,3 +41,55 @@ def test_arrays_of_prepare_are_sent_in_the_type_of_the_model(tmp_path: Path, ret
 def test_arrays_of_prepare_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"input x: not every value is an integer in the range of INT64.*in request 0"):
         _prepared(tmp_path / "hook.py", "np.array([[1.5, 2]])", "INT64")
+
+
+def test_functions_are_busy_only_for_their_time_in_the_measured_part(tmp_path: Path) -> None:
+    path = tmp_path / "hook.py"
+    path.write_text(
+        "import time\nimport numpy as np\ndef prepare(n):\n    time.sleep(0.4)\n    return np.ones((1, 2))\n"
+    )
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    hooks = Hooks(HookSettings(prepare=f"{path}:prepare"), replace(to, inputs=(ModelInput("x", "FP32", (-1, 2)),)))
+
+    async def work() -> None:
+        await hooks.prepare(0)  # in the warm-up
+        assert hooks.busy_s == 0
+        hooks.measured_from = time.monotonic()
+        await hooks.prepare(1)
+        assert hooks.busy_s == pytest.approx(0.4, abs=0.1)
+        hooks.measured_until = time.monotonic()
+        await hooks.prepare(2)  # while the last answers are awaited
+        assert hooks.busy_s == pytest.approx(0.4, abs=0.1)
+
+    try:
+        asyncio.run(work())
+    finally:
+        hooks.close()
+
+
+_KILLED = """
+import asyncio, os
+from dataclasses import replace
+from halcyon_measure.engine.hooks import Hooks, HookSettings
+from halcyon_measure.protocols import target
+
+async def work(hooks):
+    waiting = asyncio.ensure_future(hooks.prepare(0))
+    while not os.path.exists({began!r}):
+        await asyncio.sleep(0.05)
+    os.kill(os.getpid(), 9)
+
+if __name__ == "__main__":
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    asyncio.run(work(Hooks(HookSettings(prepare={prepare!r}), to)))
+"""
+
+
+def test_process_of_a_function_ends_with_the_killed_worker(tmp_path: Path) -> None:
+    hook, began, script = tmp_path / "hook.py", tmp_path / "began", tmp_path / "killed.py"
+    hook.write_text(
+        f"import pathlib, time\ndef prepare(number):\n    pathlib.Path({str(began)!r}).touch()\n    time.sleep(60)\n"
+    )
+    script.write_text(_KILLED.format(began=str(began), prepare=f"{hook}:prepare"))
+    # The output ends once the last process that has inherited it has ended.
+    subprocess.run([sys.executable, str(script)], capture_output=True, timeout=30, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -101,3 +102,60 @@ def test_texts_of_a_file_are_the_expected_answer() -> None:
     reply = Reply(Outcome.ANSWERED, "", 0.0, b"", "")
     assert check(reply) == ""
     assert other(reply) == "wrong answer: label differs from the expected values"
+
+
+class SlowHooks:
+    """User functions, of which one takes longer than the load."""
+
+    def __init__(self, slow: str) -> None:
+        self.prepares, self.finishes = slow == "prepare", slow == "finish"
+
+    async def prepare(self, number: int) -> Prepared:
+        await asyncio.sleep(0 if number == 0 else 60)
+        return Prepared(b"", 1)
+
+    async def finish(self, _: Reply, number: int) -> float:
+        await asyncio.sleep(0 if number == 0 else 60)
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("slow", "outcome", "message"),
+    [
+        ("prepare", Outcome.NOT_SENT, "not sent: prepare had not ended 0.1 s after the load"),
+        ("finish", Outcome.TIMED_OUT, "its answer or finish had not ended 0.1 s after the load"),
+    ],
+)
+def test_requests_of_a_slow_function_are_counted_each_once(slow: str, outcome: Outcome, message: str) -> None:
+    recorder = Recorder(measured_from=0.0)
+
+    async def load() -> None:
+        hooks = cast(Any, SlowHooks(slow))
+        sender = Sender(SlowClient(), [Prepared(b"", 1)], recorder, stop=asyncio.Event(), hooks=hooks)
+        await sender.run_open(iter([0.0] * 5), begin=time.monotonic(), max_in_flight=8)
+        await sender.drain(0.1)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(load())
+    made = recorder.result()
+    assert isinstance(made, Columns)
+    assert sorted(made.outcome.tolist()) == sorted([Outcome.ANSWERED, *[outcome] * 4])
+    assert recorder.messages == [message]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_callers_of_a_slow_function_are_given_up_after_the_load(is_stopped: bool) -> None:
+    recorder, stop = Recorder(measured_from=0.0), asyncio.Event()
+
+    async def load() -> None:
+        sender = Sender(SlowClient(), [Prepared(b"", 1)], recorder, stop=stop, hooks=cast(Any, SlowHooks("prepare")))
+        end = math.inf if is_stopped else time.monotonic() + 0.3
+        asyncio.get_running_loop().call_later(0.3, stop.set if is_stopped else lambda: None)
+        await sender.run_blocking(Scenario(), callers=4, end=lambda: end, give_up_s=0.1)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(asyncio.wait_for(load(), 30))
+    made = recorder.result()
+    assert isinstance(made, Columns)
+    assert sorted(made.outcome.tolist()) == sorted([Outcome.ANSWERED, *[Outcome.NOT_SENT] * 4])
+    assert recorder.messages == ["not sent: prepare had not ended 0.1 s after the load"]

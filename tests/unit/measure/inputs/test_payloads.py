@@ -5,15 +5,24 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from halcyon_measure.engine.job import PayloadSettings
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.payloads import Rows, file_payloads, random_payloads
 from halcyon_measure.inputs.tensors import InputFile, ModelInput
+from halcyon_measure.measurement import Measurement
+from halcyon_measure.protocols import target
+from halcyon_measure.protocols.reply import Outcome
+from halcyon_measure.results.columns import Columns
+from halcyon_measure.results.run import Run
+from halcyon_measure.schedule.scenario import Scenario
 
 PIXELS = ModelInput("pixels", "FP32", (-1, 64))
+SEED = ModelInput("seed", "INT32", (-1, 1), is_optional=True)
 KINDS = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES")  # fmt: skip
 
 
@@ -125,3 +134,46 @@ def test_an_integer_above_all_types_is_refused_by_range() -> None:
     file = InputFile("x.json", json.dumps([10**20, 1]).encode())
     with pytest.raises(TensorError, match=r"not every value is an integer in the range of UINT64"):
         file_payloads([[file]], [ModelInput("x", "UINT64", (-1, 2))], rows=Rows(), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes", "sent"),
+    [
+        ([PIXELS, SEED], {}, {"pixels"}),
+        ([PIXELS, SEED], {"seed": (1,)}, {"pixels", "seed"}),
+        ([SEED], {}, {"seed"}),
+    ],
+)
+def test_optional_inputs_have_no_random_values_unless_asked_for(
+    inputs: list[ModelInput], shapes: dict[str, tuple[int, ...]], sent: set[str]
+) -> None:
+    (first, *_) = random_payloads(inputs, rows=Rows(), shapes=shapes, seed=1)
+    assert first.tensors.keys() == sent
+
+
+def test_file_without_an_optional_input_is_a_whole_request() -> None:
+    file = InputFile("x.json", json.dumps({"pixels": [[0.5] * 64]}).encode())
+    (payload,) = file_payloads([[file]], [PIXELS, SEED], rows=Rows(), seed=1)
+    assert payload.tensors.keys() == {"pixels"}
+
+
+def test_several_files_of_a_plain_post_are_bodies_in_turn(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.jpg", tmp_path / "b.jpg"]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    to = target.parse("http://host/predict", api="post", transport=None, encoding=None)
+    settings = PayloadSettings(samples=(tuple(("", str(path)) for path in paths),))
+    assert [payload.tensors["body"].tobytes() for payload in settings.payloads(to)] == [b"a.jpg", b"b.jpg"]
+
+
+@pytest.mark.parametrize(("own", "text"), [([5, 5], "5"), ([2, 8, 4], "2..8")])
+def test_result_has_the_rows_of_the_files_that_were_sent(own: list[int], text: str) -> None:
+    rows = [
+        (n, n, n, n, n + 0.1, n + 0.1, n + 0.1, 0, 0, Outcome.ANSWERED, -1, count, 9, 9, -1)
+        for n, count in enumerate(own)
+    ]
+    run = Run(Columns.of(rows), (), (), 0.0, None, float(len(own)), partial=False, usage=())
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    settings = PayloadSettings(samples=((("", "x.npy"),),))
+    made = Measurement(target=to, scenario=Scenario(), payload=settings).document(run, made_by="test")
+    assert made.target.rows == text

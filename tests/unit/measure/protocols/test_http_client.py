@@ -31,11 +31,13 @@ def parsed(api: Any = "kserve") -> Target:
         (200, b'{"error": "out of memory"}', None, "200: no outputs in the answer: out of memory"),
         (204, b"", None, "204: no outputs in the answer: no message"),
         (200, ANSWER, 10_000, "cut off: Inference-Header-Content-Length is 10000, and the body has 86 bytes"),
+        (200, b'{"model_name":"m","outputs": []}', None, "200: no outputs in the answer"),
         (200, b'{"a":1}"outputs"', 7, "200: no outputs in the answer"),
     ],
 )
 def test_a_response_without_outputs_is_no_answer(status: int, body: bytes, header: int | None, words: str) -> None:
-    found = problem(parsed(), status, body, header=header, location="https://login.example/auth")
+    to = replace(parsed(), outputs=(ModelInput("y", "FP32", (-1, 1)),))
+    found = problem(to, status, body, header=header, location="https://login.example/auth")
     assert words in found
 
 
@@ -52,6 +54,10 @@ def test_a_response_without_outputs_is_no_answer(status: int, body: bytes, heade
 )
 def test_an_answer_of_each_api_is_accepted(api: str, body: bytes, header: int | None) -> None:
     assert problem(parsed(api), 200, body, header=header) == ""
+
+
+def test_answer_of_a_model_without_outputs_needs_none() -> None:
+    assert problem(parsed(), 200, b'{"model_name":"m","outputs":[]}') == ""
 
 
 def test_a_redirect_of_a_plain_post_is_no_answer() -> None:

@@ -18,6 +18,8 @@ def used(**fields: float) -> list[dict[str, float]]:
         (used(cpu_s=9.4), 0.03, True, "client CPU"),
         (used(cpu_s=9.4), 0.0, False, "client CPU"),
         (used(cpu_s=5.0), 0.03, True, "client CPU"),
+        (used(cpu_s=9.4), 0.0005, True, "none"),
+        (used(core_wait_s=3.0), 0.0005, True, "none"),
         (used(core_wait_s=3.0), 0.03, True, "cores"),
         (used(core_wait_s=3.0), 0.0, False, "cores"),
         (used(hook_busy_s=9.8, hook_processes=1.0), 2.0, True, "preparing"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from halcyon_measure.engine.recorder import Recorder
 from halcyon_measure.results.settling import Block, has_settled, together
 
 
@@ -29,7 +31,26 @@ def test_a_load_has_settled_once_three_blocks_agree(seen: list[Block], settled: 
     assert has_settled(seen) is settled
 
 
+@pytest.mark.parametrize(("spread_s", "settled"), [(0.001, False), (0.02, True)])
+def test_rising_medians_are_chance_only_if_the_answers_differ(spread_s: float, settled: bool) -> None:
+    seen = [Block(50, 0, median_s, spread_s=spread_s) for median_s in (0.02, 0.0235, 0.027)]
+    assert has_settled(seen) is settled
+
+
+def test_load_with_random_latencies_settles_in_most_seconds() -> None:
+    settled = 0
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        recorders = [Recorder() for _ in range(3)]
+        for recorder in recorders:
+            recorder.second.answered = 30
+            recorder.second.latencies_s = random.lognormal(-3, 0.2, 30).tolist()
+        settled += has_settled([Block.of(recorder.next_second().to_dict()) for recorder in recorders])
+    assert settled >= 97
+
+
 def test_a_block_of_several_processes_has_their_weighted_median() -> None:
-    block = together([Block(30, 1, 0.1), Block(10, 0, 0.2), Block(0, 4, None)])
+    block = together([Block(30, 1, 0.1, spread_s=0.04), Block(10, 0, 0.2, spread_s=0.08), Block(0, 4, None)])
     assert (block.answered, block.failed) == (40, 5)
     assert block.median_s == pytest.approx(0.125)
+    assert block.spread_s == pytest.approx(0.05)

@@ -78,3 +78,34 @@ def test_requests_are_counted_in_the_second_when_they_were_due() -> None:
     due = np.array([0.1, 0.9, 1.0, 2.5])
     counted = statistics.per_second(due, 3.0, np.array([True, True, True, False]))
     assert counted.tolist() == [2, 1, 0]
+
+
+def test_answers_of_a_server_that_keeps_up_arrive_within_the_run() -> None:
+    for seed in range(50):
+        due, latency = exponential(seed, length=6)
+        assert statistics.answering_s(due, latency, 6.0) == 6.0
+        # One answer takes long, as after a cold connection.
+        latency[-1] = 20.0
+        assert statistics.answering_s(due, latency, 6.0) == 6.0
+
+
+@pytest.mark.parametrize("length", [10, 30])
+@pytest.mark.parametrize("kind", ["exponential", "two kinds of requests"])
+def test_answers_that_take_different_times_are_no_sign_of_an_overload(kind: str, length: int) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        due = np.sort(rng.uniform(0, length, 50 * length))
+        long = rng.random(len(due)) < 0.2
+        latency = rng.exponential(1, len(due)) if kind == "exponential" else np.where(long, 4.0, 0.2)
+        assert statistics.answering_s(due, latency, length) == length
+        # The same answers of a server that does a third less than what is due.
+        behind = statistics.answering_s(due, latency + due / 2, length)
+        assert behind == pytest.approx(1.5 * length, rel=0.2)
+
+
+def test_answering_time_is_the_same_of_requests_and_of_their_counts() -> None:
+    due = np.arange(1000) / 100
+    latency = np.arange(1, 1001) / 40 - due
+    counts = np.full(1000, 3)
+    assert statistics.answering_s(due, latency, 10.0) == pytest.approx(25, rel=0.01)
+    assert statistics.answering_s(due, latency, 10.0, counts=counts) == pytest.approx(25, rel=0.01)

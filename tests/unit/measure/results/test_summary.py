@@ -119,7 +119,11 @@ def test_an_unmeasured_figure_has_a_reason_and_no_value() -> None:
     [
         (EVEN, {"settled": False}, "rate and median latency had not settled after 3 s of warm-up"),
         (EVEN, {"partial": True}, "the run was interrupted"),
-        (EVEN, {"usage": (USAGE | {"cpu_s": 9.5},)}, "the client limits (client CPU)"),
+        (
+            [row(n / 100, 0.05, late=0.01) for n in range(1000)],
+            {"usage": (USAGE | {"cpu_s": 9.5},)},
+            "the client limits (client CPU)",
+        ),
         ([row(1.0, 0.1, Outcome.NOT_SENT, 0), *EVEN], {"messages": ("not sent",)}, "1 requests were not sent"),
         ([row(1.0, 0.1, Outcome.ERROR, 0)], {"messages": ("500",)}, "no request was answered"),
     ],
@@ -130,6 +134,29 @@ def test_a_run_that_answers_nothing_is_not_valid(
     made = document(rows, **facts)
     assert not made.run.valid
     assert said in " ".join(made.run.invalid_because)
+
+
+def test_server_that_falls_behind_has_its_own_rate_and_is_not_valid() -> None:
+    # 100 requests/s are due for 10 s, and one after the other takes 20 ms.
+    queued = [row(n / 100, (n + 1) / 50 - n / 100) for n in range(1000)]
+    made = document(queued, objective_s=30.0)
+    assert made.offered.value == 100
+    for figure in (made.throughput, made.goodput):
+        assert figure.value == pytest.approx(50, rel=0.01)
+        assert figure.interval is not None
+        assert figure.interval[0] <= 50.1
+        assert figure.interval[1] >= 49.9
+    assert made.rows.value == pytest.approx(100, rel=0.01)
+    (reason,) = made.run.invalid_because
+    assert reason.startswith("the server fell behind: 100 requests/s were due, and it answered 50, so ")
+
+
+def test_answers_of_half_the_requests_keep_the_length_of_the_run() -> None:
+    # A queue of 250 requests is full after 5 s, and the server rejects the others.
+    queued = [row(n / 100, n / 100) for n in range(250)]
+    rejected = [row(n / 100, 0.001, Outcome.REJECTED, 0) for n in range(250, 1000)]
+    made = document([*queued, *rejected], messages=("429: full",))
+    assert (made.throughput.value, made.run.valid) == (25, True)
 
 
 def test_answers_are_shared_by_pod_if_they_name_it() -> None:

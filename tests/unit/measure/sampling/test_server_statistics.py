@@ -53,6 +53,11 @@ def test_configuration_has_instances_over_groups_and_gpus() -> None:
     assert found == ServerConfig(largest_batch=16, instances=5, max_queue_delay_s=0.005, most_rows=16)
 
 
+def test_configuration_names_the_inputs_that_may_be_left_out() -> None:
+    found = server_statistics.parse_config({"input": [{"name": "x"}, {"name": "seed", "optional": True}]})
+    assert found.optional == {"seed"}
+
+
 def test_a_model_without_batching_has_batches_of_one_row() -> None:
     found = server_statistics.parse_config({"max_batch_size": 0, "instance_group": [{"count": 1}]})
     assert (found.largest_batch, found.instances, found.most_rows) == (1, 1, None)

@@ -21,7 +21,7 @@ from halcyon_measure.results.observations import (
     Statistics,
 )
 from halcyon_measure.results.run import Run
-from halcyon_tune.points import Configuration, Rate
+from halcyon_tune.points import Callers, Configuration, Rate
 
 
 def run(latencies_s: list[float], failed: int = 0, seen: Observations | None = None) -> Run:
@@ -46,6 +46,16 @@ def test_point_has_the_figures_of_its_run() -> None:
     assert mean == pytest.approx((0.98 + 0.5) / 100)
     assert p99 == pytest.approx(0.2)
     assert requests == 100
+
+
+def test_point_of_an_overloaded_server_has_the_rate_at_which_it_answered() -> None:
+    # 10 requests/s are due for 10 s, and each takes 0.2 s, one after the other.
+    made = run([(n + 1) / 5 - n / 10 for n in range(100)])
+    found = point(Configuration(), Rate(rate_rps=10), made, seconds=12.0)
+    assert found.offered_rps == pytest.approx(10)
+    assert found.throughput_rps == pytest.approx(5, rel=0.02)
+    called = point(Configuration(), Callers(callers=4), made, seconds=12.0)
+    assert called.throughput_rps == pytest.approx(10)
 
 
 def test_point_has_the_offered_rate_and_the_delay_of_sending() -> None:
