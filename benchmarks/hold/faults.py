@@ -29,6 +29,7 @@ from benchmarks.hold import faults_page
 from benchmarks.quality.rows import DATA, OUT, commit, record
 from e2e.cluster import cluster as clusters
 from e2e.cluster.options import Options
+from halcyon.kube import kinds
 from tests.faults import acto, campaigns, mutations, stale
 from tests.faults.campaigns import Workbench
 from tests.faults.drive import ANSWERS, EVENTS
@@ -38,6 +39,7 @@ from tests.faults.results import MUTATIONS, Result, Results, load, save
 from tests.faults.site import Site, site
 from tests.faults.tested_code import Code, load_codes, present, save_codes
 from tests.faults.workloads import WORKLOADS
+from tests.integration import gateway_api
 from tests.integration.operator_process import crd
 
 FOLDER = DATA / "faults"
@@ -140,6 +142,9 @@ def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: floa
     save(FOLDER, results)
     if not accepted:
         return
+    # Fields of a Gateway have an effect only if the cluster has the kinds of its routes.
+    gateway_api.install(made.cluster)
+    made.ledger.add(kinds.ROUTES)
     operator = _start_for_mutations(made)
     while accepted and time.monotonic() < until_s:
         began = time.monotonic()

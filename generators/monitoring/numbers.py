@@ -220,7 +220,7 @@ GROUPS: Final = (
                 "unknown.",
                 "`halcyon_agent_request_duration_seconds`",
                 (
-                    "fleet: p95, Missing their p95 objective",
+                    "fleet: p99, Missing their latency objective",
                     "model: Latency, Client latency",
                     "`halcyon_agent_request_duration_seconds`",
                     "Grafana Fleet, Model: Client latency",

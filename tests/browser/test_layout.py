@@ -100,7 +100,7 @@ def test_an_objective_that_is_not_set_has_no_legend(page: Page, simulated: str) 
     expect(chart.locator(".readout")).to_have_text(re.compile(r"^Newest point: mean of the ready pods [\d.]+ %$"))
     expect(chart.get_by_text("target", exact=True)).to_be_hidden()
     latency = page.locator("figure", has=page.get_by_role("heading", name="Client latency"))
-    expect(latency.get_by_text("objective for p95", exact=True)).to_be_visible()
+    expect(latency.get_by_text("objective for p99", exact=True)).to_be_visible()
 
 
 def test_a_missing_model_has_the_reason_and_no_empty_panels(bare: Page, simulated: str) -> None:
@@ -136,7 +136,7 @@ def test_numbers_of_the_fleet_are_those_of_its_document(page: Page, simulated: s
     document = page.request.get(f"{simulated}api/models?limit=200").json()
     heads = [one.split(" ")[0] for one in page.locator("thead th").all_inner_texts()]
     fields = {
-        "Requests/s": ("rate", 3), "Errors": ("errors", 2), "p95": ("latency", 3), "Queue": ("queue", 2),
+        "Requests/s": ("rate", 3), "Errors": ("errors", 2), "p99": ("latency", 3), "Queue": ("queue", 2),
         "GPU": ("gpu", 2), "GPUs": ("gpus", 4), "Cost/h": ("cost", 4),
     }  # fmt: skip
     for row in document["rows"]:

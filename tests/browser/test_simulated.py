@@ -53,7 +53,7 @@ def tile(page: Page, name: str) -> str:
 
 def test_totals_and_what_is_wrong_come_first(fleet: Page) -> None:
     assert re.fullmatch(r"[\d.]+ 23 of 24 report", tile(fleet, "Requests/s"))
-    assert tile(fleet, "Missing their p95 objective").startswith("1 of ")
+    assert tile(fleet, "Missing their latency objective").startswith("1 of ")
     assert tile(fleet, "Unhealthy") == "2 of 24 models"
     expect(fleet.locator(".totals > div", has_text="GPUs used").locator("dd")).to_have_text("35 of 48 allocatable")
     assert [fleet.locator("tbody th a").nth(index).inner_text() for index in range(4)] == [

@@ -20,12 +20,12 @@ from typing import Any
 
 from halcyon.kube import kinds
 from tests.faults import mutations
+from tests.faults.forks import ForkedOperator
 from tests.faults.ledger import Ledger
 from tests.faults.mutations import Mutation
 from tests.faults.oracles import Object, canonical, differences
-from tests.faults.rest import unsettled
+from tests.faults.rest import REST_S, has_empty_queues, unsettled
 from tests.faults.results import Result
-from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space, deployment
 from tests.integration.waiting import PATIENCE
 
@@ -37,9 +37,9 @@ ACTING: Mapping[str, str] = {
 LIVENESS_S = 20.0
 _SETTLE_S = 1.0
 """Time without a change of any object after which a wave is complete, in seconds."""
-_SETTLE_LIMIT_S = 6.0
-"""Time after the last model's status is current and the pods have settled, after which a wave is complete although objects change: GPU
-times are published again and again."""
+_SETTLE_LIMIT_S = REST_S
+"""Time after the last model's status is current and the pods have settled, after which a wave is complete although objects change or
+models are scheduled: GPU times are published again and again, and counts of pods in a status may wait."""
 _HASH = re.compile(r"\b[0-9a-f]{10}\b|\bHASH\d+\b")
 """Hashes of names, and the numbers of a Deployment's revisions, which count its changes as generations do."""
 _HISTORY = {"ControllerRevision"}
@@ -91,7 +91,7 @@ class OperatorEndedError(Exception):
 class Wave:
     """Mutations that the API server accepts and that are made at once, each on a model of its own, in one namespace."""
 
-    def __init__(self, space: Space, ledger: Ledger, operator: Operator, given: Sequence[Mutation]) -> None:
+    def __init__(self, space: Space, ledger: Ledger, operator: ForkedOperator, given: Sequence[Mutation]) -> None:
         self._space, self._ledger, self._operator = space, ledger, operator
         self._trials = [
             Trial(mutation, f"x{number:03}x", mutations.begin(mutation.path)) for number, mutation in enumerate(given)
@@ -139,9 +139,10 @@ class Wave:
         # Controllers of Kubernetes create and delete pods, which takes time on a busy machine and is no property of the operator.
         _, settled_at = self._until_settled(self._unsettled_pods)
         while time.monotonic() < settled_at + _SETTLE_LIMIT_S:
-            if time.monotonic() > self._ledger.changed_at([self._space.namespace]) + _SETTLE_S:
+            still = time.monotonic() > self._ledger.changed_at([self._space.namespace]) + _SETTLE_S
+            if still and has_empty_queues(self._operator):
                 return
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     def _until_settled(self, left: Callable[[], list[str]]) -> tuple[list[str], float]:
         """Wait until `left` returns no names; return those that are left at the limit of time, and the monotonic time in seconds.

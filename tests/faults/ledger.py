@@ -36,6 +36,7 @@ class Ledger:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._kinds: list[Kind] = []
         self._lock = threading.Lock()
         self._counts: dict[str, Counts] = defaultdict(Counts)
         self._live: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -46,14 +47,7 @@ class Ledger:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        for kind in KINDS:
-            listed = self._api.call("GET", kind.path()).body
-            assert listed is not None, kind
-            for obj in listed["items"]:
-                self._live[obj["metadata"].get("namespace", ""), kind.kind].add(obj["metadata"]["uid"])
-            self._threads.append(threading.Thread(target=self._watch, args=(kind, listed), daemon=True))
-        for thread in self._threads:
-            thread.start()
+        self.add(KINDS)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,6 +56,17 @@ class Ledger:
                 held.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(10)
+
+    def add(self, added: Iterable[Kind]) -> None:
+        """Watch these kinds too, which the API server must have."""
+        for kind in added:
+            listed = self._api.call("GET", kind.path()).body
+            assert listed is not None, kind
+            for obj in listed["items"]:
+                self._live[obj["metadata"].get("namespace", ""), kind.kind].add(obj["metadata"]["uid"])
+            self._kinds.append(kind)
+            self._threads.append(threading.Thread(target=self._watch, args=(kind, listed), daemon=True))
+            self._threads[-1].start()
 
     def changed_at(self, namespaces: Collection[str]) -> float:
         """Return the monotonic time of the last change of any object of these namespaces, in seconds; 0 if there was none."""
@@ -76,7 +81,7 @@ class Ledger:
     def objects(self, namespaces: Sequence[str]) -> dict[str, list[tuple[str, Object]]]:
         """Return the objects of namespaces, by namespace, with their kinds, once the watches have seen all of them."""
         found: dict[str, list[tuple[str, Object]]] = {namespace: [] for namespace in namespaces}
-        for kind in KINDS:
+        for kind in self._kinds:
             listed = until(
                 lambda kind=kind: self._listed(kind, found),  # type: ignore[misc]
                 lambda listed, kind=kind: self._has_seen(kind, listed),  # type: ignore[misc]

@@ -40,7 +40,7 @@ export interface Row {
   image: string;
   created: string;
   why: string;
-  /** Objective for the p95, in milliseconds. */
+  /** Objective for the p99, in milliseconds. */
   latency_target: number | null;
   /** A signal of the last scaling decision is missing. */
   blind: boolean;
@@ -78,7 +78,7 @@ export interface Fleet {
   reporting: number;
   /** Failing requests per second. */
   errors: number | null;
-  /** Models with an objective and a known p95. */
+  /** Models with an objective and a known p99. */
   judged: number;
   rollouts: (Rollout & { namespace: string; name: string })[];
   /** All rollouts that are not complete. */

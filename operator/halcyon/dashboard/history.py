@@ -32,7 +32,7 @@ FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", 
 in milliseconds. `batch` is the number of items per batch. `rejected`, `lost` and `failed` are shares of the requests in
 percent, and `errors` is their sum.
 """
-_RATE, _P95 = FIELDS.index("rate"), FIELDS.index("p95")
+_RATE, _P99 = FIELDS.index("rate"), FIELDS.index("p99")
 _ROW = struct.Struct("<11H3B")
 _NONE, _NO_SHARE = 0xFFFF, 0xFF
 """Codes that stand for an unknown value in a stored row. The first one is for numbers, the second one for shares."""
@@ -65,8 +65,8 @@ class CurrentLoad(NamedTuple):
 
     rate: float | None = None
     """Requests per second to the model."""
-    p95: float | None = None
-    """95th percentile of the client latency, in milliseconds."""
+    p99: float | None = None
+    """99th percentile of the client latency, in milliseconds."""
     errors: float | None = None
     """Share of the requests that were rejected, lost or failed, in percent."""
 
@@ -135,7 +135,7 @@ class _Ring:
         Only a third of the row is decoded, because the loads of all models are read at every step.
         """
         row = self._newest()
-        return CurrentLoad(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
+        return CurrentLoad(_number(row[_RATE]), _number(row[_P99]), _sum_percent(row[-3:]))
 
     @property
     def last(self) -> int:

@@ -34,7 +34,7 @@ State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero
 Problem = Literal["unready", "errors", "slow", "stalled", "blind", "limited"]
 """Problem of a model.
 
-`unready`: requests aren't answered. `errors`: at least `ERROR_PERCENT` of the requests fail. `slow`: the p95 of the
+`unready`: requests aren't answered. `errors`: at least `ERROR_PERCENT` of the requests fail. `slow`: the p99 of the
 client latency is above targets.latency. `stalled`: a user must act. `blind`: a signal of the last scaling decision is
 missing. `limited`: a limit prevents more replicas.
 """
@@ -86,7 +86,7 @@ class TableRow:
     why: str
     """Explanation of the last scaling decision, as text."""
     latency_target: float | None
-    """Objective for the p95 of the client latency, in milliseconds; None if there is none."""
+    """Objective for the p99 of the client latency, in milliseconds; None if there is none."""
     blind: bool
     """Whether a signal of the last scaling decision is missing."""
     rollout: Mapping[str, Any] | None
@@ -132,7 +132,7 @@ def row(model: Object) -> TableRow:
 
 
 def latency_target_ms(model: Object) -> float | None:
-    """Return the objective for the p95 of the client latency, in milliseconds; None without one, or with the policy Rules."""
+    """Return the objective for the p99 of the client latency, in milliseconds; None without one, or with the policy Rules."""
     scaling = (model.get("spec") or {}).get("scaling") or {}
     target = None if scaling.get("policy") == "Rules" else (scaling.get("targets") or {}).get("latency")
     try:
@@ -170,7 +170,7 @@ def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
     found: dict[Problem, bool] = {
         "unready": row.state == "unready",
         "errors": load.errors is not None and load.errors >= ERROR_PERCENT,
-        "slow": load.p95 is not None and row.latency_target is not None and load.p95 > row.latency_target,
+        "slow": load.p99 is not None and row.latency_target is not None and load.p99 > row.latency_target,
         "stalled": row.state == "stalled",
         "blind": row.blind,
         "limited": row.state == "limited",
@@ -222,7 +222,7 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
     known.
 
     `rate` is the number of requests per second, `errors` the number of failing requests per second. `judged` is the
-    number of models with a latency objective and a known p95; `slow` is the number of those that exceed the objective.
+    number of models with a latency objective and a known p99; `slow` is the number of those that exceed the objective.
     """
     counts = dict.fromkeys(STATES, 0)
     by_problem = dict.fromkeys(PROBLEMS, 0)
@@ -234,7 +234,7 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
         troubled += bool(found)
         for problem in found:
             by_problem[problem] += 1
-        judged += load.p95 is not None and one.latency_target is not None
+        judged += load.p99 is not None and one.latency_target is not None
         if load.rate is not None:
             rates.append(load.rate)
             if load.errors is not None:

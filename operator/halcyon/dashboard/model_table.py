@@ -55,7 +55,7 @@ SPARK_POINTS = 60
 """Number of points in the small chart in a row of the table. The points cover ten minutes."""
 MAX_CACHED = 64
 """Maximum number of query results in the cache. Requests with the same parameters share a result."""
-_FIELDS = {"queue": "waiting", "latency": "p95"}
+_FIELDS = {"queue": "waiting", "latency": "p99"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 
 

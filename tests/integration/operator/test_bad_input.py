@@ -164,7 +164,7 @@ def test_a_stored_spec_breaking_a_new_rule_is_rejected_and_keeps_serving(
 def test_a_missing_config_map_is_named_and_creation_resumes_by_itself(space: Space) -> None:
     space.apply(deployment())
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
-    assert f"ConfigMap {space.namespace}/{FILES} doesn't exist" in message
+    assert message.startswith(f"spec.model.source.configMap.name: ConfigMap {space.namespace}/{FILES} doesn't exist")
     assert space.condition("Stalled")[0] == "True"
     assert space.children() == {}
     space.apply(files())
@@ -176,6 +176,7 @@ def test_a_missing_key_is_named_with_the_existing_ones(space: Space) -> None:
     there["data"] = {"config.txt": "x"}
     space.apply(there, deployment())
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
+    assert message.startswith("spec.model.source.configMap.items: ConfigMap ")
     assert "has no key config.pbtxt; its keys are config.txt" in message
     space.apply(files())
     space.wait_settled(limit_s=10)
@@ -184,7 +185,8 @@ def test_a_missing_key_is_named_with_the_existing_ones(space: Space) -> None:
 def test_a_missing_claim_is_named_and_creation_resumes_by_itself(space: Space) -> None:
     space.apply(deployment(model={"source": {"persistentVolumeClaim": {"claimName": "models"}}}))
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
-    assert f"PersistentVolumeClaim {space.namespace}/models doesn't exist" in message
+    said = f"spec.model.source.persistentVolumeClaim.claimName: PersistentVolumeClaim {space.namespace}/models doesn't exist"
+    assert message.startswith(said)
     space.apply(
         {
             "apiVersion": "v1",

@@ -133,7 +133,7 @@ def test_the_worst_come_first_by_default() -> None:
     assert Site(model(1), stalled, model(2)).names() == ["model-0009", "model-0001", "model-0002"]
 
 
-SLOW = CurrentLoad(rate=5.0, p95=300.0, errors=0.0)
+SLOW = CurrentLoad(rate=5.0, p99=300.0, errors=0.0)
 TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
 
 
@@ -293,3 +293,13 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
     objects[Name("a", "two")] = model(2, "a")
     assert reads(3, 1) == 1
     assert reads(3, 2) == 2
+
+
+def test_the_latency_of_a_row_is_the_quantile_of_its_objective() -> None:
+    """targets.latency is for 99 of 100 requests, so a p95 within it isn't enough."""
+    site = Site(model(spec=TARGET))
+    [key] = site.models
+    counts = ReplicaCounts(replicas=1, ready=1, desired=1)
+    site.history.add(key, 0.0, counts, UNKNOWN, Quantiles(p50=20.0, p95=150.0, p99=300.0))
+    [found] = site.page()["rows"]
+    assert (round(found["latency"]), found["latency_target"], found["problems"]) == (300, 200.0, ["slow"])

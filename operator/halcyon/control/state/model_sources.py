@@ -19,6 +19,8 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.render import revision
 
+_SOURCE = "spec.model.source"
+
 
 class ModelSources:
     """Lookup of the sources to which specs refer.
@@ -58,7 +60,9 @@ class ModelSources:
             name = str(claim.get("claimName"))
             found = self._caches.claims.get(Key(namespace, name))
             if found is None:
-                return SourceState(missing=f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+                return SourceState(
+                    missing=f"{_SOURCE}.persistentVolumeClaim.claimName: PersistentVolumeClaim {namespace}/{name} doesn't exist"
+                )
             modes = volume_attachment.exclusive_modes(found)
             return SourceState(exclusive={name: modes} if modes else {})
         if isinstance(given := source.get("configMap"), dict):
@@ -68,16 +72,17 @@ class ModelSources:
         return SourceState()
 
     async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> SourceState:
+        absent = SourceState(missing=f"{_SOURCE}.configMap.name: ConfigMap {key} doesn't exist")
         cached = self._caches.config_maps.get(key)
         if cached is None:
             self._contents.pop(key, None)
-            return SourceState(missing=f"ConfigMap {key} doesn't exist")
+            return absent
         version = cached["metadata"]["resourceVersion"]
         content = self._contents.get(key)
         if content is None or content[0] != version:
             obj = await self._client.get(kinds.CONFIG_MAP, key.namespace, key.name)
             if obj is None:
-                return SourceState(missing=f"ConfigMap {key} doesn't exist")
+                return absent
             content = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
             if self._is_named(
                 key.namespace, f"configmap/{key.name}"
@@ -87,7 +92,8 @@ class ModelSources:
         _, data, binary = content
         if missing := sorted(wanted - set(data) - set(binary)):
             existing = ", ".join(sorted({*data, *binary})) or "none"
-            return SourceState(missing=f"ConfigMap {key} has no key {', '.join(missing)}; its keys are {existing}")
+            without = f"ConfigMap {key} has no key {', '.join(missing)}; its keys are {existing}"
+            return SourceState(missing=f"{_SOURCE}.configMap.items: {without}")
         return SourceState(
             content=revision.Content(
                 data={k: v for k, v in sorted(data.items()) if k in wanted},

@@ -31,13 +31,14 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
     gateway = plan.spec.traffic.gateway if plan.spec else None
     if gateway is None:
         return None
+    where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
     if not view.gateway_api:
         text = (
-            "this cluster does not serve both HTTPRoute and GRPCRoute (gateway.networking.k8s.io/v1). Install the CRDs of "
-            "the Gateway API and a Gateway controller; Halcyon then creates the routes"
+            f"spec.traffic.gateway: {where} gets no routes, because this cluster does not serve both HTTPRoute and GRPCRoute "
+            "(gateway.networking.k8s.io/v1). Install the CRDs of the Gateway API and a Gateway controller; Halcyon then "
+            "creates the routes"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
-    where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
     results = [_result(view, kind, gateway) for kind in _kinds(gateway)]
     if rejected := [text for accepted, text in results if accepted is False]:
         message = f"{where}: {'; '.join(rejected)}"

@@ -30,7 +30,7 @@ const STATE_NAMES = {
 const PROBLEM_NAMES = {
   unready: "Not ready",
   errors: "Errors",
-  slow: "p95 missed",
+  slow: "objective missed",
   stalled: "Stalled",
   blind: "Signal missing",
   limited: "Limited",
@@ -51,7 +51,7 @@ const COLUMNS = [
   { key: "rate", title: "Requests/s", sort: "rate", class: "n mid", cell: (row) => [known(row.rate, rate(row.rate), NO_REPORT)] },
   { key: "spark", title: "10 min", sort: null, class: "wide", cell: (row) => [sparkline(row.sparks, `Requests per second of ${row.name} over ten minutes`)] },
   { key: "errors", title: "Errors", sort: "errors", class: "n wide", wrong: (row) => row.problems.includes("errors"), cell: (row) => [known(row.errors, percent(row.errors), whyUnknown(row, "share of errors"))] },
-  { key: "latency", title: "p95", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
+  { key: "latency", title: "p99", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
   { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${whole(row.queue_target)}`)] },
   { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), row.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready, so no GPU is in use.")] },
   { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [whole(row.gpus)] },

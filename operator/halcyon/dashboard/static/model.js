@@ -54,10 +54,10 @@ export function modelPage(main, namespace, name, params, listener) {
     quantiles: new Chart({
       title: "Client latency",
       lines: [
-        { field: "p99", name: "p99", style: "second" },
-        { field: "p95", name: "p95", style: "first" },
+        { field: "p99", name: "p99", style: "first" },
+        { field: "p95", name: "p95", style: "second" },
         { field: "p50", name: "p50", style: "third" },
-        { field: "latencyTarget", name: "objective for p95", style: "limit" },
+        { field: "latencyTarget", name: "objective for p99", style: "limit" },
       ],
       format: millis,
       cursor,
@@ -324,7 +324,7 @@ function siteLinks(links, namespace, name) {
 function problemList(page, runbooks) {
   if (!page.problems.length) return [];
   const { model, now } = page;
-  const p95 = page.newest.p95.at(-1) ?? null;
+  const p99 = page.newest.p99.at(-1) ?? null;
   /** @param {string} type */
   const said = (type) => page.conditions.find((one) => one.type === type)?.message || model.reason;
   const missed = (page.scaling.signals || []).filter((one) => one.missing).map((one) => `${one.name}: ${one.missing}`);
@@ -332,7 +332,7 @@ function problemList(page, runbooks) {
   const texts = {
     unready: `Requests are not answered. ${said("Ready")}`,
     errors: `${percent(now.errors === null ? null : now.errors * 100)} of the requests fail: ${failures(page) || "see the chart of errors"}.`,
-    slow: `The p95 of the client latency is ${quantile(p95)}; the objective is ${millis(page.latency_target_ms)}.`,
+    slow: `The p99 of the client latency is ${quantile(p99)}; the objective is ${millis(page.latency_target_ms)}.`,
     stalled: `A change of the spec is needed. ${said("Stalled")}`,
     blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ")}`,
     limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
@@ -359,7 +359,7 @@ function factList(page) {
     fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready`, `${model.desired === null || model.desired === model.replicas ? "" : `${model.desired} desired, `}${model.max === null ? "not scaled" : `${model.min} to ${model.max} allowed`}`, problems.includes("unready")),
     fact("Requests/s", known(now.rate, rate(now.rate), noReport)),
     fact("Errors", known(now.errors, percent(now.errors === null ? null : now.errors * 100), idle), failures(page), problems.includes("errors")),
-    fact("Latency", p95 === null ? missing(now.rate === 0 ? "There are no requests." : "No balancer has measured a response in the last 10 s.") : `p95 ${quantile(p95)}`, p95 === null ? "" : `p50 ${quantile(p50)}, p99 ${quantile(p99)}${page.latency_target_ms === null ? "" : `; objective ${millis(page.latency_target_ms)}`}`, problems.includes("slow")),
+    fact("Latency", p99 === null ? missing(now.rate === 0 ? "There are no requests." : "No balancer has measured a response in the last 10 s.") : `p99 ${quantile(p99)}`, p99 === null ? "" : `p50 ${quantile(p50)}, p95 ${quantile(p95)}${page.latency_target_ms === null ? "" : `; objective ${millis(page.latency_target_ms)}`}`, problems.includes("slow")),
     fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${whole(model.queue_target)}`),
     fact("GPU", known(now.gpu, percent(now.gpu), gpuHint)),
     fact("GPUs", whole(model.gpus), model.cost === null ? "" : `· ${money(model.cost)} ${model.currency} per hour`),

@@ -23,7 +23,7 @@ export function totals(fleet, link) {
   return [
     tile("Requests/s", "", fleet.rate === null ? missing(noReport) : rate(fleet.rate), reports),
     tile("Errors/s", problems.errors ? "bad" : "", counted(fleet.errors === null ? missing(noReport) : rate(fleet.errors), problems.errors, link("errors")), share),
-    tile("Missing their p95 objective", problems.slow ? "bad" : fleet.judged ? "fine" : "", fleet.judged ? counted(String(problems.slow), problems.slow, link("slow")) : missing("No model has an objective (spec.scaling.targets.latency) and responses in the last 10 s."), fleet.judged ? small(` of ${fleet.judged}`) : ""),
+    tile("Missing their latency objective", problems.slow ? "bad" : fleet.judged ? "fine" : "", fleet.judged ? counted(String(problems.slow), problems.slow, link("slow")) : missing("No model has an objective (spec.scaling.targets.latency) and responses in the last 10 s."), fleet.judged ? small(` of ${fleet.judged}`) : ""),
     tile("Unhealthy", unhealthy ? "bad" : fleet.total ? "fine" : "", counted(String(unhealthy), unhealthy, link("unhealthy")), small(` of ${plural(fleet.total, "model")}`)),
     tile("GPUs used", "", whole(gpus), h("small", {}, ...free, " allocatable")),
     tile("Cost per hour", "", fleet.cost === null ? missing("The site has set no price of a GPU (gpuPrices).") : money(fleet.cost), fleet.cost === null ? "" : small(` ${fleet.currency}`)),

@@ -79,6 +79,14 @@ def test_the_gateways_message_is_shown_in_its_words() -> None:
     )
 
 
+def test_a_gateway_of_a_cluster_without_its_api_is_named_with_its_field() -> None:
+    message = conditions(served(gateway_api=False))["RoutesAccepted"][2]
+
+    assert message.startswith(
+        "spec.traffic.gateway: Gateway team/edge gets no routes, because this cluster does not serve"
+    )
+
+
 def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None:
     assert conditions(served())["Ready"][:2] == ("Unknown", "Unknown")
     assert conditions(served(gateway_api=False))["Ready"][:2] == ("False", "GatewayAPIMissing")
