@@ -194,10 +194,10 @@ class Authorizer:
         """Return the user of a token that was sent from this address.
 
         Raises:
-            Unauthenticated: the token is empty, invalid or expired.
+            Unauthenticated: the token is empty, not ASCII, invalid or expired.
             TooOften: the address has sent too many invalid tokens, so this one was not reviewed.
         """
-        if self._reviews is None or not token:
+        if self._reviews is None or not token or not token.isascii():
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
         key = token_digest(token)
         if (held := self._users.get(key)) is None:

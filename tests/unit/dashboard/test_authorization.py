@@ -52,6 +52,14 @@ async def test_other_credentials_are_anonymous(headers: dict[str, str]) -> None:
         await Cluster({"ada": {"a"}}).access(PROXY).user(request(**headers))
 
 
+@pytest.mark.parametrize("headers", [{"Authorization": "Bearer \udcff"}, {"Cookie": "halcyon-token=\udcff"}])
+async def test_a_token_that_is_not_ascii_is_anonymous_without_a_review(headers: dict[str, str]) -> None:
+    cluster = Cluster({"ada": {"a"}})
+    with pytest.raises(Unauthenticated, match="kubectl create token"):
+        await cluster.access().user(request(**headers))
+    assert cluster.asked == []
+
+
 async def test_answers_count_for_a_while_good_ones_longer() -> None:
     cluster = Cluster({"ada": {"a"}})
     access = cluster.access()

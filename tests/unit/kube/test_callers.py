@@ -29,6 +29,8 @@ def test_service_accounts_are_read_from_user_names(username: str, account: Servi
         ("Bearer abc", "abc"),
         ("bearer  abc ", "abc"),
         ("Bearer ", ""),
+        ("Bearer \udcff", ""),
+        ("Bearer schl\u00fcssel", ""),
         ("Bearer", ""),
         ("Basic abc", ""),
         ("abc", ""),

@@ -101,9 +101,9 @@ def service_account(username: str) -> ServiceAccount | None:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str:
-    """Return the bearer token in the request's Authorization header. The result is empty if there is none."""
+    """Return the bearer token in the request's Authorization header; empty if there is none, or if it isn't ASCII."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    return token.strip() if scheme.lower() == "bearer" and token.isascii() else ""
 
 
 def token_digest(token: str) -> bytes:
