@@ -153,7 +153,14 @@ async def test_a_key_of_all_visible_characters_is_admitted_in_each_form(balanced
         assert await by_http(balanced, header) == 200
     for metadata in (("authorization", f"Bearer {key}"), ("x-api-key", key)):
         assert await by_grpc(balanced, metadata) == "OK"
-    for header in (key, f"Bearer{key}", f"Bearer {key} {key}", f"Bearer {key}, Bearer {key}", f"Basic {key}", "Bearer "):
+    for header in (
+        key,
+        f"Bearer{key}",
+        f"Bearer {key} {key}",
+        f"Bearer {key}, Bearer {key}",
+        f"Basic {key}",
+        "Bearer ",
+    ):
         assert await by_http(balanced, f"Authorization: {header}") == 401
     reading = await balanced.haproxy.runtime.read()
     assert {name: usage.requests for name, usage in reading.usage.items()} == {"all": 5}
