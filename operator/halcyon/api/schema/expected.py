@@ -65,9 +65,9 @@ def _string(schema: JsonSchema, value: object) -> str:
         messages = (rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
         limits = next((text.removeprefix("must be") for text in messages if text.startswith("must be between")), "")
         if kind == "a duration" and isinstance(value, int) and re.fullmatch(r"\d{1,6}", str(value)):
-            low, high = map(duration_us, limits.split()[1::2])
+            shortest, longest = map(duration_us, limits.split()[1::2])
             durations = (f"{value}{unit}" for unit in ("us", "ms", "s", "m"))
-            allowed = [duration for duration in durations if low <= duration_us(duration) <= high]
+            allowed = [duration for duration in durations if shortest <= duration_us(duration) <= longest]
             example = f"for example {' or '.join(allowed[:2])}" if allowed else example
         return f"must be {kind}{limits}, {example}"
     if not isinstance(value, str):
