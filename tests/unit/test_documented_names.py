@@ -217,7 +217,7 @@ def unknown_commands(page: Path) -> list[str]:
     ]
 
 
-def test_commands_that_pages_run_have_the_options_of_the_page() -> None:
+def test_commands_of_halcyon_and_their_options_exist() -> None:
     pages = [*_WRITTEN, *NOTES, *READMES, ROOT / "charts" / "halcyon" / "files" / "monitoring" / "alerts.yaml"]
     assert on(pages, unknown_commands) == {}
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from halcyon.api.types import EXAMPLES
+from halcyon.api.types import EXAMPLES, duration_us
 
 JsonSchema = Mapping[str, Any]
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
@@ -18,7 +18,10 @@ _BOOLEAN_WORDS = "YAML reads the words On and Yes as true, and Off and No as fal
 def at(schema: JsonSchema, path: str) -> JsonSchema:
     """Return the schema of the field at a path such as `runtime.env[0].name`; empty if no such field exists."""
     for step in _STEP.findall(path):
-        schema = schema.get("items", {}) if step.startswith("[") else _property(schema, step)
+        if step.startswith("["):
+            schema = schema.get("items", {})
+        else:
+            schema = schema.get("properties", {}).get(step) or schema.get("additionalProperties", {})
     return schema
 
 
@@ -35,11 +38,6 @@ def expected(schema: JsonSchema, value: object) -> str:
 
 def _with_hint(text: str, schema: JsonSchema, value: object) -> str:
     return f"{text}; {_BOOLEAN_WORDS}" if isinstance(value, bool) and schema.get("type") == "string" else text
-
-
-def _property(schema: JsonSchema, name: str) -> JsonSchema:
-    found: JsonSchema = schema.get("properties", {}).get(name) or schema.get("additionalProperties", {})
-    return found
 
 
 def _alternatives(words: list[str]) -> str:
@@ -64,10 +62,13 @@ def _string(schema: JsonSchema, value: object) -> str:
     pattern = schema.get("pattern", "")
     if example := EXAMPLES.get(pattern):
         kind = next(name for unit, name in _KINDS if unit in example)
-        if kind == "a duration" and isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            example = f"for example {value}s"
         messages = (rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
         limits = next((text.removeprefix("must be") for text in messages if text.startswith("must be between")), "")
+        if kind == "a duration" and isinstance(value, int) and re.fullmatch(r"\d{1,6}", str(value)):
+            shortest, longest = map(duration_us, limits.split()[1::2])
+            durations = (f"{value}{unit}" for unit in ("us", "ms", "s", "m"))
+            allowed = [duration for duration in durations if shortest <= duration_us(duration) <= longest]
+            example = f"for example {' or '.join(allowed[:2])}" if allowed else example
         return f"must be {kind}{limits}, {example}"
     if not isinstance(value, str):
         return "must be a string" + (f"; quote it: '{value}'" if isinstance(value, int | float) and not isinstance(value, bool) else "")  # fmt: skip
@@ -85,7 +86,6 @@ def _array(schema: JsonSchema, value: object) -> str:
 
 def _object(schema: JsonSchema, value: object) -> str:
     if isinstance(value, Mapping):
-        limits = _range(schema.get("minProperties"), schema.get("maxProperties"), " entries")
-        return f"must have {limits}; it has {len(value)}"
+        return f"must have {_range(schema.get('minProperties'), schema.get('maxProperties'), ' entries')}; it has {len(value)}"
     names = ", ".join(schema.get("properties", {}))
     return f"must be an object with fields of {names}" if names else "must be an object of names and values"

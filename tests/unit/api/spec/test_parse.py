@@ -185,6 +185,24 @@ def test_an_unknown_field_names_the_place_of_the_right_one(path: str, value: Any
     assert refusal(path, value) == f"spec.{path} is not a field; {hint}"
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "examples"),
+    [
+        ("batching.queuePolicy.defaultTimeout", 300, ["300ms", "300s"]),
+        ("batching.queuePolicy.defaultTimeout", 5000, ["5000us", "5000ms"]),
+        ("runtime.startupTimeout", 5, ["5m"]),
+        ("batching.maxQueueDelay", 100, ["100us", "100ms"]),
+        ("traffic.queueTimeout", 30, ["30ms", "30s"]),
+        ("rollout.surgeTimeout", 300, ["300s", "300m"]),
+        ("traffic.drainTimeout", 10**6, ["500us, 2ms, 30s, 1m30s", "2h"]),
+    ],
+)
+def test_durations_without_a_unit_get_examples_that_are_accepted(path: str, value: Any, examples: list[str]) -> None:
+    sentence = refusal(path, value)
+    assert sentence.startswith(f"spec.{path} is {value}: must be a duration between ")
+    assert sentence.endswith(f", for example {' or '.join(examples)}")
+
+
 def test_words_that_yaml_reads_as_booleans_are_named() -> None:
     assert refusal("traffic.accessLog", False) == (
         "spec.traffic.accessLog is false: must be None, Errors or All; YAML reads the words On and Yes as true, and Off and "
