@@ -30,6 +30,7 @@ class Second:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Return the counts, the median latency and its interquartile range in JSON form."""
+        self.latencies_s.sort()  # once for both
         middle = median(self.latencies_s) if self.latencies_s else None
         low, _, high = quantiles(self.latencies_s) if len(self.latencies_s) > 1 else (0.0, 0.0, 0.0)
         return {

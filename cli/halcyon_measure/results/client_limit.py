@@ -18,8 +18,8 @@ PREPARING = 0.9
 """Share of the time in which the user's functions run, from which they limit the client."""
 WAITING = 0.2
 """Share of the time in which a process waits for a core, from which cores limit the client."""
-_IDLE = 0.01
-"""Share of the time below which waiting for a core can't explain late sending."""
+_SHORT_WAIT = 0.1
+"""Ratio of the time in which a process waits for a core to its CPU time, below which waiting can't explain late sending."""
 LATE_S = 0.002
 """Delay in seconds between the due time of a request and its sending that is negligible."""
 
@@ -67,6 +67,7 @@ def judge(
     # A client that sends on time doesn't limit a schedule, whatever it uses: before each request, it stays awake.
     if not (late if is_open else cpu >= BUSY or waiting >= WAITING):
         return ClientLimit("none", said, "")
-    if cpu >= BUSY or waiting < _IDLE:
+    # Each time that an idle process wakes up, it may wait for a core, which is little of its time.
+    if cpu >= BUSY or waiting < _SHORT_WAIT * cpu:
         return ClientLimit("client CPU", said, "more processes, for example --processes 2, on more cores")
     return ClientLimit("cores", f"{said}; it waited for a core {waiting:.0%} of the time", "a machine with free cores")

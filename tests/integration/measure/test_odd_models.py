@@ -1,4 +1,7 @@
-"""Models on a real Triton that take other inputs than most: BF16, few rows, several answers to a request."""
+"""Models on a real Triton that take other inputs than most, or give other answers.
+
+They have inputs of BF16, few rows, optional inputs, several answers to a request, or answers without outputs.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,20 @@ class TritonPythonModel:
             for request in requests
         ]
 """
+_EMPTY = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+_CHOOSY = _MODEL.replace(
+    "        return [",
+    """        for request in requests:
+            if pb_utils.get_input_tensor_by_name(request, "seed") is not None:
+                raise ValueError("a seed")
+        return [""",
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,7 @@ class Odd:
     name: str
     datatype: str
     more: str = ""
+    code: str = _MODEL
 
     @property
     def files(self) -> dict[str, str]:
@@ -50,14 +68,17 @@ input [ {{ name: "x" data_type: TYPE_{self.datatype} dims: [ 3 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 {self.more}
 """
-        return {"config.pbtxt": config, "1/model.py": _MODEL}
+        return {"config.pbtxt": config, "1/model.py": self.code}
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[list[Triton]]:
-    """Start a model of BF16, and a decoupled one."""
+    """Start a model of BF16, a decoupled one, one with an optional input that it refuses, and one without outputs."""
     decoupled = Odd("stream", "FP32", "model_transaction_policy { decoupled: true }")
-    with tritons.running([Odd("half", "BF16"), decoupled]) as made:
+    seed = 'input [ { name: "seed" data_type: TYPE_INT32 dims: [ 1 ] optional: true } ]'
+    with tritons.running(
+        [Odd("half", "BF16"), decoupled, Odd("choosy", "FP32", seed, _CHOOSY), Odd("empty", "FP32", code=_EMPTY)]
+    ) as made:
         yield made
 
 
@@ -77,8 +98,25 @@ def test_requests_of_bf16_are_answered(served: list[Triton], protocol: str) -> N
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_requests_that_the_model_rejects_are_an_error_before_the_load(served: list[Triton], protocol: str) -> None:
-    half, stream = served
+    half, stream, *_ = served
     with pytest.raises(TensorError, match=r"a request has 8 rows, but half takes at most 4 .*; for example --rows 4"):
         measurement(half, protocol, payload=PayloadSettings(rows=Rows(1, 8))).prepare()
     with pytest.raises(ScenarioError, match="stream may send several answers to one request"):
         measurement(stream, protocol).prepare()
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_optional_input_is_left_out_unless_its_shape_is_given(served: list[Triton], protocol: str) -> None:
+    answered = []
+    for shapes in ((), (("seed", (1,)),)):
+        ready = measurement(served[2], protocol, payload=PayloadSettings(shapes=shapes)).prepare()
+        answered.append(ready.document(ready.run(), made_by="test").requests.answered)
+    assert answered == [8, 0]
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_answers_without_outputs_are_errors_of_the_run(served: list[Triton], protocol: str) -> None:
+    ready = measurement(served[3], protocol).prepare()
+    made = ready.document(ready.run(), made_by="test")
+    assert (made.requests.answered, made.requests.errors) == (0, 8)
+    assert "no outputs in the answer" in made.failures[0].message

@@ -88,8 +88,8 @@ if __name__ == "__main__":
 def test_process_of_a_function_ends_with_the_killed_worker(tmp_path: Path) -> None:
     hook, began, script = tmp_path / "hook.py", tmp_path / "began", tmp_path / "killed.py"
     hook.write_text(
-        f"import pathlib, time\ndef prepare(number):\n    pathlib.Path({str(began)!r}).touch()\n    time.sleep(60)\n"
+        f"import pathlib, time\ndef prepare(number):\n    pathlib.Path({str(began)!r}).touch()\n    time.sleep(600)\n"
     )
     script.write_text(_KILLED.format(began=str(began), prepare=f"{hook}:prepare"))
     # The output ends once the last process that has inherited it has ended.
-    subprocess.run([sys.executable, str(script)], capture_output=True, timeout=30, check=False)
+    subprocess.run([sys.executable, str(script)], capture_output=True, timeout=120, check=False)

@@ -21,6 +21,7 @@ def used(**fields: float) -> list[dict[str, float]]:
         (used(cpu_s=9.4), 0.0005, True, "none"),
         (used(core_wait_s=3.0), 0.0005, True, "none"),
         (used(core_wait_s=3.0), 0.03, True, "cores"),
+        (used(cpu_s=0.1), 0.03, True, "cores"),
         (used(core_wait_s=3.0), 0.0, False, "cores"),
         (used(hook_busy_s=9.8, hook_processes=1.0), 2.0, True, "preparing"),
         (used(hook_busy_s=9.8, hook_processes=4.0), 0.0005, True, "none"),
