@@ -243,10 +243,8 @@ class Sender:
 
     def _take(self, rows: Sequence[RowTensors], latency_s: float) -> None:
         self._answered, self.waiting = rows[:1], ""
-        if self.sizes.is_chosen:
-            self.window.answered(latency_s, len(rows))
-        else:
-            self.sizes.answered(len(rows), latency_s)
+        self.window.answered(latency_s, len(rows))
+        self.sizes.answered(len(rows), latency_s)
 
     async def _wait(self, reply: Reply, refused: int) -> None:
         """Wait after a temporary failure of a request.
