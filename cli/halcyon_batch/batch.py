@@ -255,7 +255,7 @@ class Batch:
         self._count(done)
         if not part.left:
             part.results.sort(key=lambda one: one.row)
-            await asyncio.to_thread(self._check_input, run.data, run.parts)
+            await asyncio.to_thread(self._check_input, run.data, run.parts, *run.parts.manifest.rows(part.number))
             await asyncio.to_thread(run.parts.write, part.number, part.results)
             run.room.release()
 
@@ -276,8 +276,8 @@ class Batch:
                 "new data set, or raise maxFailures to go on with the others",
             )
 
-    def _check_input(self, data: InputData, parts: OutputParts) -> None:
-        if data.is_unchanged():
+    def _check_input(self, data: InputData, parts: OutputParts, *rows: int) -> None:
+        if data.is_unchanged(*rows):
             return
         try:
             now = data.digest_now()
