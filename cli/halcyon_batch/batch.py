@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -319,9 +320,12 @@ class Batch:
 
 
 def _config(to: Target) -> Mapping[str, Any]:
+    status, body = connect.exchange(to, "GET", f"/v2/models/{quote(to.model, safe='')}/config")
+    if status >= 500 or status == 429:  # without optional inputs, rows that leave them out would have failed
+        raise TargetError(f"{to.url} doesn't return the configuration of {to.model}: {status}")
     try:
-        found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config")
-    except (TargetError, ValueError):
+        found = json.loads(body) if status < 400 else {}
+    except ValueError:
         return {}
     return found if isinstance(found, Mapping) else {}
 
