@@ -136,7 +136,7 @@ class Sender:
                 continue
             if len(rows) > 1:
                 return await self._halves(rows, tries)
-            cause = "the server ends at this row, or doesn't answer it: " if tries.blamed else ""
+            cause = "the server ends at this row, or doesn't answer it: " if reply.outcome in _LOST else ""
             return [cause + reply.message]
 
     async def _send_suspected(self, rows: Sequence[RowTensors], tries: _Tries) -> tuple[Reply, float]:
