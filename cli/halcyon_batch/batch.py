@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -256,7 +257,7 @@ class Batch:
         self._count(done)
         if not part.left:
             part.results.sort(key=lambda one: one.row)
-            await asyncio.to_thread(self._check_input, run.data, run.parts)
+            await asyncio.to_thread(self._check_input, run.data, run.parts, *run.parts.manifest.rows(part.number))
             await asyncio.to_thread(run.parts.write, part.number, part.results)
             run.room.release()
 
@@ -277,8 +278,8 @@ class Batch:
                 "new data set, or raise maxFailures to go on with the others",
             )
 
-    def _check_input(self, data: InputData, parts: OutputParts) -> None:
-        if data.is_unchanged():
+    def _check_input(self, data: InputData, parts: OutputParts, *rows: int) -> None:
+        if data.is_unchanged(*rows):
             return
         try:
             now = data.digest_now()
@@ -320,9 +321,12 @@ class Batch:
 
 
 def _config(to: Target) -> Mapping[str, Any]:
+    status, body = connect.exchange(to, "GET", f"/v2/models/{quote(to.model, safe='')}/config")
+    if status >= 500 or status == 429:  # without optional inputs, rows that leave them out would have failed
+        raise TargetError(f"{to.url} doesn't return the configuration of {to.model}: {status}")
     try:
-        found = connect.fetch(to, f"/v2/models/{quote(to.model, safe='')}/config")
-    except (TargetError, ValueError):
+        found = json.loads(body) if status < 400 else {}
+    except ValueError:
         return {}
     return found if isinstance(found, Mapping) else {}
 

@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import struct
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from halcyon_batch.errors import BatchError
 from halcyon_measure.inputs import array_file
@@ -25,6 +27,8 @@ from halcyon_measure.inputs import array_file
 _BLOCK = 8 * 2**20
 _LOCAL_HEADER = 30
 """Length in bytes of the fixed part of a member's header in a zip archive. The member's name follows it."""
+_CHECK_INTERVAL_S, _CHECK_SHARE = 10.0, 20.0
+"""Minimum time in seconds between two checks of all files in a folder, and as a multiple of the time that one takes."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,12 @@ class InputData(Protocol):
     def read(self, start: int, stop: int) -> list[Sample]:
         """Return the rows of the data set from number `start` up to, but not including, `stop`."""
 
-    def is_unchanged(self) -> bool:
-        """Return whether the data set still has the size and the modification time that it had when it was opened."""
+    def is_unchanged(self, *rows: int) -> bool:
+        """Return whether the data set still has the size and the modification time that it had when it was opened.
+
+        If `rows` is the range of some rows, as the number of the first row and the number after the last one, the answer
+        is exact for these rows, and the rest may have been checked some time ago.
+        """
 
     def digest_now(self) -> str:
         """Return the digest of the data set's present content, which may have changed since it was opened."""
@@ -104,7 +112,7 @@ class ArrayData:
         blocks = {name: np.array(array[start:stop]) for name, array in self._arrays.items()}
         return [Sample(start + n, {name: block[n] for name, block in blocks.items()}) for n in range(stop - start)]
 
-    def is_unchanged(self) -> bool:
+    def is_unchanged(self, *_rows: int) -> bool:
         """Return whether the file still has the size and the modification time that it had when it was opened."""
         return stamp(self._path) == self._stamp
 
@@ -170,7 +178,7 @@ class LineData:
                 found.append(Sample(row, file.readline()))
         return found
 
-    def is_unchanged(self) -> bool:
+    def is_unchanged(self, *_rows: int) -> bool:
         """Return whether the file still has the size and the modification time that it had when it was opened."""
         return stamp(self._path) == self._stamp
 
@@ -187,26 +195,46 @@ class FolderData:
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             raise BatchError("InputUnreadable", f"spec.input: {path} is a file, and input.format is Folder")
-        self._path = path
-        self._names, size, self.digest = _listed(path)
+        self._path, self._next_check_s = path, 0.0
+        self._names, self._stats, self.digest = _listed(path)
         self.total = len(self._names)
-        self.row_bytes = max(size // max(self.total, 1), 1)
+        self.row_bytes = max(int(self._stats[:, 0].sum()) // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
         """Return the files from row number `start` up to, but not including, `stop`."""
         return [Sample(row, str(self._path / self._names[row]), self._names[row]) for row in range(start, stop)]
 
-    def is_unchanged(self) -> bool:
-        """Return whether the folder still has the same files, with the same sizes and modification times."""
-        return self.digest_now() == self.digest
+    def is_unchanged(self, *rows: int) -> bool:
+        """Return whether the folder still has the same files, with the same sizes and modification times.
+
+        With a range of rows, all other files are checked only at intervals, because reading the attributes of millions of
+        files takes minutes.
+        """
+        began_s = time.monotonic()
+        if not rows or began_s >= self._next_check_s:
+            is_same = self.digest_now() == self.digest
+            now_s = time.monotonic()
+            self._next_check_s = now_s + max(_CHECK_INTERVAL_S, _CHECK_SHARE * (now_s - began_s))
+            return is_same
+        start, stop = rows
+        try:
+            now = [_stat(self._path / name) for name in self._names[start:stop]]
+        except OSError:
+            return False
+        return bool(np.array_equal(np.array(now, np.int64), self._stats[start:stop]))
 
     def digest_now(self) -> str:
         """Return the digest of the present names, sizes and modification times of the files."""
         return _listed(self._path)[2]
 
 
-def _listed(path: Path) -> tuple[Sequence[str], int, str]:
-    """Return the relative paths of all files in a folder, the sum of their sizes in bytes, and the folder's digest.
+def _stat(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _listed(path: Path) -> tuple[Sequence[str], npt.NDArray[np.int64], str]:
+    """Return the relative paths of all files in a folder, their sizes and modification times, and the folder's digest.
 
     Raises:
         OSError: the folder, or one below it, can't be read.
@@ -215,7 +243,7 @@ def _listed(path: Path) -> tuple[Sequence[str], int, str]:
     def refuse(error: OSError) -> None:
         raise error  # otherwise, the rows of a folder that can't be read would be missing without a trace
 
-    found, size, digest = [], 0, hashlib.sha256()
+    found, digest = [], hashlib.sha256()
     for folder, folders, files in os.walk(path, onerror=refuse):
         folders[:] = sorted(one for one in folders if not one.startswith("."))
         for link in (Path(folder, one) for one in folders if os.path.islink(os.path.join(folder, one))):  # noqa: PTH114, PTH118
@@ -225,13 +253,14 @@ def _listed(path: Path) -> tuple[Sequence[str], int, str]:
             )
         found += [os.path.relpath(os.path.join(folder, one), path) for one in files if not one.startswith(".")]  # noqa: PTH118
     found.sort()
-    for name in found:
+    stats = np.zeros((len(found), 2), np.int64)
+    for row, name in enumerate(found):
         known = (path / name).stat()
         if not stat.S_ISREG(known.st_mode):  # reading a pipe would wait for a writer
             raise BatchError(
                 "InputUnreadable", f"spec.input: {path / name} is no file; remove it, or hide it as .{name}"
             )
-        size += known.st_size
+        stats[row] = known.st_size, known.st_mtime_ns
         # A name on a volume may have bytes that aren't UTF-8.
         digest.update(os.fsencode(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0"))
-    return found, size, f"sha256:{digest.hexdigest()}"
+    return found, stats, f"sha256:{digest.hexdigest()}"

@@ -128,7 +128,7 @@ class BucketData:
         """Return the rows of the data set from number `start` up to, but not including, `stop`."""
         return self._data.read(start, stop)
 
-    def is_unchanged(self) -> bool:
+    def is_unchanged(self, *_rows: int) -> bool:
         """Return whether a recent listing of the bucket shows the same objects as when the data set was copied."""
         now_s = time.monotonic()
         if now_s - self._checked_at_s < _CHECK_INTERVAL_S:

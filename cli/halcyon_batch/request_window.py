@@ -2,6 +2,8 @@
 
 A request of a batch takes longer if it waits behind requests of users. So the limit grows while answers are fast, and
 shrinks while they are slow. In this way the batch uses the free capacity without a fixed rate.
+
+The time of a request can depend on its rows, as with texts of different lengths. So mean latencies are compared.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections import deque
 
 MAX_REQUESTS = 256
 _SLOW, _SLOW_GENTLE = 3.0, 1.3
-"""Ratio of the latency to the lowest recent latency above which the limit shrinks: by default, and for a gentle batch.
+"""Ratio of the mean latency to the lowest recent mean above which the limit shrinks: by default, and for a gentle batch.
 At 3.0, an instance runs one request while another one waits.
 """
 _LEAST, _LEAST_GENTLE = 2, 1
@@ -18,9 +20,31 @@ _LEAST, _LEAST_GENTLE = 2, 1
 balancer's class of lower priority delays no user, and starts as soon as capacity is free.
 """
 _REMEMBERED = 500
-"""Number of last answers whose lowest latency is the reference. Older answers may be from another revision or another
-GPU.
+"""Number of last answers whose lowest mean latency is the reference. Older answers may be from another revision or
+another GPU.
 """
+_FIRST, _MEAN_OF = 5, 16
+"""Number of answers before the limit is changed, and about the number of last answers in a mean. A mean of fewer is that
+of a few rows which take little time by chance.
+"""
+
+
+class _Latency:
+    """Mean latency of the last requests with one number of rows, in seconds, and its lowest value."""
+
+    def __init__(self) -> None:
+        self.answers, self.mean_s = 0, 0.0
+        self._means_s: deque[float] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def lowest_s(self) -> float:
+        return min(self._means_s)
+
+    def add(self, latency_s: float) -> None:
+        self.answers += 1
+        self.mean_s += (latency_s - self.mean_s) / min(self.answers, _MEAN_OF)
+        if self.answers >= _FIRST:
+            self._means_s.append(self.mean_s)
 
 
 class RequestWindow:
@@ -35,8 +59,8 @@ class RequestWindow:
         self._most = most
         self._size = 1.0
         self._doubles = True
-        self._latencies: dict[int, deque[float]] = {}
-        """Last latencies by the number of rows in the request."""
+        self._latencies: dict[int, _Latency] = {}
+        """Latencies by the number of rows in the request."""
 
     @property
     def limit(self) -> int:
@@ -48,14 +72,17 @@ class RequestWindow:
 
         It is compared only with requests of the same number of rows, because more rows take longer.
         """
-        latencies = self._latencies.setdefault(rows, deque(maxlen=_REMEMBERED))
-        latencies.append(latency_s)
-        if latency_s > self._slow * min(latencies):
+        latency = self._latencies.setdefault(rows, _Latency())
+        latency.add(latency_s)
+        if latency.answers < _FIRST:
+            return
+        slow_s = self._slow * latency.lowest_s
+        self._doubles &= latency_s <= slow_s
+        if latency.mean_s <= slow_s:
+            self._size += 1.0 if self._doubles else 1.0 / self._size
+        elif latency_s > latency.lowest_s:
             # Each slow answer takes a quarter, so slow answers to all requests of a window shrink it by 25 %.
             self._size -= 0.25
-            self._doubles = False
-        else:
-            self._size += 1.0 if self._doubles else 1.0 / self._size
         self._size = min(max(self._size, float(self._least)), float(self._most))
 
     def rejected(self) -> None:

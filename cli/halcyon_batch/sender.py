@@ -44,7 +44,9 @@ _MAX_SUSPECTED = 4
 _ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
-_PASSES = re.compile(r"^502: |unknown model|is not ready|unloading", re.IGNORECASE)
+_BROKEN = re.compile(r"^502: ")
+"""Pattern of the balancer's error for a server that closed the connection without an answer."""
+_NOT_READY = re.compile(r"unknown model|is not ready|unloading", re.IGNORECASE)
 """Pattern of errors from a server that stops, or that is still loading the model. Such errors are not caused by the
 rows.
 """
@@ -134,7 +136,7 @@ class Sender:
                 continue
             if len(rows) > 1:
                 return await self._halves(rows, tries)
-            cause = "the server ends at this row, or doesn't answer it: " if tries.blamed else ""
+            cause = "the server ends at this row, or doesn't answer it: " if reply.outcome in _LOST else ""
             return [cause + reply.message]
 
     async def _send_suspected(self, rows: Sequence[RowTensors], tries: _Tries) -> tuple[Reply, float]:
@@ -158,7 +160,8 @@ class Sender:
                 self._together += 1
             elif reply.outcome in _LOST:
                 self._together = 1
-                tries.blamed += is_alone and await self._is_served()
+                may_be_cause = is_alone and not _NOT_READY.search(reply.message)
+                tries.blamed += may_be_cause and await self._is_served()
             return reply, latency_s
         finally:
             async with self._room:
@@ -197,7 +200,7 @@ class Sender:
             tries.refused = min(tries.refused + 1, 10)
             if reply.outcome is Outcome.REJECTED:
                 self.window.rejected()
-            else:
+            elif not _NOT_READY.search(reply.message):
                 tries.lost += 1
             await self._wait(reply, tries.refused)
             if len(rows) == 1:
@@ -234,7 +237,7 @@ class Sender:
             return Reply(Outcome.ERROR, f"it can't be sent: {error}", 0.0, b"", ""), 0.0
         began = self.clock()
         reply = await self.client.send(request, self._number)
-        if reply.outcome is Outcome.ERROR and _PASSES.search(reply.message):
+        if reply.outcome is Outcome.ERROR and (_BROKEN.search(reply.message) or _NOT_READY.search(reply.message)):
             reply = reply._replace(outcome=Outcome.DISCONNECTED)
         if reply.outcome is Outcome.ERROR and _DENIED.search(reply.message):
             reply = reply._replace(outcome=Outcome.REJECTED)
@@ -243,10 +246,8 @@ class Sender:
 
     def _take(self, rows: Sequence[RowTensors], latency_s: float) -> None:
         self._answered, self.waiting = rows[:1], ""
-        if self.sizes.is_chosen:
-            self.window.answered(latency_s, len(rows))
-        else:
-            self.sizes.answered(len(rows), latency_s)
+        self.window.answered(latency_s, len(rows))
+        self.sizes.answered(len(rows), latency_s)
 
     async def _wait(self, reply: Reply, refused: int) -> None:
         """Wait after a temporary failure of a request.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from halcyon.api.documents.batch_documents import BatchBucket, BatchRecipe
+from halcyon_batch import input_data
 from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
 from halcyon_batch.input_source import check_output_place, open_input
@@ -103,6 +104,35 @@ def test_a_change_while_a_data_set_is_open_is_noticed(tmp_path: Path) -> None:
     for path in (file, member):
         os.utime(path, ns=(1, 1))
     assert [one.is_unchanged() for one in opened] == [False, False]
+
+
+def test_a_large_folder_is_checked_by_the_files_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(100):
+        (tmp_path / f"{n:03d}.npy").write_text("1")
+    data = open_input(str(tmp_path), "")
+    assert data.is_unchanged(0, 10)
+    read: list[str] = []
+    stat, digest = input_data._stat, data.digest_now
+
+    def stat_of(path: Path) -> tuple[int, int]:
+        read.append(path.name)
+        return stat(path)
+
+    def digest_of_all() -> str:
+        read.append("all")
+        return digest()
+
+    monkeypatch.setattr(input_data, "_stat", stat_of)
+    monkeypatch.setattr(data, "digest_now", digest_of_all)
+    assert data.is_unchanged(10, 12)
+    assert read == ["010.npy", "011.npy"]
+    os.utime(tmp_path / "011.npy", ns=(1, 1))
+    assert [data.is_unchanged(*rows) for rows in ((10, 12), (12, 14))] == [False, True]
+    (tmp_path / "013.npy").unlink()
+    assert [data.is_unchanged(*rows) for rows in ((12, 14), (14, 16))] == [False, True]
+    assert "all" not in read
+    assert not data.is_unchanged()
+    assert read.pop() == "all"
 
 
 @pytest.mark.parametrize(

@@ -127,3 +127,21 @@ async def test_an_outage_fails_no_row() -> None:
     found = await asyncio.gather(*(sent(sender, [float(n)] * 4) for n in range(12)))
     assert found == [[float(n)] * 4 for n in range(12)]
     assert server.lost < 1000
+
+
+async def test_a_row_is_not_blamed_for_a_server_that_loads_its_model() -> None:
+    server, refused = Crashing(), 0
+    send = server.send
+
+    async def sometimes_loading(request: Prepared, number: int) -> Reply:
+        nonlocal refused
+        if np.frombuffer(request.body, np.float32)[0] == 1.0 and refused < 20:  # by chance always this one
+            refused += 1
+            return Reply(Outcome.ERROR, "400: Request for unknown model: 'm' is not ready", 0.0, b"", "")
+        return await send(request, number)
+
+    server.send = sometimes_loading  # type: ignore[method-assign]
+    sender = sender_to(server, Clock(), 1)
+    assert await sent(sender, [0.0]) == [0.0]
+    assert await sent(sender, [1.0]) == [1.0]
+    assert refused == 20

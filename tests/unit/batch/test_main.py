@@ -1,4 +1,4 @@
-"""What a runner leaves for its operator when it ends."""
+"""A runner from the description of its model to what it leaves when it ends."""
 
 from __future__ import annotations
 
@@ -7,10 +7,35 @@ from pathlib import Path
 import pytest
 
 from halcyon.api.documents.batch_documents import BatchProgress, BatchRecipe
+from halcyon_batch import batch
 from halcyon_batch.__main__ import main
 from halcyon_batch.batch import Batch
 from halcyon_batch.errors import BatchError
+from halcyon_measure.protocols import connect
 from tests.ports import free_ports
+
+RECIPE = BatchRecipe(
+    owner="u", name="b", model="m", url="http://m", input="i", output="o", input_format="", output_format=""
+)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([(503, b"no server is up"), (500, b""), (200, b'{"max_batch_size": 8}')], {"max_batch_size": 8}),
+        ([(400, b'{"error": "no configuration"}')], {}),
+        ([(200, b"no JSON")], {}),
+    ],
+)
+async def test_a_configuration_that_a_server_lacks_now_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, bytes]], expected: dict[str, int]
+) -> None:
+    left = iter(answers)
+    monkeypatch.setattr(batch, "_MODEL_WAIT_S", 0.0)
+    monkeypatch.setattr(connect, "described", lambda to: to)
+    monkeypatch.setattr(connect, "exchange", lambda *_: next(left))
+    assert (await Batch(RECIPE)._described())[1] == expected
+    assert [*left] == []
 
 
 @pytest.mark.parametrize(
@@ -31,9 +56,6 @@ def test_a_runner_that_ends_leaves_the_cause(
     monkeypatch.setattr(Batch, "run", run)
     monkeypatch.setenv("HALCYON_PORT", str(port))
     monkeypatch.setenv("HALCYON_TERMINATION_LOG", str(tmp_path / "log"))
-    recipe = BatchRecipe(
-        owner="u", name="b", model="m", url="http://m", input="i", output="o", input_format="", output_format=""
-    )
-    status = main([recipe.to_json()])
+    status = main([RECIPE.to_json()])
     found = BatchProgress.from_json((tmp_path / "log").read_text())
     assert (status, found.reason, found.message) == left

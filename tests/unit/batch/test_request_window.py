@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import random
+from collections.abc import Callable
+
 import pytest
 
 from halcyon_batch.request_window import RequestWindow
@@ -47,3 +51,29 @@ def test_the_window_grows_by_requests_of_any_number_of_rows() -> None:
         rows = 1 + n % 7
         window.answered(0.1 * rows * max(window.limit / 8, 1.0), rows)
     assert 16 <= window.limit <= 25
+
+
+@pytest.mark.parametrize("servers", [1, 8, 32])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda _: 1.0,
+        lambda rng: rng.uniform(0.1, 1.9),
+        lambda rng: rng.expovariate(1.0),
+        lambda rng: rng.lognormvariate(-0.5, 1.0),
+    ],
+)
+def test_rows_that_take_different_times_use_all_servers(draw: Callable[[random.Random], float], servers: int) -> None:
+    rng, window = random.Random(3), RequestWindow(gentle=False)
+    now, computed_s = 0.0, 0.0
+    free, running = [0.0] * servers, list[tuple[float, float]]()
+    for _ in range(4000):
+        while len(running) < window.limit:
+            took_s = draw(rng)
+            computed_s += took_s
+            end = max(now, heapq.heappop(free)) + took_s
+            heapq.heappush(free, end)
+            heapq.heappush(running, (end, now))
+        now, began = heapq.heappop(running)
+        window.answered(now - began)
+    assert computed_s / (max(free) * servers) >= 0.85

@@ -59,7 +59,7 @@ async def test_smaller_requests_than_chosen_raise_the_limit_of_requests() -> Non
     )
     for _ in range(10):
         await sender.outcomes([{"x": np.zeros(1, np.float32)}] * 3)
-    assert window.limit == 11
+    assert window.limit == 7
 
 
 async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
