@@ -32,6 +32,9 @@ _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)(?: late=([0-9]+))?")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
+_ABORTED = 50
+"""Column of HAProxy's response to `show stat` with the number of responses that a server did not complete. HAProxy counts a request
+here, and sends no error, if the connection to the server had served other requests before, or if the response had begun."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Time in which no counter of requests can wrap, in seconds. Even a million requests per second take 71 minutes to
@@ -105,6 +108,8 @@ class BackendLoads:
     """Servers to which HAProxy sends no requests, because their pods fail its health checks or refuse connections."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
+    aborted: int = 0
+    """Number of HTTP requests that were lost at a server and got no error response, or only a part of the response."""
     late: int = 0
     """Number of late requests that wait behind all others (`late.lua`); 0 if it was not read. `waiting` does not
     include them."""
@@ -219,7 +224,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             lower=class_load.lower_stats(counts, classes),
             requests=requests,
             rejected=rejected,
-            errors=errors,
+            errors=errors + loads.aborted,
             unavailable=unavailable,
             answered=sum(slot.answered for slot in slots.values()),
             service_ms=sum(slot.total_ms for slot in slots.values()),
@@ -270,6 +275,7 @@ def parse_loads(text: str) -> BackendLoads:
     queued: dict[ServerKey, list[int]] = {}
     responses: dict[ServerKey, int] = {}
     down: set[ServerKey] = set()
+    aborted = 0
     try:
         for row in text.splitlines():
             columns = row.split(",", _RESPONSES.stop)
@@ -286,6 +292,9 @@ def parse_loads(text: str) -> BackendLoads:
                 responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
                 pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
                 pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
+            elif backend[1] == "http":
+                # For gRPC, streams would count, too, and clients themselves repeat a request that got no response.
+                aborted += sum(int(column or 0) for column in row.split(",", _ABORTED + 1)[_ABORTED : _ABORTED + 1])
     except (ValueError, IndexError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
     loads = {
@@ -298,6 +307,7 @@ def parse_loads(text: str) -> BackendLoads:
         loads,
         responses,
         frozenset(down),
+        aborted=aborted,
     )
 
 
