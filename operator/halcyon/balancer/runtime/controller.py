@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import haproxy_cfg
-from halcyon.balancer.config.model import ServerKey, TlsFiles
+from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.process_variables import Variables
+from halcyon.balancer.runtime.replaced_processes import ReplacedProcesses
 from halcyon.balancer.runtime.runtime_api import RejectedError
 from halcyon.balancer.runtime.server_assignment import Command
 from halcyon.balancer.runtime.server_room import fill_order
@@ -40,25 +41,12 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_S = 30.0
 """Time after which the controller again loads a configuration that HAProxy rejected, in seconds."""
 
-_END_STREAMS_S = 3.0
-"""Time before a replaced HAProxy process resets its last requests at which the controller ends its streams, in seconds."""
-
 
 @dataclass(frozen=True)
 class _DesiredConfig:
     plan: BalancerPlan
     listen: Listen
     digest: str
-
-
-@dataclass
-class _Replaced:
-    """HAProxy process that a reload has replaced. It knows nothing of pods that come or leave."""
-
-    until: float
-    """Time at which it resets its last requests."""
-    servers: dict[ServerKey, str]
-    """Address of the pod for each server that takes requests."""
 
 
 class HaproxyController:
@@ -98,8 +86,7 @@ class HaproxyController:
         self._rejection = ""
         self._servers: tuple[AssignedServer, ...] | None = None
         self._written = ""
-        self._replaced: dict[int, _Replaced] | None = None
-        """Replaced processes that still run, by process id; None until HAProxy's master process has listed them."""
+        self._replaced = ReplacedProcesses(runtime, clock)
         self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
         """HAProxy's process variables, which its rules read. Each pass writes those that have changed."""
@@ -171,15 +158,9 @@ class HaproxyController:
             desired = self._desired
             if desired is None:
                 return
-            try:
-                reading = await self._runtime.read()
-                self._answered_at = self._clock()
-            except HaproxyError:
-                reading = None
+            reading = await self._read((self._serving or desired).plan)
             if self._servers is None:
                 self._servers = server_assignment.adopt(reading.servers, now=self._clock()) if reading else ()
-            if self._replaced is None and reading is not None:
-                self._replaced = await self._adopt_replaced(desired.plan, current=reading.process)
             if reading is None:
                 self._serving = None
                 self._servers = server_assignment.resize(self._servers, _capacities(desired.plan))
@@ -195,7 +176,7 @@ class HaproxyController:
                 log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
                 await self.variables.write(reading.process)
-            await self._update_replaced(endpoints, out)
+            await self._replaced.update(endpoints, out, passes_queue=reading is not None)
             self.reading = reading
 
     async def share(self) -> None:
@@ -214,6 +195,19 @@ class HaproxyController:
                 changed, filling = self._limit_commands(plan, self._servers, loads)
                 if changed or filling:
                     await self._runtime.apply([*changed, *filling])
+
+    async def _read(self, plan: BalancerPlan) -> HaproxyStats | None:
+        """Return HAProxy's state; None if it does not respond. `plan` is that of the running process."""
+        try:
+            reading = await self._runtime.read()
+        except HaproxyError:
+            if self.reading is not None:
+                # If HAProxy stops, it completes its requests, but only the master process responds.
+                self._replaced.add(self.reading, plan)
+            return None
+        self._answered_at = self._clock()
+        await self._replaced.adopt(plan, current=reading.process)
+        return reading
 
     def _limit_commands(
         self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
@@ -258,9 +252,7 @@ class HaproxyController:
             return reading
         servers = server_assignment.resize(self._servers or (), _capacities(desired.plan))
         before = self._written or self._read_config()
-        stops_after_s = haproxy_cfg.hard_stop_ms((self._serving or desired).plan) / 1000
-        ready = {key: server.address for key, server in reading.servers.items() if server.admin == "ready"}
-        replaced = (reading.process, _Replaced(now + stops_after_s, ready))
+        replaced, plan = reading, (self._serving or desired).plan
         self._write(desired, servers)
         try:
             await self._runtime.reload()
@@ -278,48 +270,9 @@ class HaproxyController:
             return reading
         self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
-        self._replaced = dict([*(self._replaced or {}).items(), replaced])
+        self._replaced.add(replaced, plan)
         log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
-
-    async def _adopt_replaced(self, plan: BalancerPlan, *, current: int) -> dict[int, _Replaced] | None:
-        """Return the processes that were replaced before this agent started; None if they are unknown.
-
-        Their own time limit is unknown, and is assumed to be that of `plan`.
-        """
-        try:
-            found = await self._runtime.replaced(current)
-        except HaproxyError as error:
-            log("warning", "HAProxy's replaced processes are unknown; the next pass tries again", error=str(error))
-            return None
-        stops_at = self._clock() + haproxy_cfg.hard_stop_ms(plan) / 1000
-        return {process: _Replaced(stops_at - since_s, servers) for process, (since_s, servers) in found.items()}
-
-    async def _update_replaced(self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str]) -> None:
-        """Drain pods that leave in replaced processes, too, and end streams there before they are reset.
-
-        Clients of such streams get status 14, and not CANCELLED.
-        """
-        now = self._clock()
-        processes = self._replaced or {}
-        for process, replaced in tuple(processes.items()):
-            if now >= replaced.until:
-                del processes[process]
-                continue
-            try:
-                if endpoints is not None and (
-                    commands := server_assignment.drains(replaced.servers, endpoints, out=out)
-                ):
-                    await self._runtime.apply(commands, process=process)
-                    for command in commands:
-                        replaced.servers.pop(command.key, None)
-                if now >= replaced.until - _END_STREAMS_S:
-                    await self._runtime.end_streams(process)
-            except RejectedError:
-                # It has ended.
-                del processes[process]
-            except HaproxyError as error:
-                log("warning", "a replaced HAProxy process could not be changed", error=str(error))
 
     async def _place(
         self,

@@ -15,7 +15,6 @@ from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.config.queueing import HELD_SERVER
 from halcyon.balancer.runtime import class_load
 from halcyon.balancer.runtime.class_load import ClassLoad, LowerStats
-from halcyon.balancer.runtime.client_usage import ClientUsage, parse_usage
 from halcyon.balancer.runtime.server_assignment import AdminState, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -32,6 +31,8 @@ _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)(?: late=([0-9]+))?")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
+_CLIENT = re.compile(r" key=([-._a-zA-Z0-9]{1,253}) ")
+_USAGE = re.compile(r" (http_req_cnt|bytes_in_cnt|bytes_out_cnt)=([0-9]+)")
 _ABORTED = 50
 """Column of HAProxy's response to `show stat` with the number of responses that a server did not complete. HAProxy counts a request
 here, and sends no error, if the connection to the server had served other requests before, or if the response had begun."""
@@ -113,6 +114,18 @@ class BackendLoads:
     late: int = 0
     """Number of late requests that wait behind all others (`late.lua`); 0 if it was not read. `waiting` does not
     include them."""
+
+
+@dataclass(frozen=True)
+class ClientUsage:
+    """Usage by one client of a model with API keys since HAProxy started."""
+
+    requests: int
+    """Number of inference requests, including those that were rejected."""
+    received_bytes: int
+    """Number of bytes in the requests that HAProxy passed on, including headers."""
+    sent_bytes: int
+    """Number of bytes in the responses, including headers."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +268,16 @@ def parse_held(answer: str) -> HeldRequests:
     if not match:
         raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, held=0 came=0")
     return HeldRequests(int(match[1]), int(match[2]), int(match[3] or 0))
+
+
+def parse_usage(table: str) -> dict[str, ClientUsage]:
+    """Parse the response to `show table` for the table of clients. Return each client's usage, by client name."""
+    found = {}
+    for row in table.splitlines():
+        if name := _CLIENT.search(row):
+            numbers = {key: int(value) for key, value in _USAGE.findall(row)}
+            found[name[1]] = ClientUsage(numbers["http_req_cnt"], numbers["bytes_in_cnt"], numbers["bytes_out_cnt"])
+    return dict(sorted(found.items()))
 
 
 def _broken(answer: str) -> int:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.config import latency_buckets
-from halcyon.balancer.runtime.client_usage import ClientUsage, parse_usage
-from halcyon.balancer.runtime.haproxy_stats import HeldRequests, WideCounters, parse_held
+from halcyon.balancer.runtime.haproxy_stats import ClientUsage, HeldRequests, WideCounters, parse_held, parse_usage
 
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))

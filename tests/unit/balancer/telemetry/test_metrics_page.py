@@ -14,8 +14,7 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.class_load import LowerStats
-from halcyon.balancer.runtime.client_usage import ClientUsage
-from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
+from halcyon.balancer.runtime.haproxy_stats import ClientUsage, HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry.metrics_page import PageInput, page
 from halcyon.monitoring.agent_metrics import METRICS
