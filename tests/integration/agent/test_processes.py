@@ -98,6 +98,12 @@ def test_responses_of_each_server_are_counted_by_status() -> None:
     assert parse_loads(f"# pxname\n{row}\n").responses == {ServerKey("a", 1): 10}
 
 
+def test_http_responses_that_a_server_does_not_complete_are_lost_requests() -> None:
+    rows = [",".join([f"{protocol}_a", "BACKEND", *"0" * 48, "5", *"0" * 40]) for protocol in ("http", "grpc")]
+    reading = parse([INFO, STATE, "\n".join(rows), TABLE, HELD, BROKEN, STREAMS, USAGE], at=5.0, wide=WideCounters())
+    assert reading.errors == 2 + 5
+
+
 def test_protocols_that_disagree_are_seen() -> None:
     half = STATE.replace("6 grpc_a 1 s1 10.0.0.1 2 0", "6 grpc_a 1 s1 10.0.0.2 2 9")
     assert parse([INFO, half, STAT, TABLE, HELD, BROKEN, STREAMS, USAGE], at=5.0, wide=WideCounters()).servers[

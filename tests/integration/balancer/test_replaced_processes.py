@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
 from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, is_, one, until
 from tests.integration.balancer.test_grpc_streams import BRIEF, GONE, Stream
 
@@ -112,3 +114,49 @@ async def test_streams_of_a_replaced_process_end_as_unavailable_after_restarts(b
         # HAProxy itself would reset it, which clients read as CANCELLED.
         assert await running == ("UNAVAILABLE", GONE)
     assert balanced.pilot.reloads == 0
+
+
+async def test_queue_of_a_stopping_balancer_avoids_terminating_pods(balanced: Balanced) -> None:
+    leaving, other = await balanced.start(2, delay_s=0.4)
+    await balanced.begin(replace(PLAN, max_connections=1))
+    endpoints = (endpoint(leaving, terminating=True), endpoint(other))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT) as session:
+        url = balanced.url + "/v2/models/m/infer"
+        sent = [asyncio.ensure_future(session.post(url, data=b"{}")) for _ in range(16)]
+        await until(lambda: is_(lambda: leaving.running == 1))
+        await stop(balanced)
+        await balanced.pilot.run_pass(endpoints)
+        await until(lambda: is_(lambda: leaving.running == 0))
+        leaving.refuses = True
+        # The last pod stays, although it leaves, too: no other process would take the queue.
+        await balanced.pilot.run_pass((endpoints[0], replace(endpoints[1], terminating=True)))
+        assert [answer.status for answer in await asyncio.gather(*sent)] == [200] * 16
+
+
+async def test_streams_of_a_stopping_balancer_end_as_unavailable(balanced: Balanced) -> None:
+    await balanced.start()
+    await balanced.begin(replace(BRIEF, queue_timeout_ms=500, response_timeout_ms=500))
+    with balanced.threaded_channel() as channel:
+        stream = Stream()
+        running = asyncio.create_task(stream.run(channel))
+        await stream.reaches(1)
+        await stop(balanced)
+        while not running.done():
+            await balanced.turn()
+            await asyncio.sleep(0.1)
+        assert await running == ("UNAVAILABLE", GONE)
+
+
+async def stop(balanced: Balanced) -> None:
+    """Stop HAProxy as the kubelet does, and wait until its runtime socket is closed."""
+    assert balanced.haproxy.process is not None
+    balanced.haproxy.process.send_signal(signal.SIGUSR1)
+
+    async def is_closed() -> bool:
+        try:
+            await balanced.haproxy.runtime.read()
+        except HaproxyError:
+            return True
+        return False
+
+    await until(is_closed)

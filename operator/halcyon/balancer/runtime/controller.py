@@ -158,15 +158,9 @@ class HaproxyController:
             desired = self._desired
             if desired is None:
                 return
-            try:
-                reading = await self._runtime.read()
-                self._answered_at = self._clock()
-            except HaproxyError:
-                reading = None
+            reading = await self._read((self._serving or desired).plan)
             if self._servers is None:
                 self._servers = server_assignment.adopt(reading.servers, now=self._clock()) if reading else ()
-            if reading is not None:
-                await self._replaced.find(reading.process, stops_after_s=haproxy_cfg.hard_stop_ms(desired.plan) / 1000)
             if reading is None:
                 self._serving = None
                 self._servers = server_assignment.resize(self._servers, _capacities(desired.plan))
@@ -182,7 +176,7 @@ class HaproxyController:
                 log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
                 await self.variables.write(reading.process)
-            await self._replaced.update(endpoints, out)
+            await self._replaced.update(endpoints, out, passes_queue=reading is not None)
             self.reading = reading
 
     async def share(self) -> None:
@@ -201,6 +195,19 @@ class HaproxyController:
                 changed, filling = self._limit_commands(plan, self._servers, loads)
                 if changed or filling:
                     await self._runtime.apply([*changed, *filling])
+
+    async def _read(self, plan: BalancerPlan) -> HaproxyStats | None:
+        """Return HAProxy's state; None if it does not respond. `plan` is that of the running process."""
+        try:
+            reading = await self._runtime.read()
+        except HaproxyError:
+            if self.reading is not None:
+                # If HAProxy stops, it completes its requests, but only the master process responds.
+                self._replaced.add(self.reading, plan)
+            return None
+        self._answered_at = self._clock()
+        await self._replaced.adopt(plan, current=reading.process)
+        return reading
 
     def _limit_commands(
         self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
@@ -245,9 +252,7 @@ class HaproxyController:
             return reading
         servers = server_assignment.resize(self._servers or (), _capacities(desired.plan))
         before = self._written or self._read_config()
-        stops_after_s = haproxy_cfg.hard_stop_ms((self._serving or desired).plan) / 1000
-        ready = {key: server.address for key, server in reading.servers.items() if server.admin == "ready"}
-        replaced = reading.process
+        replaced, plan = reading, (self._serving or desired).plan
         if self._files is not None and desired.listen.keys is not None:
             await self._replaced.remove_keys(self._files.digests)
         self._write(desired, servers)
@@ -267,7 +272,7 @@ class HaproxyController:
             return reading
         self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
-        self._replaced.add(replaced, ready, stops_after_s=stops_after_s)
+        self._replaced.add(replaced, plan)
         log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
 

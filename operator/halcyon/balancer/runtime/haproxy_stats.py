@@ -29,10 +29,13 @@ _BACKEND = re.compile(r"(http|grpc)_([a-z])")
 _SERVER = re.compile(r"s([0-9]{1,5})")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)(?: late=([0-9]+))?")
 _BROKEN = re.compile(r"broken=([0-9]+)")
-_CLIENT = re.compile(r" key=([-._a-zA-Z0-9]{1,253}) ")
-_NUMBER = re.compile(r" (http_req_cnt|bytes_in_cnt|bytes_out_cnt)=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT, _STATUS, _RESPONSES = 2, 4, 6, 7, slice(17, 18), slice(39, 45)
 """Columns of HAProxy's response to `show stat`. `_RESPONSES` are the numbers of responses by status."""
+_CLIENT = re.compile(r" key=([-._a-zA-Z0-9]{1,253}) ")
+_USAGE = re.compile(r" (http_req_cnt|bytes_in_cnt|bytes_out_cnt)=([0-9]+)")
+_ABORTED = 50
+"""Column of HAProxy's response to `show stat` with the number of responses that a server did not complete. HAProxy counts a request
+here, and sends no error, if the connection to the server had served other requests before, or if the response had begun."""
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Time in which no counter of requests can wrap, in seconds. Even a million requests per second take 71 minutes to
@@ -43,18 +46,6 @@ _OF_STREAMS = 100
 
 class HaproxyError(OSError):
     """HAProxy did not respond, or its response cannot be parsed."""
-
-
-@dataclass(frozen=True)
-class ClientUsage:
-    """Usage by one client since HAProxy started."""
-
-    requests: int
-    """Number of inference requests, including those that were rejected."""
-    received_bytes: int
-    """Number of bytes in the requests that HAProxy passed on, including headers."""
-    sent_bytes: int
-    """Number of bytes in the responses, including headers."""
 
 
 class WideCounters:
@@ -118,9 +109,23 @@ class BackendLoads:
     """Servers to which HAProxy sends no requests, because their pods fail its health checks or refuse connections."""
     classes: ClassLoad | None = None
     """Requests of users and of batch inference; None if they were not read."""
+    aborted: int = 0
+    """Number of HTTP requests that were lost at a server and got no error response, or only a part of the response."""
     late: int = 0
     """Number of late requests that wait behind all others (`late.lua`); 0 if it was not read. `waiting` does not
     include them."""
+
+
+@dataclass(frozen=True)
+class ClientUsage:
+    """Usage by one client of a model with API keys since HAProxy started."""
+
+    requests: int
+    """Number of inference requests, including those that were rejected."""
+    received_bytes: int
+    """Number of bytes in the requests that HAProxy passed on, including headers."""
+    sent_bytes: int
+    """Number of bytes in the responses, including headers."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +237,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             lower=class_load.lower_stats(counts, classes),
             requests=requests,
             rejected=rejected,
-            errors=errors,
+            errors=errors + loads.aborted,
             unavailable=unavailable,
             answered=sum(slot.answered for slot in slots.values()),
             service_ms=sum(slot.total_ms for slot in slots.values()),
@@ -265,6 +270,16 @@ def parse_held(answer: str) -> HeldRequests:
     return HeldRequests(int(match[1]), int(match[2]), int(match[3] or 0))
 
 
+def parse_usage(table: str) -> dict[str, ClientUsage]:
+    """Parse the response to `show table` for the table of clients. Return each client's usage, by client name."""
+    found = {}
+    for row in table.splitlines():
+        if name := _CLIENT.search(row):
+            numbers = {key: int(value) for key, value in _USAGE.findall(row)}
+            found[name[1]] = ClientUsage(numbers["http_req_cnt"], numbers["bytes_in_cnt"], numbers["bytes_out_cnt"])
+    return dict(sorted(found.items()))
+
+
 def _broken(answer: str) -> int:
     match = _BROKEN.search(answer)
     if not match:
@@ -283,6 +298,7 @@ def parse_loads(text: str) -> BackendLoads:
     queued: dict[ServerKey, list[int]] = {}
     responses: dict[ServerKey, int] = {}
     down: set[ServerKey] = set()
+    aborted = 0
     try:
         for row in text.splitlines():
             columns = row.split(",", _RESPONSES.stop)
@@ -299,6 +315,9 @@ def parse_loads(text: str) -> BackendLoads:
                 responses[key] = responses.get(key, 0) + sum(int(column or 0) for column in columns[_RESPONSES])
                 pair = servers.setdefault(key, [(0, 0, 0), (0, 0, 0)])
                 pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
+            elif backend[1] == "http":
+                # For gRPC, streams would count, too, and clients themselves repeat a request that got no response.
+                aborted += sum(int(column or 0) for column in row.split(",", _ABORTED + 1)[_ABORTED : _ABORTED + 1])
     except (ValueError, IndexError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
     loads = {
@@ -311,6 +330,7 @@ def parse_loads(text: str) -> BackendLoads:
         loads,
         responses,
         frozenset(down),
+        aborted=aborted,
     )
 
 
@@ -355,13 +375,3 @@ def _admin(bits: int) -> AdminState:
     if bits & _FORCED_MAINT:
         return "maint"
     return "drain" if bits & _FORCED_DRAIN else "ready"
-
-
-def parse_usage(table: str) -> dict[str, ClientUsage]:
-    """Parse HAProxy's response to `show table`, and return each client's usage, by client name."""
-    found = {}
-    for row in table.splitlines():
-        if name := _CLIENT.search(row):
-            numbers = {key: int(value) for key, value in _NUMBER.findall(row)}
-            found[name[1]] = ClientUsage(numbers["http_req_cnt"], numbers["bytes_in_cnt"], numbers["bytes_out_cnt"])
-    return dict(sorted(found.items()))

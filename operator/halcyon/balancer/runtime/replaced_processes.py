@@ -1,6 +1,7 @@
-"""HAProxy processes that a reload has replaced, and that still answer requests.
+"""HAProxy processes that no longer accept connections, but still have requests: replaced by a reload, or stopping with the pod.
 
-They know nothing of pods that come or leave, nor of API keys that are removed, so the controller's changes are made in them too.
+They respond only through HAProxy's master process, and don't receive new servers. The agent drains the servers of pods that leave there,
+too, and ends gRPC streams before the process resets them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from halcyon.balancer.config import haproxy_cfg
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
 from halcyon.balancer.runtime.runtime_api import RejectedError
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
+    from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import ServerKey
+    from halcyon.balancer.runtime.haproxy_stats import HaproxyStats
     from halcyon.balancer.runtime.runtime_api import RuntimeSocket
     from halcyon.triton.client import Endpoint
 
 _END_STREAMS_S = 3.0
-"""Time before a replaced HAProxy process resets its last requests at which its streams are ended, in seconds."""
+"""Time before a process resets its last requests at which the agent ends its streams, in seconds."""
 
 
 @dataclass
@@ -34,68 +38,73 @@ class _Process:
 
 
 class ReplacedProcesses:
-    """Replaced processes of HAProxy that still run."""
+    """The HAProxy processes of this pod that no longer accept connections."""
 
     def __init__(self, runtime: RuntimeSocket, clock: Callable[[], float]) -> None:
-        """Create the list, which is unknown before `find`. `clock` returns the monotonic time, in seconds."""
+        """Create an instance without processes. `clock` returns the monotonic time, in seconds."""
         self._runtime, self._clock = runtime, clock
-        self._processes: dict[int, _Process] | None = None
+        self._processes: dict[int, _Process] = {}
+        self._has_adopted = False
 
-    def add(self, process: int, servers: dict[ServerKey, str], *, stops_after_s: float) -> None:
-        """Add a process that a reload has just replaced, with the address of the pod for each server that takes requests."""
-        self._processes = {**(self._processes or {}), process: _Process(self._clock() + stops_after_s, servers)}
+    def add(self, last: HaproxyStats, plan: BalancerPlan) -> None:
+        """Add a process that ran `plan`, with its last statistics."""
+        ready = {key: server.address for key, server in last.servers.items() if server.admin == "ready"}
+        self._processes[last.process] = _Process(self._clock() + haproxy_cfg.hard_stop_ms(plan) / 1000, ready)
 
-    async def find(self, current: int, *, stops_after_s: float) -> None:
-        """Find the processes that were replaced before this agent started, if that wasn't done yet.
+    async def adopt(self, plan: BalancerPlan, *, current: int) -> None:
+        """Add the processes that were replaced before this agent started, and remove the current one.
 
-        `current` is the process that has replaced them. Their own time limit is unknown, and is assumed to be `stops_after_s`.
+        The time at which they reset their requests is unknown, and is assumed to be that of `plan`.
         """
-        if self._processes is not None:
+        self._processes.pop(current, None)
+        if self._has_adopted:
             return
         try:
             found = await self._runtime.replaced(current)
         except HaproxyError as error:
             log("warning", "HAProxy's replaced processes are unknown; the next pass tries again", error=str(error))
             return
-        stops_at = self._clock() + stops_after_s
-        self._processes = {
-            process: _Process(stops_at - since_s, servers) for process, (since_s, servers) in found.items()
-        }
+        self._has_adopted = True
+        stops_at = self._clock() + haproxy_cfg.hard_stop_ms(plan) / 1000
+        for process, (since_s, servers) in found.items():
+            self._processes.setdefault(process, _Process(stops_at - since_s, servers))
 
     async def remove_keys(self, kept: AbstractSet[str]) -> None:
-        """Remove API keys whose digests are not in `kept`, also from the current process, whose connections stay open."""
-        for process in (0, *(self._processes or {})):
+        """Remove the API keys whose digests are not in `kept`, also from the current process: connections stay open there."""
+        for process in (0, *self._processes):
             try:
                 await self._runtime.remove_keys(kept, process=process)
             except HaproxyError as error:
                 log("warning", "an HAProxy process may still accept removed API keys", error=str(error))
 
-    async def update(self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str]) -> None:
-        """Drain pods that leave, and end streams before they are reset.
-
-        Clients of such streams get status 14, and not CANCELLED.
+    async def update(
+        self, endpoints: tuple[Endpoint, ...] | None, out: AbstractSet[str], *, passes_queue: bool
+    ) -> None:
+        """Drain pods that leave, and end streams before they are reset: clients get status 14, and not CANCELLED.
 
         Args:
             endpoints: all server pods; None if they are unknown.
             out: names of pods that must not receive requests.
+            passes_queue: whether another process accepts connections, to which queues can be passed on.
         """
         now = self._clock()
-        processes = self._processes or {}
-        for number, process in tuple(processes.items()):
-            if now >= process.until:
-                del processes[number]
+        for process, replaced in tuple(self._processes.items()):
+            if now >= replaced.until:
+                del self._processes[process]
                 continue
             try:
                 if endpoints is not None and (
-                    commands := server_assignment.drains(process.servers, endpoints, out=out)
+                    commands := server_assignment.drains(
+                        replaced.servers, endpoints, out=out, passes_queue=passes_queue
+                    )
                 ):
-                    await self._runtime.apply(commands, process=number)
+                    await self._runtime.apply(commands, process=process)
                     for command in commands:
-                        process.servers.pop(command.key, None)
-                if now >= process.until - _END_STREAMS_S:
-                    await self._runtime.end_streams(number)
+                        replaced.servers.pop(command.key, None)
+                if now >= replaced.until - _END_STREAMS_S:
+                    await self._runtime.end_streams(process)
             except RejectedError:
                 # It has ended.
-                del processes[number]
+                del self._processes[process]
             except HaproxyError as error:
                 log("warning", "a replaced HAProxy process could not be changed", error=str(error))

@@ -175,20 +175,24 @@ def place(
 
 
 def drains(
-    servers: Mapping[ServerKey, str], endpoints: Iterable[Endpoint], *, out: AbstractSet[str]
+    servers: Mapping[ServerKey, str], endpoints: Iterable[Endpoint], *, out: AbstractSet[str], passes_queue: bool = True
 ) -> tuple[Command, ...]:
-    """Return the commands that drain the servers of pods that don't serve, in a process that a reload has replaced.
+    """Return the commands that drain the servers of pods that don't serve, in a process that a reload has replaced, or that stops.
 
-    If no server of a slot is left, its server `held` passes the queue on to the current process.
+    If no server of a slot is left, its server `held` passes the queue on to the current process. If there is none, the
+    slot keeps its last servers, because HAProxy would reject its queue.
 
     Args:
         servers: address of the pod for each server that takes requests.
         endpoints: all pods of the slots.
         out: names of pods that must not receive requests although they are serving.
+        passes_queue: whether another process runs, to which `held` leads.
     """
     serving = _serving(endpoints, out)
     leaving = sorted(key for key, address in servers.items() if (key.slot, address) not in serving)
     emptied = sorted({key.slot for key in leaving} - {key.slot for key in servers.keys() - set(leaving)})
+    if not passes_queue:
+        return tuple(Command(key, "drain") for key in leaving if key.slot not in emptied)
     return (
         *(Command(ServerKey(slot, 0), "open") for slot in emptied),
         *(Command(key, "drain") for key in leaving),

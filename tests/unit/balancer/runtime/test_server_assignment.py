@@ -347,3 +347,4 @@ def test_replaced_process_drains_servers_and_passes_emptied_queues_on() -> None:
     assert list(drains(servers, [serving, *leaving], out=set())) == [opened[1], *drained, closed[1]]
     both = sorted([*drained, Command(ServerKey("a", 2), "drain")], key=lambda command: command.key)
     assert list(drains(servers, [serving, *leaving], out={"pod-2"})) == [*opened, *both, *closed]
+    assert list(drains(servers, [serving, *leaving], out=set(), passes_queue=False)) == drained[:1]
