@@ -3,8 +3,12 @@
 Each family of configurations has its own times, because instances and threads share a device. If only one batch size of
 a family was measured, its other times are those of the first family, scaled by the ratio at this size.
 
-A straight line is the default, because it averages the noise of all sizes. If the times bend or jump, for example at a
-size from which the device needs another pass, a curve passes through the mean of each measured size.
+The machine is slower in some measurements than in others, for all batch sizes alike. This pace is fitted and removed, so
+that the times of different measurements can be compared.
+
+A straight line is the default, because it averages the noise of all sizes. A size that was measured n times counts n
+parts of its measured time, and one part of the line. If the times bend or jump, for example at a size from which the
+device needs another pass, a curve passes through the mean of each measured size.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
 from halcyon_tune.points import Configuration, Point
@@ -23,6 +28,14 @@ Family = tuple[int, int | None]
 _LEAST_SHARE = 0.01
 """Share of a measurement's executions below which a batch size is ignored. The mean of so few executions is unreliable.
 """
+_PACE_NOISE, _SIZE_NOISE = 0.05, 0.02
+"""Standard errors of the logarithm of a measured batch time: that which all sizes of a measurement share, because the
+machine was slower or faster, and that of a single size.
+"""
+_TURNS = 20
+"""Number of times that the times of sizes and the paces of measurements are fitted in turns."""
+_STRAIGHT = 0.005
+"""Relative distance of the batch times from the fitted line up to which the line describes them."""
 _BEND = 0.15
 """Relative distance of a batch's execution time from the fitted line above which the line describes the times badly."""
 
@@ -55,12 +68,14 @@ Shape = ServiceLine | Curve
 class BatchTimes:
     """Execution times of all batches that were measured so far."""
 
-    sums: Mapping[Family, Mapping[int, tuple[float, float]]] = field(default_factory=dict)
-    """Weight and mean time in seconds of the measured batches, by family and number of rows. Every measurement has the
-    same weight, however many batches were executed.
-    """
+    measured: Mapping[Family, tuple[Mapping[int, float], ...]] = field(default_factory=dict)
+    """Mean times in seconds by number of rows, one mapping for each measurement, by family."""
     first: Family | None = None
     """Family of configurations that was measured first. It has times for more batch sizes than the others."""
+    _shapes: dict[tuple[Family, int, float, bool], Shape | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Computed results of `shape`."""
 
     def with_point(self, point: Point) -> BatchTimes:
         """Return the times, extended by those of a measured point.
@@ -71,15 +86,19 @@ class BatchTimes:
         if not found:
             return self
         family = point.configuration.family
-        known = dict(self.sums.get(family, {}))
-        for rows, seconds in found.items():
-            weight, mean = known.get(rows, (0.0, 0.0))
-            known[rows] = weight + 1, (weight * mean + seconds) / (weight + 1)
-        return replace(self, sums={**self.sums, family: known}, first=self.first or family)
+        known = (*self.measured.get(family, ()), found)
+        return BatchTimes(measured={**self.measured, family: known}, first=self.first or family)
 
     def means(self, family: Family) -> dict[int, float]:
-        """Return the mean execution time in seconds of a family's batches, by number of rows, as measured."""
-        return {rows: mean for rows, (_, mean) in sorted(self.sums.get(family, {}).items())}
+        """Return the mean execution time in seconds of a family's batches, by number of rows.
+
+        The pace of each measurement is removed: the machine is slower in some of them, for all sizes alike.
+        """
+        return dict(self._means.get(family, {}))
+
+    @cached_property
+    def _means(self) -> Mapping[Family, Mapping[int, float]]:
+        return {family: _at_one_pace(measurements) for family, measurements in self.measured.items()}
 
     def line(self, configuration: Configuration, rows_per_request: float = 1.0) -> ServiceLine | None:
         """Return the fitted line of batch times for a configuration; None if nothing was measured.
@@ -106,30 +125,48 @@ class BatchTimes:
         The result is None if nothing was measured. If `is_hopeful` is true, the curve has the shortest likely times: a
         jump between two measured sizes is just before the larger one.
         """
+        key = configuration.family, configuration.max_batch, rows_per_request, is_hopeful
+        if key not in self._shapes:
+            self._shapes[key] = self._shape(configuration, rows_per_request, is_hopeful=is_hopeful)
+        return self._shapes[key]
+
+    def _shape(self, configuration: Configuration, rows_per_request: float, *, is_hopeful: bool) -> Shape | None:
         line = self.line(configuration, rows_per_request)
-        if line is None or not self.is_curved:
-            return line
-        known = self.pooled(configuration.family)
+        if line is None:
+            return None
         requests = max(int(configuration.max_batch / rows_per_request), 1)
         sizes = [rows_per_request * count for count in range(1, requests + 1)]
-        return Curve(tuple(_along(known, rows, is_hopeful=is_hopeful) for rows in sizes))
+        if self.is_curved:
+            known = self.pooled(configuration.family)
+            return Curve(tuple(_along(known, rows, is_hopeful=is_hopeful) for rows in sizes))
+        off = self._distances(configuration)
+        if max((abs(one) for one in off.values()), default=0.0) < _STRAIGHT:
+            return line
+        off_line = [math.exp(_interpolated(off, rows)) for rows in sizes]
+        return Curve(tuple(line.seconds(count) * factor for count, factor in enumerate(off_line, start=1)))
 
-    @property
+    def _distances(self, configuration: Configuration) -> dict[int, float]:
+        """Return by how much the measured batch sizes of a configuration are off its line, as a logarithm.
+
+        A size that was measured n times counts n parts of its measured time, and one part of the line.
+        """
+        line, family = self.line(configuration), configuration.family
+        if line is None:
+            return {}
+        found = {}
+        for rows, seconds in self._known(family).items():
+            own, of_first = (
+                sum(rows in one for one in self.measured.get(each, ())) for each in (family, self.first or family)
+            )
+            count = own or of_first
+            if rows <= configuration.max_batch:
+                found[rows] = count / (count + 1) * math.log(seconds / max(line.seconds(rows), 1e-9))
+        return found
+
+    @cached_property
     def is_curved(self) -> bool:
         """Whether a straight line describes the batch times of any family badly."""
-        return any(self.is_bent(family) for family in self.sums)
-
-    def misses(self, point: Point) -> bool:
-        """Return whether a measured point has a batch time that is far from the one that these times predict."""
-        shape = self.shape(point.configuration)
-        if shape is None:
-            return False
-        most = point.configuration.max_batch
-        return any(
-            abs(math.log(seconds / max(shape.seconds(rows), 1e-9))) > _BEND
-            for rows, seconds in _means(point).items()
-            if rows <= most
-        )
+        return any(self.is_bent(family) for family in self.measured)
 
     def excess(self, point: Point) -> float | None:
         """Return the logarithm of the ratio of a point's total execution time to that by these times.
@@ -197,7 +234,7 @@ class BatchTimes:
         most sizes comes first.
         """
         known = self._known(family)
-        for other in sorted(self.sums, key=lambda one: (-len(self.sums[one]), one[0], one[1] or 0)):
+        for other in sorted(self.measured, key=lambda one: (-len(self.means(one)), one[0], one[1] or 0)):
             means = self.means(other)
             common = {rows: known[rows] / seconds for rows, seconds in means.items() if rows in known}
             if common:
@@ -211,7 +248,7 @@ class BatchTimes:
         """
         if self.first is None:
             return 1.0
-        known = {one: self.sharing(one) or 1.0 for one in self.sums if one != self.first}
+        known = {one: self.sharing(one) or 1.0 for one in self.measured if one != self.first}
         if not known:
             return 1.0
         near = min(known, key=lambda one: (one[1] != family[1], abs(one[0] - family[0])))
@@ -233,18 +270,38 @@ def _means(point: Point) -> dict[int, float]:
     return found
 
 
-def _interpolated(values: Mapping[int, float], rows: int) -> float:
-    """Return the batch time at a number of rows, interpolated linearly between known sizes.
+def _at_one_pace(measurements: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Return the mean time of each batch size over all measurements, without the pace of each measurement.
 
-    Below the smallest and above the largest known size, the result is the time of that size.
+    A measured time is the time of its size, multiplied by the pace of its measurement. Both are fitted to the
+    logarithms of the times by least squares, in turns.
+    """
+    sizes = sorted({rows for one in measurements for rows in one})
+    own_noise = (_SIZE_NOISE / _PACE_NOISE) ** 2
+    paces = [0.0] * len(measurements)
+    times = dict[int, float]()
+    for _ in range(_TURNS):
+        paired = list(zip(measurements, paces, strict=True))
+        for rows in sizes:
+            found = [one[rows] * math.exp(-pace) for one, pace in paired if rows in one]
+            times[rows] = math.fsum(found) / len(found)
+        paces = [
+            math.fsum(math.log(seconds / times[rows]) for rows, seconds in one.items()) / (len(one) + own_noise)
+            for one in measurements
+        ]
+    return times
+
+
+def _interpolated(values: Mapping[int, float], rows: float) -> float:
+    """Return the value at a number of rows, interpolated linearly between known sizes.
+
+    Below the smallest and above the largest known size, the result is the value of that size.
     """
     sizes = sorted(values)
-    if rows in values:
-        return values[rows]
-    below = max((size for size in sizes if size < rows), default=None)
-    above = min((size for size in sizes if size > rows), default=None)
-    if below is None or above is None:
-        return values[sizes[0] if below is None else sizes[-1]]
+    place = bisect_left(sizes, rows)
+    if place == len(sizes) or place == 0 or sizes[place] == rows:
+        return values[sizes[min(place, len(sizes) - 1)]]
+    below, above = sizes[place - 1], sizes[place]
     share = (rows - below) / (above - below)
     return values[below] + share * (values[above] - values[below])
 

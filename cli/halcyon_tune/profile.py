@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from halcyon_tune.batch_times import BatchTimes, Family
 from halcyon_tune.errors import TuneError
@@ -52,7 +53,7 @@ class Profile:
         """The instances and threads that step 1 measures. They have the fewest instances."""
         return self.space.families[0]
 
-    @property
+    @cached_property
     def times(self) -> BatchTimes:
         """Execution times of batches, from all measurements of both steps."""
         found = BatchTimes()
@@ -78,7 +79,7 @@ class Profile:
         family = configuration.family
         if family != self.base and not self._done(family):
             return "fewer instances already answered as much, or it failed with each batch"
-        if family in self._vain():
+        if family in self._vain:
             return "it answered no more than fewer instances"
         return ""
 
@@ -136,8 +137,9 @@ class Profile:
 
     def _is_vain_before(self, family: Family) -> bool:
         """Return whether more instances are pointless, because fewer instances already brought no improvement."""
-        return any(one[1] == family[1] and one[0] < family[0] for one in self._vain())
+        return any(one[1] == family[1] and one[0] < family[0] for one in self._vain)
 
+    @cached_property
     def _vain(self) -> list[Family]:
         """Return the families with full batches that are no faster than one with fewer instances and equal threads.
 
@@ -162,7 +164,7 @@ class Profile:
         """
         if not self._done(family):
             return 0.0
-        shape = times.shape(self._configuration(family, batch)) if family in times.sums else None
+        shape = times.shape(self._configuration(family, batch)) if family in times.measured else None
         return self.throughput_rps(family) if shape is None else family[0] * batch / max(shape.seconds(batch), 1e-9)
 
     def _done(self, family: Family | None = None) -> list[Point]:

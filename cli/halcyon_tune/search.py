@@ -10,7 +10,7 @@ step 5.
 # | --- | --- |
 # | 1 | one instance, with a rising number of callers (`profile`) |
 # | 2 | more instances, while they raise the throughput (`profile`) |
-# | 3 | none: the simulator predicts all configurations (`prediction`); again if step 4 shows other batch times |
+# | 3 | none: the simulator predicts all configurations (`prediction`); again with the batch times of each point of step 4 |
 # | 4 | the configurations that could be best (`verification`), the best one with preferred sizes (`preferred_sizes`) |
 # | 5 | the best configuration and the current settings in turns (`turns`) |
 # | 6 | none: the planner's sizing gives the replicas (`results.tune_result`) |
@@ -103,6 +103,8 @@ class Search:
     """State of step 4 of the search; None before that step."""
     turns: Turns | None = None
     """State of step 5 of the search; None before that step, and if the current settings are the best."""
+    unfinished: str = ""
+    """Why step 4 ended although other configurations could be better; empty if it didn't."""
     points: tuple[Point, ...] = ()
     asked: Ask | None = None
     stopped: End | None = None
@@ -143,6 +145,9 @@ class Search:
         """
         if self.stopped is not None:
             return self.stopped
+        turn = None if self.turns is None else self.turns.next()
+        if self.turns is not None and turn is None:
+            return self._decided(self.turns)
         if why := self._used_up(0):
             return End(reason="budget", why=why)
         if len(self.points) >= _MAX_FAILURES and all(one.failure for one in self.points[-_MAX_FAILURES:]):
@@ -152,13 +157,14 @@ class Search:
             if found is None:
                 return self.predicted(self.profile.times)
             return Ask(step=found[0], configuration=found[1], load=found[2])
-        if self.turns is not None:
-            turn = self.turns.next()
-            return self._decided(self.turns) if turn is None else self._ask(5, turn)
-        chosen = None
-        if not self._used_up(_ROUNDS_POINTS):
-            chosen = self.verification.next() or self._with_preferred_sizes(self.verification)
-        return self._winner(self.verification) if chosen is None else self._ask(4, chosen)
+        if turn is not None:
+            return self._ask(5, turn)
+        chosen = self.verification.next() or self._with_preferred_sizes(self.verification)
+        if chosen is None:
+            return self._winner(self.verification)
+        if why := self._used_up(_ROUNDS_POINTS):
+            return self._winner(self.verification, unfinished=why)
+        return self._ask(4, chosen)
 
     def after(self, point: Point) -> Search:
         """Return the search extended by the measurement that `next` requested."""
@@ -168,13 +174,15 @@ class Search:
         if asked.step <= 2:
             return replace(state, profile=self.profile.after(point))
         assert self.verification is not None  # noqa: S101  # from step 4 on
-        if self.turns is None and self._is_mistaken(point):
-            return state.predicted(self._all_times(state.points)).verified()
-        found = self._estimate(point)
-        state = replace(state, verification=self.verification.after(point, found))
+        assert self.times is not None  # noqa: S101  # as above
         if self.turns is None:
-            return state
-        return replace(state, turns=self.turns.after(asked.configuration, found))
+            return state.predicted(self.times.with_point(point)).verified()
+        found = self._estimate(point)
+        return replace(
+            state,
+            verification=self.verification.after(point, found),
+            turns=self.turns.after(asked.configuration, found),
+        )
 
     def interrupted(self, why: str = "it was interrupted") -> Search:
         """Return the search after an interrupt by the user, or after the loss of the component that measures."""
@@ -199,9 +207,9 @@ class Search:
         The result is empty if a preference would make no difference.
         """
         best = self.best()
-        if best is None:
+        if best is None or self.times is None:
             return ()
-        return preferred_sizes(self._all_times(self.points).pooled(best.family), best.max_batch)
+        return preferred_sizes(self.times.pooled(best.family), best.max_batch)
 
     def shape(self, configuration: Configuration) -> Shape | None:
         """Return the batch times from which a configuration is predicted; None if they are unknown."""
@@ -221,8 +229,11 @@ class Search:
         variant = replace(best, preferred=sizes)
         return None if variant in known.failed else variant
 
-    def _winner(self, known: Verification) -> End | Search:
-        """Return the search at the beginning of step 5, or its end if there is nothing to compare."""
+    def _winner(self, known: Verification, *, unfinished: str = "") -> End | Search:
+        """Return the search at the beginning of step 5, or its end if there is nothing to compare.
+
+        `unfinished` is the reason why step 4 ended although other configurations could be better.
+        """
         winner = known.best()
         if not known.estimates and (why := self._used_up(_ROUNDS_POINTS)):
             return End(reason="budget", why=f"{why}, and no configuration was measured at a rate before")
@@ -233,9 +244,13 @@ class Search:
             known.opinion(self.space.today) if self.space.today in known.estimates else None,
         )
         if today is not None and own.score < (1 + WORTH) * today.score:
-            return End(reason="nothing to change", why="no other settings are better than today's by 3 %")
+            others = "no other settings are better than today's by 3 %"
+            if unfinished:
+                others = f"no measured settings are better than today's by 3 %, but others could be: {unfinished}"
+            return End(reason="nothing to change", why=others)
         rounds = min(max((self.budget.points - len(self.points)) // 2, 1), self.budget.rounds)
-        return replace(self, turns=Turns(today=self.space.today, winner=winner, rounds=rounds))
+        turns = Turns(today=self.space.today, winner=winner, rounds=rounds)
+        return replace(self, turns=turns, unfinished=unfinished)
 
     def _ask(self, step: int, configuration: Configuration) -> Ask:
         return Ask(step=step, configuration=configuration, load=self.criterion.load(self._capacity(configuration)))
@@ -243,26 +258,16 @@ class Search:
     def _used_up(self, reserve: int) -> str:
         """Return why the budget doesn't allow another measurement and `reserve` more after it; empty if it does."""
         longest = max((one.seconds for one in self.points), default=0.0)
+        limit = f"--budget {self.budget.seconds:.0f}s"
         if len(self.points) + reserve >= self.budget.points:
+            if reserve:
+                return f"the last {reserve} of {self.budget.points} points compare the best with today's settings"
             return f"{len(self.points)} points were measured, as many as it has"
         if self.points and self.seconds() + longest * (reserve + 1) > self.budget.seconds:
-            return f"the next point would end after --budget {self.budget.seconds:.0f}s"
+            if reserve:
+                return f"the rest of {limit} is for the comparison of the best with today's settings"
+            return f"the next point would end after {limit}"
         return ""
-
-    @staticmethod
-    def _all_times(points: Sequence[Point]) -> BatchTimes:
-        times = BatchTimes()
-        for point in points:
-            times = times.with_point(point)
-        return times
-
-    def _is_mistaken(self, point: Point) -> bool:
-        """Return whether a measurement shows batch times that are far from those of the predictions, on a curve.
-
-        A factor for all batch times can't correct such predictions, because only some sizes take longer.
-        """
-        times = self.times
-        return times is not None and times.misses(point) and times.with_point(point).is_curved
 
     def verified(self) -> Search:
         """Return the search in which all measurements at a rate are compared with the new predictions."""
@@ -351,7 +356,10 @@ class Search:
                 return End(reason="failed", why=f"{turns.winner.text()} kept the objective once, and then no more")
             return End(reason="decided", why="today's settings keep the objective at no rate")
         if gain.is_shown:
-            return End(reason="decided", why="nothing unmeasured can beat the best by more than its error")
+            others = "nothing unmeasured can beat the best by more than its error"
+            if self.unfinished:
+                others = f"other settings could be better still: {self.unfinished}"
+            return End(reason="decided", why=others)
         assert self.verification is not None  # noqa: S101  # from step 4 on
         winner, today = (self.verification.opinion(one).score for one in (turns.winner, turns.today))
         pooled = winner / today - 1

@@ -217,6 +217,8 @@ class Verification:
         correction = (math.fsum(group) + overall) / (len(group) + 1)
         squares = math.fsum((factor - correction) ** 2 for factor in group)
         squares += math.fsum((f - overall) ** 2 for one, f in factors.items() if _group(one) != _group(configuration))
+        # The noise of the measurements is in these squares, and is no error of the predictions.
+        squares = max(squares - math.fsum(self._error(one) ** 2 for one in factors), 0.0)
         spread = math.sqrt((2 * _PRIOR_ERROR**2 + squares) / (2 + len(factors)))
         return correction, spread * (1 if group else _NEVER)
 

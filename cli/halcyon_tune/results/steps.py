@@ -129,7 +129,8 @@ def _fifth(search: Search) -> list[str]:
     if gain is None:
         return []
     between = "" if gain.interval is None else f" ({_percent(gain.interval[0])} to {_percent(gain.interval[1])})"
-    return [f"gain {_percent(gain.value)}{between} in {gain.rounds} rounds"]
+    rounds = f"{gain.rounds} round" + ("" if gain.rounds == 1 else "s")
+    return [f"gain {_percent(gain.value)}{between} in {rounds}"]
 
 
 def _percent(value: float) -> str:

@@ -28,7 +28,7 @@ def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, .
         raise TuneError(
             f"requests take {known.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
         )
-    families = [family for family in times.sums if family[1] == served.threads]
+    families = [family for family in times.measured if family[1] == served.threads]
     families.sort(key=lambda family: (family != served.family, family[0]))
     lines = []
     for family in families[:_MAX_LINES]:

@@ -64,8 +64,13 @@ def summary(result: TuneResult) -> Iterator[tuple[str, str]]:
 
 
 def _with_rate(configuration: Configuration, rate_rps: float | None) -> str:
-    rate = "not measured" if rate_rps is None else f"{rate_rps:.4g} requests/s of one replica within the objective"
-    return f"{configuration.text()}: {rate}"
+    if rate_rps is None:
+        found = "not measured"
+    elif rate_rps > 0:
+        found = f"{rate_rps:.4g} requests/s of one replica within the objective"
+    else:
+        found = "keeps the objective at no rate"
+    return f"{configuration.text()}: {found}"
 
 
 def _count(replicas: int | None) -> str:

@@ -46,7 +46,11 @@ class TuneResult:
     """Relative gain of the best configuration over the current settings; None if the two weren't compared."""
     gain_interval: tuple[float, float] | None = None
     capacity_rps: float | None = None
-    """Largest rate of one replica with the best configuration within the objective, in requests per second."""
+    """Largest rate of one replica with the best configuration within the objective, in requests per second.
+
+    It is 0 if the replica keeps the objective at no rate, and None if that is unknown. `today_rps` is the same for the
+    current settings.
+    """
     today_rps: float | None = None
     rate_rps: float | None = None
     """Rate of all replicas that the user gave, in requests per second; None if the user gave none."""
@@ -188,8 +192,8 @@ def predicted(
         why="" if is_change else "no other settings are predicted to be better than today's",
         best=found.best,
         gain=found.rates[found.best] / found.rates[space.today] - 1 if is_change and found.rates[space.today] else None,
-        capacity_rps=found.rates[found.best] or None,
-        today_rps=found.rates[space.today] or None,
+        capacity_rps=found.rates[found.best],
+        today_rps=found.rates[space.today],
         rate_rps=rate_rps,
         replicas=counts[0],
         replicas_today=counts[1],
@@ -232,7 +236,7 @@ def _capacity(search: Search, configuration: Configuration | None) -> float | No
     known = search.verification
     if known is None or configuration is None or configuration not in known.estimates:
         return None
-    return known.opinion(configuration).capacity_rps or None
+    return known.opinion(configuration).capacity_rps
 
 
 def _replicas(search: Search, configuration: Configuration | None, rate_rps: float) -> int | None:

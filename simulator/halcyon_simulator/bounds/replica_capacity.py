@@ -6,6 +6,7 @@ uses it.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -37,8 +38,7 @@ def capacity_rps(service: ServiceLaw, slo_s: float, requests: int = _REQUESTS) -
     Raises:
         ValueError: no rate meets the objective.
     """
-    gaps = np.random.Generator(np.random.PCG64(0)).standard_exponential(requests)
-    unit = np.cumsum(gaps)
+    unit = _unit_arrivals(requests)
     above = service.peak_rps
     if _meets(service, slo_s, unit / above):
         return above
@@ -69,10 +69,10 @@ def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
     All requests go to one replica, which is ready from the start and rejects none. A replica whose executions neither
     share it nor a lock needs no events. Its batches are computed one after the other, which is 100 times as fast.
     """
-    if not service.shared and service.lock is None:
-        sizes = range(1, service.max_batch + 1)
-        seconds = np.array([0.0, *(service.seconds(size) for size in sizes)])
-        return _batch_by_batch(arrivals, seconds, service.max_batch, service.instances, service.delay_s)
+    if not _has_events(service):
+        latency = np.empty(len(arrivals))
+        _batch_by_batch(arrivals, _seconds(service), service.instances, service.delay_s, math.inf, 0, 0, latency)
+        return latency
     case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
     one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
     one.start(0, ready_s=0.0)
@@ -80,18 +80,37 @@ def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
     return one.state.latency.astype(np.float64)
 
 
+def _has_events(service: ServiceLaw) -> bool:
+    """Return whether executions delay each other, so that only the event loop can simulate them."""
+    return service.shared or service.lock is not None
+
+
+def _seconds(service: ServiceLaw) -> Floats:
+    """Return the durations of batches with 0, 1, ... requests."""
+    return np.array([0.0, *(service.seconds(size) for size in range(1, service.max_batch + 1))])
+
+
 @jit
-def _batch_by_batch(arrivals: Floats, seconds: Floats, max_batch: int, instances: int, delay_s: float) -> Floats:
-    """Return the latencies of a replica whose batches take `seconds` by their number of requests.
+def _batch_by_batch(  # noqa: PLR0917  # arrays as they are
+    arrivals: Floats,
+    seconds: Floats,
+    instances: int,
+    delay_s: float,
+    slo_s: float,
+    unscored: int,
+    most_late: int,
+    latency: Floats,
+) -> int:
+    """Fill the latencies of a replica whose batches take `seconds` by their number of requests.
 
     The instance that is idle first takes the requests that wait. With a delay, it waits for a full batch, or until the
-    first request has waited that long.
+    first request has waited that long. The result is the number of late requests, without the first `unscored` ones.
+    The simulation ends once more than `most_late` are late.
     """
-    count = len(arrivals)
-    latency = np.empty(count)
+    count, max_batch = len(arrivals), len(seconds) - 1
     idle_at = np.zeros(instances)
-    first = 0
-    while first < count:
+    first, late = 0, 0
+    while first < count and late <= most_late:
         instance = 0
         for other in range(1, instances):
             if idle_at[other] < idle_at[instance]:
@@ -106,10 +125,23 @@ def _batch_by_batch(arrivals: Floats, seconds: Floats, max_batch: int, instances
         idle_at[instance] = start + seconds[end - first]
         for request in range(first, end):
             latency[request] = idle_at[instance] - arrivals[request]
+            if latency[request] > slo_s and request >= unscored:
+                late += 1
         first = end
-    return latency
+    return late
+
+
+@lru_cache(maxsize=4)
+def _unit_arrivals(requests: int) -> Floats:
+    """Return the times of random arrivals with a mean rate of one."""
+    return np.cumsum(np.random.Generator(np.random.PCG64(0)).standard_exponential(requests))
 
 
 def _meets(service: ServiceLaw, slo_s: float, arrivals: Floats) -> bool:
-    late = latencies(service, arrivals)[min(_WARM_UP, len(arrivals) // 20) :] > slo_s
-    return float(np.mean(late)) <= _MAX_LATE
+    unscored = min(_WARM_UP, len(arrivals) // 20)
+    most_late = math.floor(_MAX_LATE * (len(arrivals) - unscored) + 1e-9)
+    if not _has_events(service):
+        times, latency = _seconds(service), np.empty(len(arrivals))
+        late = _batch_by_batch(arrivals, times, service.instances, service.delay_s, slo_s, unscored, most_late, latency)
+        return late <= most_late
+    return int(np.sum(latencies(service, arrivals)[unscored:] > slo_s)) <= most_late

@@ -126,10 +126,10 @@ def test_late_client_is_a_note_of_the_result() -> None:
     ]
 
 
-@pytest.mark.parametrize("number", [7, 35])
-def test_winner_is_near_the_best_if_times_jump_and_gains_are_noisy(number: int) -> None:
+@pytest.mark.parametrize(("number", "objective"), [(7, 1), (35, 1), (44, 0)])
+def test_winner_is_near_the_best_if_times_jump_and_gains_are_noisy(number: int, objective: int) -> None:
     truth = drawn(number)
-    objective_s = objectives(truth)[1]
+    objective_s = objectives(truth)[objective]
     known = configurations(objective_s=objective_s)
     search, _, trial = run(truth, known, objective_s=objective_s, noise=0.05)
     winner = search.best()
@@ -157,6 +157,24 @@ def test_budget_ends_the_search_with_the_best_so_far() -> None:
     assert "--budget" in end.why
     assert search.best() is not None
     assert search.seconds() <= 250
+
+
+def test_end_names_the_budget_that_left_other_settings_unmeasured() -> None:
+    _, whole, _ = run(law(0.3), configurations())
+    assert whole.why == "nothing unmeasured can beat the best by more than its error"
+    _, end, _ = run(law(0.3), configurations(), budget=Budget(points=15))
+    assert end.reason == "decided"
+    still = "other settings could be better still: the last 6 of 15 points compare the best with today's settings"
+    assert end.why == still
+
+
+@pytest.mark.parametrize("points", [17, 18])
+def test_rounds_that_use_up_the_budget_decide(points: int) -> None:
+    # The last point that the budget has is the last one of step 5.
+    search, end, trial = run(law(0.3), configurations(), noise=0.002, budget=Budget(points=points))
+    assert trial.points <= points
+    assert end.reason == "decided"
+    assert result("m", search, end).is_shown
 
 
 def test_interrupt_gives_the_best_so_far() -> None:

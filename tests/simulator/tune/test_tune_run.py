@@ -94,6 +94,18 @@ def test_interrupted_tuning_shows_the_best_so_far() -> None:
     assert "interrupted" in page(found, "team")
 
 
+def test_page_says_that_settings_of_today_keep_the_objective_at_no_rate() -> None:
+    # With 8 instances, one row takes 99 ms, and the objective is 80 ms.
+    spec = SPEC | {"runtime": {"gpu": {"count": 1}, "instancesPerGPU": 8}}
+    known = space(parse("m", spec), {"max_batch_size": 8, "dynamic_batching": {}}, objective_s=0.08)
+    search = Search.begin(known, Criterion(predictor=Predictor(0.08)))
+    search, end = run(search, SimulatedTrial(law(), 0.0, seed=2), lambda _: None)
+    assert end.why == "today's settings keep the objective at no rate"
+    found = result("m", search, end)
+    assert "8 instances, batch 8: keeps the objective at no rate" in page(found, "team")
+    assert found.document()["capacity_today_rps"] == 0.0
+
+
 def test_tuning_whose_pod_is_gone_shows_the_best_so_far() -> None:
     search, end = run(started(), Lost(law(), 0.01, seed=2), lambda _: None)
     found = result("m", search, end)

@@ -79,11 +79,26 @@ def test_curve_of_a_family_has_the_sizes_of_other_families() -> None:
     assert found.seconds(7) == pytest.approx(jumping(7))
 
 
-def test_point_misses_the_predicted_times_only_beyond_the_noise() -> None:
-    times = BatchTimes().with_point(point(1, {rows: jumping(rows) for rows in (1, 3, 15, 32)}))
-    assert times.misses(point(1, {8: jumping(8)}))
-    assert not times.misses(point(1, {15: 1.1 * jumping(15)}))
-    assert not BatchTimes().misses(point(1, {8: jumping(8)}))
+def test_pace_of_a_measurement_bends_no_times() -> None:
+    usual = point(1, {rows: line(rows) for rows in (1, 4)})
+    slow = point(1, {rows: 1.1 * line(rows) for rows in (4, 16)})
+    means = BatchTimes().with_point(usual).with_point(slow).means((1, None))
+    assert means[1] / means[4] == pytest.approx(line(1) / line(4), rel=0.01)
+    assert means[16] / means[4] == pytest.approx(line(16) / line(4), rel=0.01)
+    assert means[4] == pytest.approx(1.05 * line(4), rel=0.01)
+
+
+def test_size_off_the_line_counts_by_its_measurements() -> None:
+    times = BatchTimes().with_point(point(1, {rows: line(rows) for rows in (4, 16, 32)}))
+    slow = 1.1 * line(1)
+    once = times.with_point(point(1, {1: slow, 4: line(4)}))
+    often = once
+    for _ in range(8):
+        often = often.with_point(point(1, {1: slow, 4: line(4)}))
+    found = [known.shape(Configuration(max_batch=32)) for known in (once, often)]
+    assert [known.is_curved for known in (once, often)] == [False, False]
+    seconds = [shape.seconds(1) for shape in found if shape is not None]
+    assert line(1) < seconds[0] < seconds[1] == pytest.approx(slow, rel=0.015)
 
 
 def test_family_with_one_size_is_the_first_one_scaled() -> None:
