@@ -159,7 +159,7 @@ def test_times_of_step_four_replace_a_prediction_that_was_wrong() -> None:
 
 def test_budget_ends_the_search_with_the_best_so_far() -> None:
     # Three rounds of step 5 are left, and too few for this noise.
-    search, end, _ = run(law(0.3), configurations(), noise=0.15, budget=Budget(seconds=250))
+    search, end, _ = run(law(0.3), configurations(), noise=0.3, budget=Budget(seconds=250))
     assert end.reason == "budget"
     assert "--budget" in end.why
     assert search.best() is not None
