@@ -157,13 +157,15 @@ class Search:
             if found is None:
                 return self.predicted(self.profile.times)
             return Ask(step=found[0], configuration=found[1], load=found[2])
-        if turn is not None:
-            return self._ask(5, turn)
-        chosen = self.verification.next() or self._with_preferred_sizes(self.verification)
+        return self._next_of_step_four(self.verification) if turn is None else self._ask(5, turn)
+
+    def _next_of_step_four(self, known: Verification) -> Ask | End | Search:
+        """Return the next measurement of step 4, or what follows the last one."""
+        chosen = known.next() or self._with_preferred_sizes(known)
         if chosen is None:
-            return self._winner(self.verification)
+            return self._winner(known)
         if why := self._used_up(_ROUNDS_POINTS):
-            return self._winner(self.verification, unfinished=why)
+            return self._winner(known, unfinished=why)
         return self._ask(4, chosen)
 
     def after(self, point: Point) -> Search:
