@@ -312,7 +312,7 @@ def test_a_volume_of_another_node_is_replaced_at_once_if_allowed(space: Space, s
                 what="an old pod is deleted, without waiting for surgeTimeout",
             )
         else:
-            assert "set strategy: Replace" in message[2]
+            assert "set spec.rollout.strategy: Replace" in message[2]
             assert len(model_pods(space)) == 2
     finally:
         space.api.call("DELETE", f"{NODES}/{node}")

@@ -151,7 +151,10 @@ def ignored(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
+    """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly.
+
+    While a new process has no data, the decision of the previous one stays.
+    """
     spec, decision = plan.spec, published_decision(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
@@ -159,6 +162,8 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
         "policy": defaults.policy(spec) if spec else "",
         "mode": spec.scaling.mode if spec and spec.scaling else "",
     }
+    if view.scaling.settling and (previous := view.status.get("scaling")):
+        return {**previous, **scaling}
     if decision is not None:
         scaling["current"] = decision.current
         scaling["decidedAt"] = rfc3339(decision.at)

@@ -82,8 +82,7 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         if known := capacity.make(view, plan):
             status["capacity"] = known
         if plan.actuator is not Actuator.NONE:
-            previous = view.status.get("scaling")
-            status["scaling"] = previous if previous and view.scaling.settling else scaling.make(view, plan)
+            status["scaling"] = scaling.make(view, plan)
     return status
 
 

@@ -924,6 +924,16 @@ def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
     assert of(later)["scaling"] != told["scaling"]
 
 
+def test_pause_is_confirmed_also_by_a_young_process() -> None:
+    """`halcyon pause` waits for the mode in the status, also just after a change of the leader."""
+    published = of(deployed(SCALING, signals=HEARD, scaling=decided()))
+    paused = {"scaling": {**SCALING["scaling"], "mode": "Paused"}}
+    young = deployed(paused, scaling=PublishedScaling(settling=True))
+    young = replace(young, resource={**young.resource, "status": published})
+
+    assert of(young)["scaling"] == {**published["scaling"], "mode": "Paused"}
+
+
 def test_fixed_replicas_are_shown_also_by_a_young_process() -> None:
     published = of(deployed(SCALING, signals=HEARD, scaling=decided()))
     published["capacity"] = {"source": "BatchStatistics", "requestsPerSecond": "62"}
