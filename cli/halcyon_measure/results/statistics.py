@@ -72,12 +72,14 @@ def answering_s(due: Floats, latency: Floats, length_s: float, *, counts: Intege
     # of a server that falls behind take longer and longer.
     order = np.argsort(due, kind="stable")
     share = np.cumsum(weights[order]) / total
-    early, late = order[share <= _QUARTER], order[share > 1 - _QUARTER]
+    # One entry of a histogram may be more than a quarter.
+    early = order[: max(int(np.searchsorted(share, _QUARTER, side="right")), 1)]
+    late = order[share > 1 - _QUARTER]
     low, middle, high = _at(latency[early], weights[early], (0.25, 0.5, 0.75))
     growth = _middle_of(latency, weights, late) - middle
     between = _middle_of(due, weights, late) - _middle_of(due, weights, early)
     by_chance = 4 * (high - low) / math.sqrt(_QUARTER * total)
-    if growth <= max(by_chance, (BEHIND - 1) * between):
+    if between <= 0 or growth <= max(by_chance, (BEHIND - 1) * between):
         return length_s
     return float(max(min(took / (_MIDDLE[1] - _MIDDLE[0]), length_s * (1 + growth / between)), length_s))
 

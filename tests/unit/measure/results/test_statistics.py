@@ -109,3 +109,14 @@ def test_answering_time_is_the_same_of_requests_and_of_their_counts() -> None:
     counts = np.full(1000, 3)
     assert statistics.answering_s(due, latency, 10.0) == pytest.approx(25, rel=0.01)
     assert statistics.answering_s(due, latency, 10.0, counts=counts) == pytest.approx(25, rel=0.01)
+
+
+def test_answering_time_is_known_of_few_large_counts() -> None:
+    """One entry of a histogram may have more than a quarter of all answers."""
+    due, latency = np.array([0.0, 1.0]), np.array([1.0, 100.0])
+    assert statistics.answering_s(due, latency, 10.0, counts=np.array([50, 50])) > 100
+
+
+def test_answers_to_requests_that_are_due_together_arrive_within_the_run() -> None:
+    with np.errstate(all="raise"):
+        assert statistics.answering_s(np.zeros(100), np.linspace(1, 100, 100), 10.0) == 10.0
