@@ -11,6 +11,7 @@ The models have 0 replicas, so their pods don't cost time; a change of the pods'
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import time
@@ -202,9 +203,19 @@ class Wave:
 
 
 def deployment_of(name: str, spec: Object) -> Object:
-    """Return a ModelDeployment with this spec."""
-    made = deployment(name)
-    return {**made, "spec": spec}
+    """Return a ModelDeployment with this spec, but for the name of its Gateway and hostnames.
+
+    Those that aren't mutated have the model's name, because models that claim the same requests are in conflict.
+    """
+    made = {**deployment(name), "spec": copy.deepcopy(spec)}
+    if gateway := (made["spec"].get("traffic") or {}).get("gateway"):
+        if gateway.get("name") == mutations.GATEWAY["name"]:
+            gateway["name"] += f"-{name}"
+        for protocol in ("http", "grpc"):
+            routes = gateway.get(protocol) or {}
+            if routes.get("hostnames") == mutations.GATEWAY[protocol]["hostnames"]:
+                routes["hostnames"] = [f"{name}.{hostname}" for hostname in routes["hostnames"]]
+    return made
 
 
 def _observed(model: Object) -> bool:

@@ -153,6 +153,7 @@ def _behavior() -> Spec:
 
 _SCALING = {key: value for key, value in _EXAMPLE["scaling"].items() if key != "targets"}
 _TARGETS = {key: value for key, value in _EXAMPLE["scaling"]["targets"].items() if key != "metric"}
+GATEWAY: Mapping[str, Any] = _EXAMPLE["traffic"]["gateway"]
 _TRAFFIC = {key: value for key, value in _EXAMPLE["traffic"].items() if key != "gateway"}
 _ANALYSIS = {key: value for key, value in _EXAMPLE["rollout"]["canary"]["analysis"].items() if key != "metrics"}
 _CANARY = {**_EXAMPLE["rollout"], "canary": {**_EXAMPLE["rollout"]["canary"], "analysis": _ANALYSIS}}
@@ -213,7 +214,7 @@ BEGINNINGS: Mapping[str, Spec] = {
     "scaling.idleTimeout": {"scaling": {"minReplicas": 0, "maxReplicas": 4, "idleTimeout": "10m"}},
     "scaling.behavior": {"scaling": _behavior()},
     "traffic": {"traffic": {**_TRAFFIC, "balancerReplicas": 1}},
-    "traffic.gateway": {"traffic": {"gateway": _EXAMPLE["traffic"]["gateway"]}},
+    "traffic.gateway": {"traffic": {"gateway": GATEWAY}},
     "rollout": {"rollout": _CANARY},
     "rollout.canary.analysis.metrics": {"rollout": _EXAMPLE["rollout"]},
     "rollout.canary.analysis.metrics.[].max": {
