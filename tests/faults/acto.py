@@ -38,9 +38,9 @@ ACTING: Mapping[str, str] = {
 LIVENESS_S = 20.0
 _SETTLE_S = 1.0
 """Time without a change of any object after which a wave is complete, in seconds."""
-_SETTLE_LIMIT_S = REST_S
+_SETTLE_LIMIT_S = 2 * REST_S
 """Time after the last model's status is current and the pods have settled, after which a wave is complete although objects change or
-models are scheduled: GPU times are published again and again, and counts of pods in a status may wait."""
+models are scheduled: GPU times are published again and again, and counts of pods in a status may wait, longer on a busy machine."""
 _HASH = re.compile(r"\b[0-9a-f]{10}\b|\bHASH\d+\b")
 """Hashes of names, and the numbers of a Deployment's revisions, which count its changes as generations do."""
 _HISTORY = {"ControllerRevision"}
