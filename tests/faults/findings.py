@@ -64,6 +64,16 @@ FOUND: tuple[Finding, ...] = (
         "mutations: traffic.balancerReplicas at its bound, and back",
         "tests/unit/control/status/test_status.py::test_surplus_balancers_are_not_counted_as_ready",
     ),
+    Finding(
+        "A source that doesn't exist is reported without the field that names it",
+        "mutations: model.source.configMap.name and model.source.persistentVolumeClaim.claimName, changed",
+        "tests/integration/operator/test_bad_input.py::test_a_missing_config_map_is_named_and_creation_resumes_by_itself",
+    ),
+    Finding(
+        "On a cluster without the Gateway API, the condition names neither the field nor the Gateway, so that another one changes nothing",
+        "mutations: traffic.gateway.name, changed",
+        "tests/unit/control/status/test_routes.py::test_a_cluster_without_the_gateway_api_is_reported_with_field",
+    ),
 )
 _ORACLES = "tests/unit/test_fault_oracles.py"
 FALSE_ALARMS: tuple[FalseAlarm, ...] = (
@@ -137,5 +147,28 @@ FALSE_ALARMS: tuple[FalseAlarm, ...] = (
         "the Deployment controller writes the annotation only when it scales, so that of a former strategy may stay",
         "`acto.current` leaves out the annotation",
         f"{_ORACLES}::test_counters_of_changes_are_no_difference_after_a_reversal",
+    ),
+    FalseAlarm(
+        "Pods, and numbers of pods in a status, differ",
+        33,
+        "a wave was compared while Kubernetes still created pods on a busy machine, or while a status was held back for up to 10 s",
+        "`acto.Wave` waits for pods and Deployments, and for empty queues or the interval of statuses",
+        f"{_ORACLES}::test_a_wave_waits_for_a_rollout_until_its_pods_are_unavailable",
+    ),
+    FalseAlarm(
+        "Fields of a Gateway change no object",
+        11,
+        "the campaign's cluster had no Gateway API, without which no field below traffic.gateway has an effect",
+        "mutations run on a cluster with the kinds of its routes",
+        "tests/integration/operator/test_gateway_routes.py::test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_reports",
+        discarded=False,
+    ),
+    FalseAlarm(
+        "Routes of a model are in conflict with those of another",
+        11,
+        "the models of a wave claimed the same hostnames at the same Gateway",
+        "each model has a Gateway and hostnames of its own, unless these are the mutated fields",
+        f"{_ORACLES}::test_models_of_a_wave_claim_hostnames_of_their_own",
+        discarded=False,
     ),
 )

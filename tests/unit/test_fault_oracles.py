@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from halcyon.api.documents.balancer_plan import DRAIN_HEADER
-from tests.faults.acto import current
+from tests.faults import mutations
+from tests.faults.acto import current, deployment_of
 from tests.faults.campaigns import Workbench
 from tests.faults.oracles import MASKED, Counts, Outcome, canonical, differences, divergences
 from tests.faults.plans import MODEL, Plan, Point
@@ -308,3 +309,17 @@ def test_a_wave_waits_for_pods_until_they_are_ready_or_unschedulable() -> None:
     assert unsettled([], [of_pod(PodScheduled="True", Ready="False")]) == ["m-a-1"]
     assert unsettled([], [of_pod(), {"metadata": {"name": "m-a-2"}}]) == ["m-a-1", "m-a-2"]
     assert unsettled([], [terminating]) == ["m-a-1"]
+
+
+def test_models_of_a_wave_claim_hostnames_of_their_own() -> None:
+    """A mutated name or hostname stays as it is."""
+    usual = {"traffic": {"gateway": mutations.GATEWAY}}
+    mutated = {"traffic": {"gateway": {**mutations.GATEWAY, "name": "other"}}}
+    one, two, changed = (
+        deployment_of(name, spec)["spec"]["traffic"]["gateway"]
+        for name, spec in (("x", usual), ("y", usual), ("x", mutated))
+    )
+    assert (one["name"], two["name"], changed["name"]) == ("edge-x", "edge-y", "other")
+    assert one["http"]["hostnames"] == changed["http"]["hostnames"] == ["x.digits.example.com"]
+    assert two["grpc"]["hostnames"] == ["y.grpc.digits.example.com"]
+    assert usual["traffic"]["gateway"]["name"] == "edge"
