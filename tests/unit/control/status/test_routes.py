@@ -79,7 +79,7 @@ def test_the_gateways_message_is_shown_in_its_words() -> None:
     )
 
 
-def test_a_gateway_of_a_cluster_without_its_api_is_named_with_its_field() -> None:
+def test_a_cluster_without_the_gateway_api_is_reported_with_field() -> None:
     message = conditions(served(gateway_api=False))["RoutesAccepted"][2]
 
     assert message.startswith(
