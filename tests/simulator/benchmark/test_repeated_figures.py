@@ -1,4 +1,4 @@
-"""Figures that pages repeat from the benchmarks' pages, which are written anew by each run."""
+"""Figures that pages repeat from the benchmarks' pages, which are written by each run."""
 
 from __future__ import annotations
 
