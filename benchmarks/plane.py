@@ -31,6 +31,8 @@ STAND_INS = (
     "a load generator creates the agents' reports and sends them over TLS, using the agents' own client code",
 )
 _PODS_PER_NODE = 1000
+_NODE_LABELS = {"type": "kwok", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+"""Labels of a KWOK node. The operator's pods select the operating system, as on any cluster."""
 _MODEL_FILES = "model"
 _GROUP = "external.metrics.k8s.io"
 
@@ -143,7 +145,7 @@ def _node(cluster: Cluster, name: str) -> None:
         {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "kwok"}},
+            "metadata": {"name": name, "labels": {**_NODE_LABELS, "kubernetes.io/hostname": name}},
             "status": {"capacity": resources, "allocatable": resources},
         },
     )
