@@ -40,9 +40,9 @@ class SweepPoint(Part):
 
 def load_name(rows: str, form: str, rate_rps: float | None, callers: int | None) -> str:
     """Return a phrase with the rows, the form and the load of requests, for example `8 rows, grpc raw, 32 callers`."""
-    each = "1 row" if rows == "1" else f"{rows} rows"
+    rows_text = "1 row" if rows == "1" else f"{rows} rows"
     load = f"{number(rate_rps)}/s" if rate_rps is not None else "1 caller" if callers == 1 else f"{callers} callers"
-    return f"{each}, {form}, {load}"
+    return f"{rows_text}, {form}, {load}"
 
 
 def request_form(protocol: str, encoding: str, shared_memory: str) -> str:

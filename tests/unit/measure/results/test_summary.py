@@ -55,7 +55,15 @@ def document(
     )
     scenario = Scenario(kind="sustained", rate_rps=100, duration_s=10)
     return summary.build(
-        run, TARGET, scenario, preset="", rows="2", objective_s=objective_s, prepares=False, made_by="t", made_at="now"
+        run,
+        TARGET,
+        scenario,
+        preset="",
+        rows="2",
+        objective_s=objective_s,
+        prepares=False,
+        program="t",
+        timestamp="now",
     )
 
 
@@ -203,7 +211,7 @@ def test_an_offline_run_has_the_interval_of_its_answers_by_second() -> None:
     )
     scenario = Scenario(kind="offline", requests=1000, callers=256, duration_s=600)
     made = summary.build(
-        run, TARGET, scenario, preset="", rows="2", objective_s=5.0, prepares=False, made_by="t", made_at="now"
+        run, TARGET, scenario, preset="", rows="2", objective_s=5.0, prepares=False, program="t", timestamp="now"
     )
     low, high = made.throughput.interval or (0.0, 0.0)
     assert 98 < low <= made.throughput.value == 100 <= high < 102
