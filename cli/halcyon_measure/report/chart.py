@@ -62,12 +62,12 @@ def chart(
         name = axis.labels[index] if axis.labels is not None else number(value)
         cells = [element("td", number(line.values[index])) for line in lines]
         rows.append(element("tr", element("th", name, scope="row", data_v=f"{value:.6g}"), cells))
-    more = sum(line.is_drawn for line in lines) - len(drawn)
+    undrawn = sum(line.is_drawn for line in lines) - len(drawn)
     return element(
         "figure",
         element("figcaption", element("h3", title), element("p", note) if note else None),
         element("div", class_="chart", data_title=title),
-        element("p", f"{more} more lines are in the table.", class_="quiet") if more else None,
+        element("p", f"{undrawn} more lines are in the table.", class_="quiet") if undrawn else None,
         element(
             "details",
             element("summary", "Table"),

@@ -29,10 +29,12 @@ class LabelledRun:
 
 def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
     """Return the runs with labels: the settings in which they differ, or the model if there are none."""
-    settings = [_settings(one.document) for one in documents]
-    differing = [name for name in settings[0] if len({one[name] for one in settings}) > 1] if settings else []
-    bases = [", ".join(filter(None, (one[name] for name in differing))) or one["model"] for one in settings]
-    servers = [", ".join(filter(None, (one[name] for name in differing if name in _OF_SERVER))) for one in settings]
+    settings = [_settings(stored.document) for stored in documents]
+    differing = [name for name in settings[0] if len({values[name] for values in settings}) > 1] if settings else []
+    bases = [", ".join(filter(None, (values[name] for name in differing))) or values["model"] for values in settings]
+    servers = [
+        ", ".join(filter(None, (values[name] for name in differing if name in _OF_SERVER))) for values in settings
+    ]
     counts, seen = Counter(bases), Counter[str]()
     runs: list[LabelledRun] = []
     for base, stored in zip(bases, documents, strict=True):
