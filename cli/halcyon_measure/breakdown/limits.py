@@ -61,10 +61,10 @@ class Bound:
 
     def holds(self, values: Values) -> bool | None:
         """Return whether it holds; None if the figure wasn't measured."""
-        found = values.get(self.figure)
-        if found is None:
+        measured = values.get(self.figure)
+        if measured is None:
             return None
-        return found >= self.value if self.sign == ">=" else found < self.value
+        return measured >= self.value if self.sign == ">=" else measured < self.value
 
     def __str__(self) -> str:
         return f"`{self.figure}` {self.sign} {self.value:g}"
