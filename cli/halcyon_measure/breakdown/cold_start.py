@@ -50,13 +50,13 @@ class Boundaries:
     first_answer: float | None = None
     steady: float | None = None
     failure: str = ""
-    """Why the replica didn't start; empty if it did."""
+    """Reason why the replica didn't start; empty if it did."""
 
 
 def parts(start: Boundaries) -> tuple[dict[StartPartName, float], list[str]]:
     """Return the length in seconds of each part whose beginning and end were observed, and notes on the others.
 
-    If a boundary wasn't observed, the next part that ends at a known boundary has the time of both, and a note says so.
+    If a boundary wasn't observed, the next part that ends at a known boundary has the time of both, and a note names it.
     """
     lengths: dict[StartPartName, float] = {}
     notes: list[str] = []

@@ -52,9 +52,9 @@ class Prices:
         return self
 
 
-def _check_range(name: str, value: float | None, most: float, unit: str, example: str) -> None:
-    if value is not None and not (math.isfinite(value) and 0 <= value <= most):
-        raise SettingError(f"{name} is {value:g}; it must be 0 to {most:g} {unit}, for example {example}")
+def _check_range(name: str, value: float | None, maximum: float, unit: str, example: str) -> None:
+    if value is not None and not (math.isfinite(value) and 0 <= value <= maximum):
+        raise SettingError(f"{name} is {value:g}; it must be 0 to {maximum:g} {unit}, for example {example}")
 
 
 def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:

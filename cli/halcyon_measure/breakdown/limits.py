@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
         ("client_cores", "late_ms"),
         "more processes (--processes) on a machine with more free cores",
         causes=("transmission", "nothing"),
-        # What the client did with failures alone says nothing of the load.
+        # If all requests fail, the client's use of its CPU shows nothing about the load.
         unless=(Bound("hooks_limit", ">=", 1), Bound("answered", "<", 0.01)),
     ),
     Rule(

@@ -159,9 +159,9 @@ def _haproxy(
     HAProxy's own mean isn't used, because it covers an unknown number of requests.
     """
     gauges = [[sample.queued for sample in readings.samples if sample.queued is not None] for readings in balancers]
-    least = min((len(values) for values in gauges), default=0)
-    if least < MIN_SAMPLES:
-        return None, None, f"HAProxy's queue was read {least} times; {MIN_SAMPLES} are needed", ""
+    fewest = min((len(values) for values in gauges), default=0)
+    if fewest < MIN_SAMPLES:
+        return None, None, f"HAProxy's queue was read {fewest} times; {MIN_SAMPLES} are needed", ""
     queued = sum(mean(values) for values in gauges) * span_s / requests
     return None, queued, "HAProxy publishes no held requests", "HAProxy's queue, once a second, by Little's law"
 

@@ -1,6 +1,6 @@
 """Number of multiply-accumulate operations of a node, by operator.
 
-Other operators have a kind that says why they have none. Pure.
+Other operators have a kind, which is the reason why they have none. Pure.
 
 A multiply-accumulate (MAC) is one multiplication and one addition. Bias, activation and normalisation aren't counted,
 as in the published figures of networks.

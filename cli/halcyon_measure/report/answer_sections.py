@@ -185,7 +185,7 @@ def leaderboard(runs: Sequence[LabelledRun]) -> Html:
     head = ["run", f"requests/s {kind}", "P99, ms", "cost of 1,000", "J", "mg CO₂"]
     note = element("p", "Runs that aren't valid are in it too; the key figures mark them.", class_="quiet")
     some_invalid = any(not run.document.run.valid for run in runs)
-    return section("Leaderboard", _filled(head, rows), note if some_invalid else None, anchor="leaderboard")
+    return section("Leaderboard", _leaderboard_table(head, rows), note if some_invalid else None, anchor="leaderboard")
 
 
 def _board(ranking: Sequence[LeaderboardRow]) -> Html:
@@ -199,10 +199,10 @@ def _board(ranking: Sequence[LeaderboardRow]) -> Html:
         for rank, row in enumerate(ranking, start=1)
     ]
     head = ["server or model", "requests/s at the objective", "P99, ms", "cost of 1,000", "J", "mg CO₂", "accuracy"]
-    return _filled(head, rows)
+    return _leaderboard_table(head, rows)
 
 
-def _filled(head: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
+def _leaderboard_table(head: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
     """Return a table without the columns that have no value in any row."""
     columns = [n for n in range(len(head)) if not all(row[n] in (NONE, [NONE, None]) for row in rows)]
     return table([head[n] for n in columns], [[row[n] for n in columns] for row in rows], label="Leaderboard")

@@ -31,9 +31,9 @@ def text(documents: Sequence[StoredDocument]) -> str:
                 for point in stored.document.sweep.points
             ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    filled = [name for name in columns if any(row.get(name) not in {None, ""} for row in rows)]
+    non_empty = [name for name in columns if any(row.get(name) not in {None, ""} for row in rows)]
     output = io.StringIO()
-    writer = csv.DictWriter(output, filled, restval="", extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(output, non_empty, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return output.getvalue()

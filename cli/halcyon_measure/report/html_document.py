@@ -1,4 +1,4 @@
-"""A whole HTML page of sections: one file that loads nothing from the network. Pure.
+"""HTML page of sections: one file that loads nothing from the network. Pure.
 
 Reports of measurements and of tuning runs are such pages. Out of scope: their sections.
 """

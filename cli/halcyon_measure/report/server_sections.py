@@ -202,18 +202,18 @@ def _over_time(use: Hardware) -> list[Html]:
     shares = [(label, getattr(use, name)) for name, label in _SERIES if getattr(use, name).mean.unit == "ratio"]
     count = max((len(series.values) for _, series in shares), default=0)
     if count > 1:
-        lines = [Line(label, _thinned(series.values, count, 100)) for label, series in shares if series.values]
+        lines = [Line(label, _maxima(series.values, count, 100)) for label, series in shares if series.values]
         charts.append(chart("Utilisation over time", _samples(count), lines, unit="%"))
     for name, label in _SERIES:
         series: Series = getattr(use, name)
         count = len(series.values)
         if series.mean.unit != "ratio" and count > 1:
-            line = Line(label, _thinned(series.values, count, 1 / 2**20 if series.mean.unit == "bytes" else 1))
+            line = Line(label, _maxima(series.values, count, 1 / 2**20 if series.mean.unit == "bytes" else 1))
             charts.append(chart(f"{label} over time", _samples(count), [line], unit=_unit(series.mean)))
     return charts
 
 
-def _thinned(values: Sequence[float], count: int, scale: float) -> list[float | None]:
+def _maxima(values: Sequence[float], count: int, scale: float) -> list[float | None]:
     """Return the maximum of each span of `count` samples; None for spans after the end of the samples."""
     span = _span(count)
     maxima: list[float | None] = [max(values[begin : begin + span]) * scale for begin in range(0, len(values), span)]

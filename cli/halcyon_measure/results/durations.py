@@ -58,7 +58,7 @@ class Durations:
 
     @property
     def is_counted(self) -> bool:
-        """Whether percentiles are computed from a histogram."""
+        """True if percentiles are computed from a histogram."""
         return self.counts is not None
 
     @property

@@ -81,9 +81,9 @@ class Folded:
         failed = columns.select(~answered)
         for outcome, kind, due in zip(failed.outcome.tolist(), failed.kind.tolist(), failed.due.tolist(), strict=True):
             self._fail((outcome, kind), (1, due, due))
-        self.due_by_second = _added(self.due_by_second, _by_second(columns.due))
+        self.due_by_second = _sum(self.due_by_second, _by_second(columns.due))
         latency = answers.finished - answers.due
-        self.good_by_second = _added(self.good_by_second, _by_second(answers.due[latency <= self.good_within_s]))
+        self.good_by_second = _sum(self.good_by_second, _by_second(answers.due[latency <= self.good_within_s]))
         cells = np.floor(np.clip(answers.due, 0, None)).astype(np.int64) * BINS + bins_of(latency)
         self._cells.append((cells, np.ones(len(cells), dtype=np.int64)))
         if sum(len(block) for block, _ in self._cells) > _COMPACT:
@@ -102,8 +102,8 @@ class Folded:
         self.rows += other.rows
         self.last_done_s = max(self.last_done_s, other.last_done_s)
         self.last_due_s = max(self.last_due_s, other.last_due_s)
-        self.due_by_second = _added(self.due_by_second, other.due_by_second)
-        self.good_by_second = _added(self.good_by_second, other.good_by_second)
+        self.due_by_second = _sum(self.due_by_second, other.due_by_second)
+        self.good_by_second = _sum(self.good_by_second, other.good_by_second)
         self._cells += other._cells
 
     def durations(self, name: str) -> Durations:
@@ -203,7 +203,7 @@ def _by_second(due: Floats) -> Integers:
     return np.bincount(np.floor(np.clip(due, 0, None)).astype(np.int64)) if len(due) else np.zeros(0, dtype=np.int64)
 
 
-def _added(first: Integers, second: Integers) -> Integers:
+def _sum(first: Integers, second: Integers) -> Integers:
     """Return the sum of two arrays of counts by second, which may have different lengths."""
     total = np.zeros(max(len(first), len(second)), dtype=np.int64)
     total[: len(first)] += first

@@ -21,9 +21,9 @@ def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | 
 
     The result is None if there is none.
     """
-    least = 2 if labels is None or not len(labels) else int(labels.max()) + 1
+    classes = 2 if labels is None or not len(labels) else int(labels.max()) + 1
     for name, array in outputs.items():
-        if array.ndim == 2 and np.issubdtype(array.dtype, np.floating) and array.shape[1] >= max(least, 2):
+        if array.ndim == 2 and np.issubdtype(array.dtype, np.floating) and array.shape[1] >= max(classes, 2):
             return name
     return None
 
@@ -75,7 +75,7 @@ def deviations(outputs: Arrays, base: Arrays) -> tuple[Figure, Figure]:
     )
 
 
-def scored(values: Any, rows: int, function: str) -> Figure:
+def mean_score(values: Any, rows: int, function: str) -> Figure:
     """Return the mean of the user function's results: one value per row, either True or False, or from 0 to 1.
 
     Raises:

@@ -79,7 +79,7 @@ def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> t
     """
     if calibration is not None:
         if len(calibration) < MIN_CALIBRATION_ROWS:
-            raise ModelError(_few(path, len(calibration)))
+            raise ModelError(_too_few_rows(path, len(calibration)))
         return rows, calibration.part(0, MAX_CALIBRATION_ROWS)
     count = min(len(rows) // 4, MAX_CALIBRATION_ROWS)
     if count < MIN_CALIBRATION_ROWS:
@@ -90,7 +90,7 @@ def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> t
     return rows.part(count, None), rows.part(0, count)
 
 
-def _few(path: Path, count: int) -> str:
+def _too_few_rows(path: Path, count: int) -> str:
     rows = "1 row" if count == 1 else f"{count} rows"
     return f"{path}: it has {rows} to calibrate with; at least {MIN_CALIBRATION_ROWS} are needed, for example 100"
 

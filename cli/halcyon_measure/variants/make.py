@@ -119,7 +119,9 @@ def make(
             with np.load(work / "outputs.npz", allow_pickle=False) as outputs:
                 arrays = {output: outputs[output] for output in outputs.files}
             base_outputs = arrays if base_outputs is None else base_outputs
-            accuracy = _scored(score, request.score, arrays, compared) or comparison.accuracy(arrays, compared.labels)
+            accuracy = _mean_score(score, request.score, arrays, compared) or comparison.accuracy(
+                arrays, compared.labels
+            )
             base_size = variants[0].size.value if variants else None
             variants.append(
                 _variant(
@@ -241,7 +243,7 @@ def _fixed_batch(inputs: Sequence[TensorShape]) -> int | None:
     return int(size) if size.isdigit() else None
 
 
-def _scored(
+def _mean_score(
     score: Callable[..., Any] | None, function: str, outputs: comparison.Arrays, rows: data.LabelledRows
 ) -> Figure | None:
     if score is None:
@@ -250,7 +252,7 @@ def _scored(
         values = score(outputs, rows.all)
     except Exception as error:  # noqa: BLE001  # the user's code may raise anything
         raise HookError(f"{function} raised {type(error).__name__}: {error}") from None
-    return comparison.scored(values, len(rows), function)
+    return comparison.mean_score(values, len(rows), function)
 
 
 def _size(file: Path) -> int:

@@ -72,15 +72,13 @@ def answer(document: VariantsDocument) -> str:
     if not faster:
         smallest = min(variants, key=lambda variant: variant.size.value or 0)
         finding = f"no variant is shown to be faster; {smallest.name} has"
-        return f"{document.model}: {finding} {_percent(smallest.size_ratio, 0)} of fp32's size{_lost(smallest, base)}."
+        return f"{document.model}: {finding} {_percent(smallest.size_ratio, 0)} of fp32's size{_accuracy_change(smallest, base)}."
     best = max(faster, key=lambda variant: variant.rate.value or 0)
     gain = f"{(best.rate.value or 0) / (base.rate.value or 1):.2f} times fp32's rate"
-    return (
-        f"{document.model}: {best.name} has {gain} and {_percent(best.size_ratio, 0)} of its size{_lost(best, base)}."
-    )
+    return f"{document.model}: {best.name} has {gain} and {_percent(best.size_ratio, 0)} of its size{_accuracy_change(best, base)}."
 
 
-def _lost(variant: Variant, base: Variant) -> str:
+def _accuracy_change(variant: Variant, base: Variant) -> str:
     if variant.accuracy.value is None or base.accuracy.value is None:
         return ""
     difference = 100 * (variant.accuracy.value - base.accuracy.value)

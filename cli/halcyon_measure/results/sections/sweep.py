@@ -9,7 +9,7 @@ from halcyon_measure.results.number_text import number
 
 
 class SweepPoint(Part):
-    """One load of one form, and what came of it."""
+    """Results of one load in one form."""
 
     rows: str = Field(description="Rows of a request.")
     protocol: str = Field(description="http or grpc.")
@@ -51,7 +51,7 @@ def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
 
 
 class PayloadCost(Part):
-    """What a form of the same tensors costs as a payload, without a server."""
+    """Cost of one form of the same tensors as a payload, without a server."""
 
     form: str = Field(description="binary, json, raw, typed, .npy or Arrow.")
     rows: str = Field(description="Rows of the request.")
