@@ -282,9 +282,15 @@ def _client(run: Run, limit: ClientLimit, late: float | None, due: int) -> Clien
     source = "getrusage of the processes of the load"
     return ClientUse(
         processes=len(run.usage),
-        cores=Figure(value=cpu / wall if wall else None, unit="cores", n=due, source=source),
-        cpu_per_request=Figure(value=1e6 * cpu / due if due else None, unit="us", n=due, source=source),
-        late_p99=Figure(value=None if late is None else 1000 * late, unit="ms", n=due, source="prepared to sent"),
+        cores=Figure(value=cpu / wall, unit="cores", n=due, source=source)
+        if wall
+        else unmeasured("cores", "no process of the load reported its use", source),
+        cpu_per_request=Figure(value=1e6 * cpu / due, unit="us", n=due, source=source)
+        if due
+        else unmeasured("us", "no request was due", source),
+        late_p99=Figure(value=1000 * late, unit="ms", n=due, source="prepared to sent")
+        if late is not None
+        else unmeasured("ms", "no request was sent", "prepared to sent"),
         gc_longest=Figure(value=1000 * longest, unit="ms", n=due, source="callbacks of the collector"),
         limit=limit.limit,
         evidence=limit.evidence,

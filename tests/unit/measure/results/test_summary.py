@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from halcyon_measure.inputs.tensors import ModelInput
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.target import Target, parse
-from halcyon_measure.results import summary, text
+from halcyon_measure.results import document_file, summary, text
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.run import Run
@@ -68,6 +69,21 @@ def document(
 
 
 EVEN = [row(n / 100, 0.05) for n in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "figure", "reason"),
+    [
+        ([row(n / 10, 0.0, Outcome.NOT_SENT, 0) for n in range(50)], "late_p99", "no request was sent"),
+        ([], "cpu_per_request", "no request was due"),
+    ],
+)
+def test_figures_of_a_client_that_sent_nothing_have_reasons(
+    rows: list[tuple[float, ...]], figure: str, reason: str
+) -> None:
+    made = document(rows, messages=("not sent: prepare had not ended",))
+    assert getattr(made.client, figure).reason == reason
+    assert document_file.parse(json.loads(made.model_dump_json()), "bench.json") == made
 
 
 def test_rates_and_counts_are_those_of_the_requests() -> None:
