@@ -9,7 +9,14 @@ import numpy as np
 
 from halcyon_measure.breakdown import growth
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
-from halcyon_measure.results.observations import GpuSample, Observations, ProcessSample, Readings, ServerSample
+from halcyon_measure.results.observations import (
+    BalancerSample,
+    GpuSample,
+    Observations,
+    ProcessSample,
+    Readings,
+    ServerSample,
+)
 from halcyon_measure.results.sections.hardware import Hardware, ReplicaUse, Series
 
 BUSY = 0.8
@@ -46,7 +53,10 @@ def build(observations: Observations, *, wall_s: float) -> Hardware:
             _over_pages(servers, lambda page: page.pinned_total), "bytes", _PAGE, no_page or _ABSENT
         ),
         server_cpu=series(
-            _rates(processes, lambda sample: sample.cpu_s), "cores", "CPU time of the servers' processes", no_process
+            _rates(processes, lambda sample: sample.cpu_s),
+            "cores",
+            "CPU time of the servers' processes",
+            no_process or "fewer than two readings have their CPU time",
         ),
         server_cpu_limit=_last(
             _summed(processes, lambda sample: sample.cpu_limit), "cores", "cgroup or affinity", no_limit
@@ -61,7 +71,10 @@ def build(observations: Observations, *, wall_s: float) -> Hardware:
         if throttled is not None and periods
         else unmeasured("ratio", no_limit),
         server_memory=series(
-            _summed(processes, lambda sample: sample.memory), "bytes", "memory of the servers", no_process
+            _summed(processes, lambda sample: sample.memory),
+            "bytes",
+            "memory of the servers",
+            no_process or "no reading has their memory",
         ),
         server_memory_limit=_last(
             _summed(processes, lambda sample: sample.memory_limit),
@@ -76,7 +89,9 @@ def build(observations: Observations, *, wall_s: float) -> Hardware:
             _cpu_of(observations),
             "cores",
             "CPU time of the balancers' agents",
-            observations.no_balancer or "no CPU time is published",
+            observations.no_balancer
+            or _reason(observations.balancers, "no balancer's metrics could be read")
+            or "fewer than two readings have the CPU time",
         ),
         machine_cpu=series(_over_pages(servers, lambda page: page.machine_cpu), "ratio", _PAGE, no_page or _ABSENT),
         machine_memory=series(
@@ -110,7 +125,10 @@ def series(values: Sequence[float], unit: Unit, source: str, reason: str) -> Ser
     return Series(mean=figure(array.mean()), p10=figure(low), p90=figure(high), max=figure(array.max()), values=rounded)
 
 
-def _reason(readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]], default: str) -> str:
+def _reason(
+    readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]] | Sequence[Readings[BalancerSample]],
+    default: str,
+) -> str:
     """Return why there is no sample; empty if there is one."""
     if any(source.samples for source in readings):
         return ""
@@ -172,13 +190,15 @@ def _summed(
 def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
     """Return the growth per second of a cumulative time, summed over all servers.
 
-    Falls of the counter (a new process) are left out.
+    Falls of the counter (a new process) are left out, and servers with fewer than two readings.
     """
     columns = []
     for process in processes:
         points = [(sample.at_s, reading) for sample in process.samples if (reading := value(sample)) is not None]
-        columns.append([(b - a) / (t - s) for (s, a), (t, b) in pairwise(points) if t > s and b >= a])
-    return [sum(row) for row in zip(*columns, strict=False)] if columns else []
+        rates = [(b - a) / (t - s) for (s, a), (t, b) in pairwise(points) if t > s and b >= a]
+        if rates:
+            columns.append(rates)
+    return [sum(row) for row in zip(*columns, strict=False)]
 
 
 def _growths(
