@@ -101,6 +101,11 @@ def _fitting(path: Path, shape: TensorShape, arrays: Arrays) -> np.ndarray[Any, 
         raise ModelError(
             f"{path}: no array {shape.name}, which is an input of the model; it has {', '.join(arrays) or 'none'}"
         )
+    if not shape.shape:
+        raise ModelError(
+            f"{path}: input {shape.name} of the model is a single number without rows; variants of it aren't made. Export "
+            f"the model with rows of {shape.name}, for example of the shape [batch, 1]"
+        )
     dtype = _DTYPES.get(shape.datatype)
     if dtype is None:
         raise ModelError(f"{path}: input {shape.name} has the type {shape.datatype}; variants of it aren't made")
