@@ -245,26 +245,35 @@ def _bytes(tensors: Mapping[str, Tensor], name: str) -> int:
     return (tensor.bytes if tensor is not None else None) or 0
 
 
+def _reads(node: Node) -> Iterator[str]:
+    """Yield the tensors that a node reads, with those that its bodies read from the graph around them."""
+    yield from node.inputs
+    for body in node.bodies:
+        for inner in body.nodes:
+            yield from _reads(inner)
+        yield from body.outputs
+
+
 def _live(graph: Graph, constants: AbstractSet[str]) -> tuple[int, int]:
     """Return the total bytes of the intermediate tensors, and the peak bytes of all tensors live at the same time."""
     storage: dict[str, str] = {}
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):
-        for name in node.inputs:
+        for name in _reads(node):
             last[storage.get(name, name)] = index
         if node.operator in uncounted_operators.VIEWS and not node.domain and node.inputs:
             storage[node.outputs[0]] = storage.get(node.inputs[0], node.inputs[0])
     interface = {storage.get(name, name) for name in (*graph.inputs, *graph.outputs)}
     live = {name: _bytes(graph.tensors, name) for name in set(graph.inputs)}
     total = peak = sum(live.values())
-    between = 0
+    intermediate = 0
     for index, node in enumerate(graph.nodes):
         for name in node.outputs:
             if name and name not in constants and name not in storage and name not in live:
                 live[name] = _bytes(graph.tensors, name)
                 total += live[name]
-                between += 0 if name in interface else live[name]
+                intermediate += 0 if name in interface else live[name]
         peak = max(peak, total)
         for name in [tensor for tensor in live if tensor not in interface and last.get(tensor, -1) <= index]:
             total -= live.pop(name)
-    return between, peak
+    return intermediate, peak
