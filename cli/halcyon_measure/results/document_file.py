@@ -102,7 +102,13 @@ def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
             text = zlib.decompress(base64.b64decode(text, validate=True)).decode("utf-8")
         except (ValueError, binascii.Error, zlib.error):
             raise DocumentError(f"{path}: the results in this report are damaged; write the report again") from None
-    return [(str(entry["name"]), entry["document"]) for entry in _parsed(text, path)]
+    try:
+        documents = [(str(entry["name"]), entry["document"]) for entry in _parsed(text, path)]
+    except (KeyError, TypeError):
+        raise DocumentError(f"{path}: the results in this report are damaged; write the report again") from None
+    if not documents:
+        raise DocumentError(f"{path}: this report has no results; write the report again")
+    return documents
 
 
 def parse(data: Any, path: str) -> BenchDocument:
@@ -161,6 +167,8 @@ def _parsed(text: str, path: str) -> Any:
         raise DocumentError(
             f"{path}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}, at {line!r}"
         ) from None
+    except ValueError:
+        raise DocumentError(f"{path}: not a result of halcyon bench: a number has more than 4,300 digits") from None
     except RecursionError:
         raise DocumentError(f"{path}: nested too deep for a result of halcyon bench") from None
 
