@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.number_text import count_text
 
 
 def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def _load(document: BenchDocument) -> str:
     parts = [scenario.kind]
     parts += [f"{scenario.rate_rps:g}/s"] if scenario.rate_rps is not None else []
     parts += [f"to {scenario.to_rps:g}/s"] if scenario.to_rps is not None else []
-    parts += [f"{scenario.callers} callers"] if scenario.callers is not None else []
+    parts += [count_text(scenario.callers, "caller")] if scenario.callers is not None else []
     parts += [f"CV {scenario.cv:g}"] if scenario.cv is not None else []
     parts += [f"think time {scenario.think_s:g} s"] if scenario.think_s else []
     parts += [f"on {scenario.on_s:g} s, off {scenario.off_s:g} s"] if scenario.on_s and scenario.off_s else []

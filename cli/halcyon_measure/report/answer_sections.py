@@ -9,7 +9,7 @@ from halcyon_measure.report.labels import LabelledRun, best
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import NONE, interval, number, quantity
+from halcyon_measure.results.number_text import NONE, count_text, interval, number, quantity
 from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.comparison import Bound, Comparison, Difference, LeaderboardRow
 
@@ -41,7 +41,7 @@ def _search(search: Capacity) -> list[Content]:
     ]
     rows: list[list[Content]] = []
     for run in search.runs:
-        load = f"{number(run.rate_rps)}/s" if run.rate_rps is not None else f"{run.callers} callers"
+        load = f"{number(run.rate_rps)}/s" if run.rate_rps is not None else count_text(run.callers, "caller")
         rows.append([
             run.purpose,
             load,
@@ -132,7 +132,7 @@ def _of_intervals(comparison: Comparison) -> str:
         return (
             "One run of each, at different times; intervals are from within the runs, without changes from day to day."
         )
-    rounds = "1 round" if comparison.rounds == 1 else f"{comparison.rounds} rounds"
+    rounds = count_text(comparison.rounds, "round")
     return f"{rounds} of each in turns ({comparison.order}); intervals are over rounds."
 
 

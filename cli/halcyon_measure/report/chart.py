@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halcyon_measure.report.markup import Content, Html, element
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 
 MAX_LINES = 6
 """Maximum number of lines in a chart. Any others are only in its table."""
@@ -67,7 +67,9 @@ def chart(
         "figure",
         element("figcaption", element("h3", title), element("p", note) if note else None),
         element("div", class_="chart", data_title=title),
-        element("p", f"{undrawn} more lines are in the table.", class_="quiet") if undrawn else None,
+        element("p", f"{count_text(undrawn, 'more line')} can be read in the table.", class_="quiet")
+        if undrawn
+        else None,
         element(
             "details",
             element("summary", "Table"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from halcyon_measure.results.document import BenchDocument, MeasuredScenario
 from halcyon_measure.results.document_file import StoredDocument
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections.sweep import request_form
 
 _OF_SERVER = ("model", "url", "kind", "replicas", "revision")
@@ -65,7 +65,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
         "kind": scenario.preset or scenario.kind,
         "rate": rate_text(scenario),
         "callers": callers_text(scenario),
-        "replicas": "" if place is None or place.replicas is None else f"{place.replicas} replicas",
+        "replicas": "" if place is None or place.replicas is None else count_text(place.replicas, "replica"),
         "revision": "" if place is None else place.revision or "",
     }
 
@@ -87,4 +87,4 @@ def callers_text(scenario: MeasuredScenario) -> str:
     """Return a phrase with the number of callers; empty if the scenario has none."""
     if scenario.callers is None:
         return ""
-    return f"{scenario.callers} caller{'s' if scenario.callers != 1 else ''}"
+    return count_text(scenario.callers, "caller")

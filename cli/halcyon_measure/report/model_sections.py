@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
-from halcyon_measure.results.number_text import number, quantity
+from halcyon_measure.results.number_text import count_text, number, quantity
 from halcyon_measure.results.sections.alone import Alone
 from halcyon_measure.results.sections.roofline import Roofline
 from halcyon_measure.results.sections.static import Static
@@ -67,7 +67,7 @@ def _static(static: Static) -> list[Content]:
         contents.append(_operators(static))
     if static.uncounted:
         items = [
-            element("li", f"{operator.operator}, {operator.nodes} nodes: {operator.reason}")
+            element("li", f"{operator.operator}, {count_text(operator.nodes, 'node')}: {operator.reason}")
             for operator in static.uncounted
         ]
         contents.append(
@@ -136,7 +136,7 @@ def _alone(alone: Alone) -> list[Content]:
     ]
     contents: list[Content] = [
         facts([
-            ("Library", f"{alone.library}, {alone.threads} threads"),
+            ("Library", f"{alone.library}, {count_text(alone.threads, 'thread')}"),
             ("Loading", quantity(alone.load)),
             ("Memory", f"{_scaled(alone.memory.value)}B" if alone.memory.value is not None else quantity(alone.memory)),
             ("What the server adds to the median", quantity(alone.server_cost)),

@@ -8,7 +8,7 @@ from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import NONE, interval, number, quantity
+from halcyon_measure.results.number_text import NONE, count_text, interval, number, quantity
 from halcyon_measure.results.sections.batches import Batches
 from halcyon_measure.results.sections.cold_start import ColdStart
 from halcyon_measure.results.sections.energy import Energy
@@ -324,7 +324,12 @@ def _starts(cold_start: ColdStart) -> list[Content]:
     ]
     rows.append(["to the first answer", _with_interval(cold_start.total), "", ""])
     contents: list[Content] = [
-        table([f"{cold_start.starts} starts, s", "mean", "least", "most"], rows, label="Parts of a cold start", sums=1)
+        table(
+            [f"{count_text(cold_start.starts, 'start')}, s", "mean", "least", "most"],
+            rows,
+            label="Parts of a cold start",
+            sums=1,
+        )
     ]
     if cold_start.first_executions:
         first = [

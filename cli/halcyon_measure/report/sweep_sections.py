@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, section, table
-from halcyon_measure.results.number_text import number, quantity
+from halcyon_measure.results.number_text import count_text, number, quantity
 from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
 _OTHERS = "others"
@@ -64,7 +64,9 @@ def _of_sweep(run: LabelledRun, points: Sequence[SweepPoint]) -> list[Point]:
     return [
         Point(
             rows=point.rows,
-            server=", ".join(filter(None, (run.server, f"{point.replicas} replicas" if len(replicas) > 1 else ""))),
+            server=", ".join(
+                filter(None, (run.server, count_text(point.replicas, "replica") if len(replicas) > 1 else ""))
+            ),
             protocol=point.form,
             rate_rps=point.rate_rps,
             callers=point.callers,
@@ -97,7 +99,7 @@ def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
         rows: list[list[Content]] = [
             [
                 f"{_rows(point.rows)}, {point.form}",
-                f"{number(point.rate_rps)}/s" if point.rate_rps is not None else f"{point.callers} callers",
+                f"{number(point.rate_rps)}/s" if point.rate_rps is not None else count_text(point.callers, "caller"),
                 number(point.replicas),
                 *(number(figure.value) for figure in (point.throughput, point.p50, point.p99, point.cpu_per_request)),
                 number(point.failed),

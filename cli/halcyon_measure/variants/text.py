@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import NONE, number
+from halcyon_measure.results.number_text import NONE, count_text, number
 from halcyon_measure.results.sections.analysis import Variant, VariantsDocument
 
 _WIDTH = 80
@@ -30,7 +30,7 @@ def page(document: VariantsDocument) -> str:
         )
     lines += [
         "",
-        f"rows/s with batch {document.batch} on {document.threads} thread{'s' if document.threads > 1 else ''}, in turns, 95 % intervals:",
+        f"rows/s with batch {document.batch} on {count_text(document.threads, 'thread')}, in turns, 95 % intervals:",
     ]
     lines += [
         f"  {variant.name:<13}{number(variant.rate.value):>9} {_interval(variant.rate)}"
@@ -48,7 +48,7 @@ def page(document: VariantsDocument) -> str:
             examples = ", ".join(operator.examples)
             lines += _wrapped(
                 "FP32 left: ",
-                f"{variant.name}: {operator.operator}, {operator.nodes} nodes ({examples}): {operator.reason}",
+                f"{variant.name}: {operator.operator}, {count_text(operator.nodes, 'node')} ({examples}): {operator.reason}",
             )
     reasons = dict.fromkeys(
         variant.accuracy.reason for variant in document.variants if variant.accuracy.reason and not variant.failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from halcyon_measure.results.figure import Figure, Part
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 
 
 class SweepPoint(Part):
@@ -41,7 +41,7 @@ class SweepPoint(Part):
 def load_name(rows: str, form: str, rate_rps: float | None, callers: int | None) -> str:
     """Return a phrase with the rows, the form and the load of requests, for example `8 rows, grpc raw, 32 callers`."""
     rows_text = "1 row" if rows == "1" else f"{rows} rows"
-    load = f"{number(rate_rps)}/s" if rate_rps is not None else "1 caller" if callers == 1 else f"{callers} callers"
+    load = f"{number(rate_rps)}/s" if rate_rps is not None else count_text(callers, "caller")
     return f"{rows_text}, {form}, {load}"
 
 
