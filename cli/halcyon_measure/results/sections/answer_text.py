@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.sweep import Sweep
@@ -20,7 +20,7 @@ def capacity(section: Capacity) -> list[str]:
     tail = f"p{100 * section.percentile:g}"
     lines = [f"{'run':<14}{'load':<18}{'s':>5}{'answers/s':>11}{tail + ', ms':>12}{'late, %':>9}{'blocks':>8}"]
     for run in section.runs:
-        load = f"{number(run.rate_rps)} requests/s" if run.rate_rps is not None else _callers(run.callers)
+        load = f"{number(run.rate_rps)} requests/s" if run.rate_rps is not None else count_text(run.callers, "caller")
         late = None if run.late.value is None else 100 * run.late.value
         kept = "" if run.rate_rps is None or section.objective_ms is None else f"  {_KEPT[run.kept]}"
         lines.append(
@@ -36,7 +36,7 @@ def capacity(section: Capacity) -> list[str]:
 def comparison(section: Comparison) -> list[str]:
     """Return a table of the differences, or of the leaderboard, with the reasons for missing values."""
     lines: list[str] = []
-    reasons: dict[str, str] = {}
+    reasons: dict[str, list[str]] = {}
     if section.baseline is not None and section.candidate is not None:
         lines += [
             f"A {section.baseline.name}, B {section.candidate.name}, rounds {section.order or 'not in turns'}",
@@ -52,7 +52,7 @@ def comparison(section: Comparison) -> list[str]:
                 f"{change_text:>9}  {interval_text:<18}  {difference.result}"
             )
             if difference.change.reason:
-                reasons[difference.change.reason] = difference.figure
+                reasons.setdefault(difference.change.reason, []).append(difference.figure)
     if section.leaderboard:
         heads = ("requests/s", "p99, ms", "cost/1000", "J", "mg CO2", "accuracy")
         lines.append(f"{'':<{_NAME}}" + "".join(f"{head:>{_FIGURE}}" for head in heads))
@@ -68,11 +68,11 @@ def comparison(section: Comparison) -> list[str]:
             cells = "".join(f"{number(figure.value):>{_FIGURE}}" for figure in figures)
             # A longer name has a line of its own, because a cut one may be that of another row.
             lines += [f"{row.name:<{_NAME}}{cells}"] if len(row.name) < _NAME else [row.name, f"{'':<{_NAME}}{cells}"]
-            reasons |= {
-                figure.reason: head for head, figure in zip(heads, figures, strict=True) if figure.value is None
-            }
-    for reason, name in reasons.items():
-        lines += textwrap.wrap(f"{name}: {reason}", 80)
+            for head, figure in zip(heads, figures, strict=True):
+                if figure.value is None and head not in reasons.setdefault(figure.reason, []):
+                    reasons[figure.reason].append(head)
+    for reason, names in reasons.items():
+        lines += textwrap.wrap(f"{', '.join(names)}: {reason}", 80)
     lines += [f"unlike    {phrase}" for phrase in section.unlike]
     for bound in section.bounds:
         outcome = "FAILED" if bound.failed else "NOT DECIDED" if bound in section.undecided else "not shown"
@@ -88,7 +88,7 @@ def sweep(section: Sweep) -> list[str]:
         (
             point.rows,
             point.form,
-            f"{number(point.rate_rps)}/s" if point.rate_rps is not None else _callers(point.callers),
+            f"{number(point.rate_rps)}/s" if point.rate_rps is not None else count_text(point.callers, "caller"),
         )
         for point in section.points
     ]
@@ -111,10 +111,6 @@ def sweep(section: Sweep) -> list[str]:
     for reason in dict.fromkeys(cost.size.reason for cost in section.payloads if cost.size.value is None):
         lines += textwrap.wrap(f"-: {reason}", 80)
     return lines
-
-
-def _callers(callers: int | None) -> str:
-    return "1 caller" if callers == 1 else f"{callers} callers"
 
 
 def _figure(figure: Figure) -> str:
