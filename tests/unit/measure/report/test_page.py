@@ -227,7 +227,7 @@ def test_replicas_of_a_sweep_have_a_line_each() -> None:
     document = bench_document().model_copy(update={"sweep": sweep.model_copy(update={"points": (*few, *more)})})
     found = lines_of(text_of(*stored(document)), "P99 by rate")
     assert found["4 replicas"] == ["2", "2", "2"]
-    assert "2" not in found["1 replicas"]
+    assert "2" not in found["1 replica"]
 
 
 def figure_of(value: float) -> Figure:
