@@ -100,8 +100,8 @@ def page() -> str:
 
 
 _PLAIN = {
-    "due": "When it was due.",
-    "first_byte": "When the first byte of the answer arrived.",
+    "due": "Time when it was due.",
+    "first_byte": "Time when the first byte of the answer arrived.",
     "rows": "Rows of the request.",
     "sent_bytes": "Size of the request.",
     "received_bytes": "Size of the answer.",

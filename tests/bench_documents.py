@@ -132,8 +132,8 @@ def document_of(
         rows=str(rows),
         objective_s=objective_s,
         prepares=False,
-        made_by="halcyon 0.1.0",
-        made_at=f"2026-11-28T10:{seed % 60:02}:00Z",
+        program="halcyon 0.1.0",
+        timestamp=f"2026-11-28T10:{seed % 60:02}:00Z",
     )
 
 

@@ -167,7 +167,7 @@ def row_3() -> Row:
                 out=folder / title,
                 threads=1,
             )
-            document = make(request, made_by="benchmarks", made_at="")
+            document = make(request, program="benchmarks", timestamp="")
             for one in document.variants:
                 right = _right(Path(one.path) / "1" / "model.onnx", held_out, held_labels)
                 value["accuracies that differ from the count"] += one.accuracy.value != right / len(held_out)

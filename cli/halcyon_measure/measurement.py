@@ -161,8 +161,8 @@ class Measurement:
             rows=self._rows(run),
             objective_s=self.objective_s,
             prepares=bool(self.hooks.prepare),
-            made_by=made_by,
-            made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            program=made_by,
+            timestamp=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
         if self.expect:
             made = made.model_copy(update={"accuracy": summary.accuracy(made.requests)})

@@ -30,24 +30,24 @@ def line(sizes: Statistics) -> tuple[float, float, float] | None:
     spread = float(np.sum(counts * (rows - center) ** 2))
     slope = float(np.sum(counts * (rows - center) * (times - middle)) / spread)
     constant = middle - slope * center
-    many = counts >= _FEW_EXECUTIONS
-    off = np.abs(constant + slope * rows - times)[many] / np.maximum(times[many], 1e-9)
-    return constant, slope, float(off.max()) if len(off) else float("nan")
+    is_frequent = counts >= _FEW_EXECUTIONS
+    deviations = np.abs(constant + slope * rows - times)[is_frequent] / np.maximum(times[is_frequent], 1e-9)
+    return constant, slope, float(deviations.max()) if len(deviations) else float("nan")
 
 
-def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, replicas: int, reason: str) -> Batches:
+def build(growth: Statistics | None, config: ServerConfig, *, wall_s: float, replicas: int, reason: str) -> Batches:
     """Return the section `batches` of a run. If there are no batches, it has the reason.
 
     The run took `wall_s` seconds on `replicas` replicas.
     """
     instances = None if config.instances is None else config.instances * max(replicas, 1)
-    described = "the model's configuration couldn't be read"
+    no_config = "the model's configuration couldn't be read"
     delay = _figure(
-        None if config.largest_batch is None else 1000 * config.max_queue_delay_s, "ms", 1, _CONFIG, described
+        None if config.largest_batch is None else 1000 * config.max_queue_delay_s, "ms", 1, _CONFIG, no_config
     )
-    counted = _figure(instances, "executions", replicas, _CONFIG, described)
-    largest = _figure(config.largest_batch, "rows", 1, _CONFIG, described)
-    if grown is None or grown.counters.executions <= 0:
+    instance_figure = _figure(instances, "executions", replicas, _CONFIG, no_config)
+    largest = _figure(config.largest_batch, "rows", 1, _CONFIG, no_config)
+    if growth is None or growth.counters.executions <= 0:
         reason = reason or "the server's statistics have no execution"
         none = unmeasured("ms", reason)
         return Batches(
@@ -60,18 +60,18 @@ def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, repl
             per_row=none,
             line_error=unmeasured("ratio", reason),
             busy=unmeasured("ratio", reason),
-            instances=counted,
+            instances=instance_figure,
             delay=delay,
         )
-    executions = int(grown.counters.executions)
-    mean_rows = grown.counters.rows / grown.counters.executions
-    fitted = line(grown)
-    one = f"all executions had {next(iter(grown.sizes))} rows; a line needs two sizes" if grown.sizes else (
+    executions = int(growth.counters.executions)
+    mean_rows = growth.counters.rows / growth.counters.executions
+    fit = line(growth)
+    no_line = f"all executions had {next(iter(growth.sizes))} rows; a line needs two sizes" if growth.sizes else (
         "the server's statistics have no batch sizes"
     )  # fmt: skip
-    busy_s = sum(size.input_s + size.model_s + size.output_s for size in grown.sizes.values())
+    busy_s = sum(size.input_s + size.model_s + size.output_s for size in growth.sizes.values())
     return Batches(
-        sizes=tuple(_size(rows, grown) for rows in sorted(grown.sizes)),
+        sizes=tuple(_size(rows, growth) for rows in sorted(growth.sizes)),
         executions=Figure(value=executions, unit="executions", n=executions, source=_SOURCE),
         mean_rows=Figure(value=mean_rows, unit="rows", n=executions, source=_SOURCE),
         largest=largest,
@@ -80,38 +80,42 @@ def build(grown: Statistics | None, config: ServerConfig, *, wall_s: float, repl
             "ratio",
             executions,
             _SOURCE,
-            described,
+            no_config,
         ),
-        constant=_figure(None if fitted is None else 1000 * fitted[0], "ms", executions, "weighted least squares", one),
-        per_row=_figure(None if fitted is None else 1000 * fitted[1], "ms", executions, "weighted least squares", one),
+        constant=_figure(None if fit is None else 1000 * fit[0], "ms", executions, "weighted least squares", no_line),
+        per_row=_figure(None if fit is None else 1000 * fit[1], "ms", executions, "weighted least squares", no_line),
         line_error=_figure(
-            None if fitted is None or np.isnan(fitted[2]) else fitted[2],
+            None if fit is None or np.isnan(fit[2]) else fit[2],
             "ratio",
             executions,
             "weighted least squares",
-            one if fitted is None else f"no size has {_FEW_EXECUTIONS} executions",
+            no_line if fit is None else f"no size has {_FEW_EXECUTIONS} executions",
         ),
         busy=_figure(
-            None if not instances or not grown.sizes else min(busy_s / (wall_s * instances), 1.0),
+            None if not instances or not growth.sizes else min(busy_s / (wall_s * instances), 1.0),
             "ratio",
             executions,
             f"{_SOURCE}, over {wall_s:.1f} s",
-            described if grown.sizes else one,
+            no_config if growth.sizes else no_line,
         ),
-        instances=counted,
+        instances=instance_figure,
         delay=delay,
     )
 
 
-def _size(rows: int, grown: Statistics) -> BatchSize:
-    size = grown.sizes[rows]
+def _size(rows: int, growth: Statistics) -> BatchSize:
+    size = growth.sizes[rows]
     count = int(size.executions)
 
-    def each(seconds: float) -> Figure:
+    def per_execution(seconds: float) -> Figure:
         return Figure(value=1000 * seconds / size.executions, unit="ms", n=count, source=_SOURCE)
 
     return BatchSize(
-        rows=rows, executions=count, input=each(size.input_s), model=each(size.model_s), output=each(size.output_s)
+        rows=rows,
+        executions=count,
+        input=per_execution(size.input_s),
+        model=per_execution(size.model_s),
+        output=per_execution(size.output_s),
     )
 
 

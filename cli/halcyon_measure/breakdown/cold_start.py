@@ -50,47 +50,47 @@ class Boundaries:
     first_answer: float | None = None
     steady: float | None = None
     failure: str = ""
-    """Why the replica didn't start; empty if it did."""
+    """Reason why the replica didn't start; empty if it did."""
 
 
 def parts(start: Boundaries) -> tuple[dict[StartPartName, float], list[str]]:
     """Return the length in seconds of each part whose beginning and end were observed, and notes on the others.
 
-    If a boundary wasn't observed, the next part that ends at a known boundary has the time of both, and a note says so.
+    If a boundary wasn't observed, the next part that ends at a known boundary has the time of both, and a note names it.
     """
-    found: dict[StartPartName, float] = {}
+    lengths: dict[StartPartName, float] = {}
     notes: list[str] = []
     last, missing = start.created, []
     for name, boundary in _BOUNDARIES:
-        at = getattr(start, boundary)
-        if at is None:
+        time = getattr(start, boundary)
+        if time is None:
             missing.append(name)
             continue
-        if at < last - _PRECISION_S:
+        if time < last - _PRECISION_S:
             notes.append(
-                f"{start.pod}: {boundary} is {last - at:.1f} s before the boundary that precedes it: not believed"
+                f"{start.pod}: {boundary} is {last - time:.1f} s before the boundary that precedes it: not believed"
             )
             missing.append(name)
             continue
-        found[name] = max(at - last, 0.0)
+        lengths[name] = max(time - last, 0.0)
         if missing:
             notes.append(f"{start.pod}: {name} contains {', '.join(missing)}, whose end wasn't seen")
-        last, missing = max(at, last), []
-    return found, notes
+        last, missing = max(time, last), []
+    return lengths, notes
 
 
 def build(starts: Sequence[Boundaries], first_executions: Sequence[FirstExecution] = ()) -> ColdStart:
     """Return the section `cold_start` for these starts."""
-    notes = [f"{one.pod} didn't start: {one.failure}" for one in starts if one.failure]
-    whole = [one for one in starts if not one.failure]
-    split = [parts(one) for one in whole]
-    notes += [note for _, more in split for note in more]
-    ends = [(one, one.first_answer if one.first_answer is not None else one.ready) for one in whole]
-    totals = [end - one.created for one, end in ends if end is not None]
-    made = []
+    notes = [f"{start.pod} didn't start: {start.failure}" for start in starts if start.failure]
+    completed = [start for start in starts if not start.failure]
+    parts_by_start = [parts(start) for start in completed]
+    notes += [note for _, start_notes in parts_by_start for note in start_notes]
+    ends = [(start, start.first_answer if start.first_answer is not None else start.ready) for start in completed]
+    totals = [end - start.created for start, end in ends if end is not None]
+    start_parts = []
     for name, _ in _BOUNDARIES:
-        values = [found[name] for found, _ in split if name in found]
-        made.append(
+        values = [lengths[name] for lengths, _ in parts_by_start if name in lengths]
+        start_parts.append(
             StartPart(
                 name=name,
                 mean=_figure(values, sum(values) / len(values) if values else None),
@@ -99,9 +99,9 @@ def build(starts: Sequence[Boundaries], first_executions: Sequence[FirstExecutio
             )
         )
     return ColdStart(
-        starts=len(whole),
+        starts=len(completed),
         total=_figure(totals, sum(totals) / len(totals) if totals else None),
-        parts=tuple(made),
+        parts=tuple(start_parts),
         first_executions=tuple(first_executions),
         notes=tuple(notes),
     )
@@ -113,5 +113,5 @@ def _figure(values: Sequence[float], value: float | None) -> Figure:
     return Figure(value=value, unit="s", n=len(values), source="pod events and answers of the server")
 
 
-BOUNDARY_NAMES: tuple[str, ...] = tuple(one.name for one in fields(Boundaries))[2:-1]
+BOUNDARY_NAMES: tuple[str, ...] = tuple(field.name for field in fields(Boundaries))[2:-1]
 """Names of the boundaries in order, for code that watches a start."""

@@ -47,14 +47,14 @@ class Prices:
         Raises:
             SettingError: a value is negative, not a number, or above its limit.
         """
-        _within("carbon-intensity", self.g_per_kwh, MAX_G_PER_KWH, "g/kWh", "--carbon-intensity 380")
-        _within("price-per-hour", self.per_hour, MAX_PRICE_PER_HOUR, "an hour", "--price-per-hour 2.50")
+        _check_range("carbon-intensity", self.g_per_kwh, MAX_G_PER_KWH, "g/kWh", "--carbon-intensity 380")
+        _check_range("price-per-hour", self.per_hour, MAX_PRICE_PER_HOUR, "an hour", "--price-per-hour 2.50")
         return self
 
 
-def _within(name: str, value: float | None, most: float, unit: str, example: str) -> None:
-    if value is not None and not (math.isfinite(value) and 0 <= value <= most):
-        raise SettingError(f"{name} is {value:g}; it must be 0 to {most:g} {unit}, for example {example}")
+def _check_range(name: str, value: float | None, maximum: float, unit: str, example: str) -> None:
+    if value is not None and not (math.isfinite(value) and 0 <= value <= maximum):
+        raise SettingError(f"{name} is {value:g}; it must be 0 to {maximum:g} {unit}, for example {example}")
 
 
 def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
@@ -62,31 +62,33 @@ def cost_per_thousand(price_per_hour: float, inferences_per_s: float) -> float:
     return price_per_hour / (3600 * inferences_per_s) * 1000
 
 
-def build(seen: Observations, prices: Prices, *, rows: int, rows_per_s: float, wall_s: float) -> Energy:
+def build(observations: Observations, prices: Prices, *, rows: int, rows_per_s: float, wall_s: float) -> Energy:
     """Return the energy of a run that answered `rows` rows, and whose samples span `wall_s` seconds.
 
     The cost follows from the rate `rows_per_s`. The samples also span the wait for the last answers, in which nothing
     more is sent.
     """
-    gpu, idle = _gpu(seen), _idle_power(seen)
-    cpu = _cpu(seen)
+    gpu, idle = _gpu(observations), _idle_power(observations)
+    cpu = _cpu(observations)
     gross = None if gpu.value is None else gpu.value + (cpu.value or 0.0)
     no_rows = "" if rows else "no row was answered"
     source = "GPU and CPU" if cpu.value is not None else f"GPU alone; CPU: {cpu.reason}"
     net = None if gross is None or idle.value is None or gpu.value is None else gross - idle.value * wall_s
-    intensity = _given(prices.g_per_kwh, "g/kWh", "no carbon intensity is given; for example --carbon-intensity 380")
-    price = _given(prices.per_hour, "price/h", "no price is given; for example --price-per-hour 2.50")
+    intensity = _setting(prices.g_per_kwh, "g/kWh", "no carbon intensity is given; for example --carbon-intensity 380")
+    price = _setting(prices.per_hour, "price/h", "no price is given; for example --price-per-hour 2.50")
     carbon = None if gross is None or prices.g_per_kwh is None else gross / _J_PER_KWH * prices.g_per_kwh * 1000
     return Energy(
         gpu=gpu,
         cpu=cpu,
         idle_power=idle,
-        per_inference=_each(gross, "J", rows, source, no_rows or gpu.reason),
-        net_per_inference=_each(net, "J", rows, f"{source}; without idle power", no_rows or gpu.reason or idle.reason),
+        per_inference=_per_row(gross, "J", rows, source, no_rows or gpu.reason),
+        net_per_inference=_per_row(
+            net, "J", rows, f"{source}; without idle power", no_rows or gpu.reason or idle.reason
+        ),
         carbon_intensity=intensity,
-        carbon_per_inference=_each(carbon, "mg", rows, source, no_rows or gpu.reason or intensity.reason),
+        carbon_per_inference=_per_row(carbon, "mg", rows, source, no_rows or gpu.reason or intensity.reason),
         price_per_hour=price,
-        cost_per_thousand=_each(
+        cost_per_thousand=_per_row(
             None if prices.per_hour is None or not rows else rows * cost_per_thousand(prices.per_hour, rows_per_s),
             "price",
             rows,
@@ -106,51 +108,55 @@ def integral(points: Points) -> float | None:
     return sum((t - s) * (a + b) / 2 for (s, a), (t, b) in pairwise(points))
 
 
-def _gpu(seen: Observations) -> Figure:
-    no_page = next((one.reason for one in seen.servers if one.reason and not one.samples), "")
-    counters, powers = _by_gpu(seen.servers)
+def _gpu(observations: Observations) -> Figure:
+    no_page = next(
+        (readings.reason for readings in observations.servers if readings.reason and not readings.samples), ""
+    )
+    counters, powers = _by_gpu(observations.servers)
     doubts: list[str] = []
     if counters:
         total, doubts = _sum(counters, _TRITON)
         if total is not None:
             return _energy(total, _count(counters), f"Triton's counter {_TRITON}")
-    if seen.gpu_energy:
-        found = {one.labels: one.points for one in seen.gpu_energy}
-        total, more = _sum(found, _DCGM)
+    if observations.gpu_energy:
+        points_by_gpu = {series.labels: series.points for series in observations.gpu_energy}
+        total, dcgm_doubts = _sum(points_by_gpu, _DCGM)
         if total is not None:
-            return _energy(total / 1000, _count(found), f"DCGM's counter {_DCGM} in Prometheus")
-        doubts += more
+            return _energy(total / 1000, _count(points_by_gpu), f"DCGM's counter {_DCGM} in Prometheus")
+        doubts += dcgm_doubts
     integrals = [integral(points) for points in powers.values()]
-    known = [value for value in integrals if value is not None]
-    if known and len(known) == len(integrals) and sum(known) > 0:
-        why = "; ".join(doubts)
-        return _energy(sum(known), _count(powers), "integral of power, sampled once a second", why)
+    energies = [value for value in integrals if value is not None]
+    if energies and len(energies) == len(integrals) and sum(energies) > 0:
+        doubt = "; ".join(doubts)
+        return _energy(sum(energies), _count(powers), "integral of power, sampled once a second", doubt)
     reasons = [*doubts]
     if not counters and not powers:
         reasons.append(no_page or "Triton publishes neither energy nor power of a GPU")
-    if not seen.gpu_energy:
-        reasons.append(seen.no_gpu_energy or "no Prometheus is given; for example --prometheus http://prometheus:9090")
+    if not observations.gpu_energy:
+        reasons.append(
+            observations.no_gpu_energy or "no Prometheus is given; for example --prometheus http://prometheus:9090"
+        )
     return unmeasured("J", "; ".join(reasons))
 
 
-def _cpu(seen: Observations) -> Figure:
-    if not seen.cpu_energy:
-        return unmeasured("J", seen.no_cpu_energy or "neither RAPL nor Kepler's metrics can be read")
-    found = {f"{one.name}{one.labels}": one.points for one in seen.cpu_energy}
-    total, doubts = _sum(found, seen.cpu_energy_source)
+def _cpu(observations: Observations) -> Figure:
+    if not observations.cpu_energy:
+        return unmeasured("J", observations.no_cpu_energy or "neither RAPL nor Kepler's metrics can be read")
+    points_by_counter = {f"{series.name}{series.labels}": series.points for series in observations.cpu_energy}
+    total, doubts = _sum(points_by_counter, observations.cpu_energy_source)
     if total is None:
         return unmeasured("J", "; ".join(doubts))
-    return _energy(total, _count(found), seen.cpu_energy_source)
+    return _energy(total, _count(points_by_counter), observations.cpu_energy_source)
 
 
-def _idle_power(seen: Observations) -> Figure:
+def _idle_power(observations: Observations) -> Figure:
     """Return the power of the GPUs before the load.
 
     Source: their energy counters if possible, else their power samples.
     """
-    if not any(one.samples for one in seen.idle):
+    if not any(readings.samples for readings in observations.idle):
         return unmeasured("W", "idle power isn't measured, because there is no source of energy")
-    counters, powers = _by_gpu(seen.idle)
+    counters, powers = _by_gpu(observations.idle)
     seconds = max((points[-1][0] - points[0][0] for points in counters.values()), default=0.0)
     total, _ = _sum(counters, _TRITON) if counters and seconds > 0 else (None, [])
     if total is not None:
@@ -183,31 +189,31 @@ def _by_gpu(servers: Sequence[Readings[ServerSample]]) -> tuple[dict[str, Points
     return dict(counters), dict(powers)
 
 
-def _sum(found: Mapping[str, Points], name: str) -> tuple[float | None, list[str]]:
+def _sum(points_by_counter: Mapping[str, Points], name: str) -> tuple[float | None, list[str]]:
     """Return the growth of all counters together. If one of them isn't plausible, return None and the reasons."""
     total, doubts = 0.0, []
-    for points in found.values():
-        grown, why = growth.counter(points, name)
-        if grown is None:
-            doubts.append(f"{why}: not believed")
+    for points in points_by_counter.values():
+        increase, doubt = growth.counter(points, name)
+        if increase is None:
+            doubts.append(f"{doubt}: not believed")
         else:
-            total += grown
+            total += increase
     return (None, doubts) if doubts else (total, [])
 
 
-def _count(found: Mapping[str, Points]) -> int:
-    return sum(len(points) for points in found.values())
+def _count(points_by_counter: Mapping[str, Points]) -> int:
+    return sum(len(points) for points in points_by_counter.values())
 
 
 def _energy(value: float, n: int, source: str, reason: str = "") -> Figure:
     return Figure(value=value, unit="J", n=n, source=source, reason=reason)
 
 
-def _given(value: float | None, unit: Unit, reason: str) -> Figure:
+def _setting(value: float | None, unit: Unit, reason: str) -> Figure:
     return Figure(value=value, unit=unit, n=0, source="given", reason="" if value is not None else reason)
 
 
-def _each(value: float | None, unit: Unit, rows: int, source: str, reason: str) -> Figure:
+def _per_row(value: float | None, unit: Unit, rows: int, source: str, reason: str) -> Figure:
     if value is None or not rows:
         return unmeasured(unit, reason or "it wasn't measured", source)
     return Figure(value=value / rows, unit=unit, n=rows, source=source)

@@ -31,11 +31,11 @@ def of_samples(samples: Sequence[ServerSample]) -> Growth | None:
     If counters fall, they are those of a new process, which began at 0. What the previous process did after its last
     reading is unknown.
     """
-    known = [sample.counters for sample in samples if sample.counters is not None]
-    if len(known) < 2:  # a difference needs two
+    readings = [sample.counters for sample in samples if sample.counters is not None]
+    if len(readings) < 2:  # a difference needs two
         return None
     total, restarts = Counters(0, 0, 0, 0, 0, 0, 0), 0
-    for old, new in pairwise(known):
+    for old, new in pairwise(readings):
         if new.requests < old.requests or new.executions < old.executions:
             total, restarts = total.plus(new), restarts + 1
         else:
@@ -45,40 +45,44 @@ def of_samples(samples: Sequence[ServerSample]) -> Growth | None:
 
 def of_statistics(before: Statistics, after: Statistics) -> tuple[Statistics | None, str]:
     """Return the growth of the statistics between two readings. If it isn't plausible, return None and the reason."""
-    grown = after.counters.minus(before.counters)
-    if min(grown.requests, grown.executions, grown.queue_s, grown.model_s) < 0:
+    growth = after.counters.minus(before.counters)
+    if min(growth.requests, growth.executions, growth.queue_s, growth.model_s) < 0:
         return None, (
             f"the server's counters ran backwards, from {before.counters.requests:.0f} to "
             f"{after.counters.requests:.0f} requests: another replica answered, or it was restarted"
         )
     sizes = {}
-    for rows, now in after.sizes.items():
-        was = before.sizes.get(rows)
-        parts = (now.executions, now.input_s, now.model_s, now.output_s)
-        old = (was.executions, was.input_s, was.model_s, was.output_s) if was is not None else (0.0, 0.0, 0.0, 0.0)
-        made = tuple(a - b for a, b in zip(parts, old, strict=True))
-        if made[0] > 0:
-            sizes[rows] = type(now)(*made)
-    return Statistics(grown, sizes), ""
+    for rows, later in after.sizes.items():
+        earlier = before.sizes.get(rows)
+        later_parts = (later.executions, later.input_s, later.model_s, later.output_s)
+        earlier_parts = (
+            (earlier.executions, earlier.input_s, earlier.model_s, earlier.output_s)
+            if earlier is not None
+            else (0.0, 0.0, 0.0, 0.0)
+        )
+        growths = tuple(a - b for a, b in zip(later_parts, earlier_parts, strict=True))
+        if growths[0] > 0:
+            sizes[rows] = type(later)(*growths)
+    return Statistics(growth, sizes), ""
 
 
-def doubt(grown: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str]:
+def doubt(growth: Counters, answered: int, in_flight: int = 0) -> tuple[bool, str]:
     """Return whether the growth of counters is usable for `answered` requests of this run, and a reason for doubt.
 
     `in_flight` is the number of requests of the warm-up that may have ended in the measured part.
     """
     if not answered:
         return False, "no request was answered"
-    if grown.requests <= 0:
+    if growth.requests <= 0:
         return False, f"the server's counters stand still, although it answered {answered} requests"
     slack = max(TOLERANCE * answered, _FEW, in_flight)
-    if grown.requests < answered - slack:
+    if growth.requests < answered - slack:
         return False, (
-            f"the server's counters count {grown.requests:.0f} of {answered} requests: there are several replicas, of "
+            f"the server's counters count {growth.requests:.0f} of {answered} requests: there are several replicas, of "
             "which one was read"
         )
-    if grown.requests > answered + slack:
-        return True, f"the server's counters include {grown.requests - answered:.0f} requests of others"
+    if growth.requests > answered + slack:
+        return True, f"the server's counters include {growth.requests - answered:.0f} requests of others"
     return True, ""
 
 
@@ -89,10 +93,10 @@ def counter(points: Sequence[tuple[float, float]], name: str) -> tuple[float | N
     """
     if len(points) < 2:  # a difference needs two
         return None, f"{name} was read {len(points)} times; a difference needs two"
-    for (_, old), (at, new) in pairwise(points):
+    for (_, old), (time_s, new) in pairwise(points):
         if new < old:
-            return None, f"{name} ran backwards at {at:.0f} s, from {old:g} to {new:g}"
-    grown = points[-1][1] - points[0][1]
-    if grown == 0:
+            return None, f"{name} ran backwards at {time_s:.0f} s, from {old:g} to {new:g}"
+    increase = points[-1][1] - points[0][1]
+    if increase == 0:
         return None, f"{name} stands still at {points[0][1]:g}"
-    return grown, ""
+    return increase, ""

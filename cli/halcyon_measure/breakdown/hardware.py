@@ -9,7 +9,14 @@ import numpy as np
 
 from halcyon_measure.breakdown import growth
 from halcyon_measure.results.figure import Figure, Unit, unmeasured
-from halcyon_measure.results.observations import GpuSample, Observations, ProcessSample, Readings, ServerSample
+from halcyon_measure.results.observations import (
+    BalancerSample,
+    GpuSample,
+    Observations,
+    ProcessSample,
+    Readings,
+    ServerSample,
+)
 from halcyon_measure.results.sections.hardware import Hardware, ReplicaUse, Series
 
 BUSY = 0.8
@@ -17,20 +24,21 @@ BUSY = 0.8
 _PAGE = "Triton's metrics, once a second"
 
 
-def build(seen: Observations, *, wall_s: float) -> Hardware:
+def build(observations: Observations, *, wall_s: float) -> Hardware:
     """Return the section `hardware` of a run whose samples span `wall_s` seconds."""
-    servers, processes = seen.servers, seen.processes
+    servers, processes = observations.servers, observations.processes
     no_page = _reason(servers, "no server's metrics could be read")
     no_gpu = no_page or "the server publishes no GPU metrics: it has no GPU, or its metrics of GPUs are switched off"
     utilization = _over_gpus(servers, lambda gpu: gpu.utilization, "mean")
-    no_process = seen.no_process or _reason(processes, "no process of a server could be read")
-    throttled, periods = _growths(processes, lambda one: one.throttled), _growths(processes, lambda one: one.periods)
-    killed = _growths(processes, lambda one: one.oom_kills)
+    no_process = observations.no_process or _reason(processes, "no process of a server could be read")
+    throttled = _growths(processes, lambda sample: sample.throttled)
+    periods = _growths(processes, lambda sample: sample.periods)
+    killed = _growths(processes, lambda sample: sample.oom_kills)
     no_limit = no_process or "the servers have no limit of CPU, or it couldn't be read"
-    notes = [note for one in servers for note in _notes(one)]
+    notes = [note for server in servers for note in _notes(server)]
     return Hardware(
-        samples=max((len(one.samples) for one in servers), default=0)
-        or max((len(one.samples) for one in processes), default=0),
+        samples=max((len(server.samples) for server in servers), default=0)
+        or max((len(process.samples) for process in processes), default=0),
         gpu_utilization=series(utilization, "ratio", _PAGE, no_gpu),
         gpu_at_80=Figure(
             value=float(np.mean(np.array(utilization) >= BUSY)), unit="ratio", n=len(utilization), source=_PAGE
@@ -45,11 +53,16 @@ def build(seen: Observations, *, wall_s: float) -> Hardware:
             _over_pages(servers, lambda page: page.pinned_total), "bytes", _PAGE, no_page or _ABSENT
         ),
         server_cpu=series(
-            _rates(processes, lambda one: one.cpu_s), "cores", "CPU time of the servers' processes", no_process
+            _rates(processes, lambda sample: sample.cpu_s),
+            "cores",
+            "CPU time of the servers' processes",
+            no_process or "fewer than two readings have their CPU time",
         ),
-        server_cpu_limit=_last(_summed(processes, lambda one: one.cpu_limit), "cores", "cgroup or affinity", no_limit),
+        server_cpu_limit=_last(
+            _summed(processes, lambda sample: sample.cpu_limit), "cores", "cgroup or affinity", no_limit
+        ),
         server_core_wait=series(
-            _rates(processes, lambda one: one.core_wait_s),
+            _rates(processes, lambda sample: sample.core_wait_s),
             "cores",
             "waiting of the servers' main threads",
             no_process or "the kernel doesn't count it",
@@ -57,9 +70,14 @@ def build(seen: Observations, *, wall_s: float) -> Hardware:
         server_throttled=Figure(value=throttled / periods, unit="ratio", n=int(periods), source="periods of the cgroup")
         if throttled is not None and periods
         else unmeasured("ratio", no_limit),
-        server_memory=series(_summed(processes, lambda one: one.memory), "bytes", "memory of the servers", no_process),
+        server_memory=series(
+            _summed(processes, lambda sample: sample.memory),
+            "bytes",
+            "memory of the servers",
+            no_process or "no reading has their memory",
+        ),
         server_memory_limit=_last(
-            _summed(processes, lambda one: one.memory_limit),
+            _summed(processes, lambda sample: sample.memory_limit),
             "bytes",
             "cgroup",
             no_process or "the servers have no limit of memory, or it couldn't be read",
@@ -68,17 +86,22 @@ def build(seen: Observations, *, wall_s: float) -> Hardware:
         if killed is not None
         else unmeasured("events", no_process or "the servers' cgroup couldn't be read"),
         balancer_cpu=series(
-            _cpu_of(seen), "cores", "CPU time of the balancers' agents", seen.no_balancer or "no CPU time is published"
+            _cpu_of(observations),
+            "cores",
+            "CPU time of the balancers' agents",
+            observations.no_balancer
+            or _reason(observations.balancers, "no balancer's metrics could be read")
+            or "fewer than two readings have the CPU time",
         ),
         machine_cpu=series(_over_pages(servers, lambda page: page.machine_cpu), "ratio", _PAGE, no_page or _ABSENT),
         machine_memory=series(
             _over_pages(servers, lambda page: page.machine_memory), "bytes", _PAGE, no_page or _ABSENT
         ),
-        replicas=tuple(_replica(one) for one in servers if one.samples),
+        replicas=tuple(_replica(server) for server in servers if server.samples),
         sampling_cpu=Figure(
-            value=seen.sampling_cpu_s / wall_s, unit="cores", n=1, source="CPU time of the sampling thread"
+            value=observations.sampling_cpu_s / wall_s, unit="cores", n=1, source="CPU time of the sampling thread"
         )
-        if seen.sampling_cpu_s is not None and wall_s > 0
+        if observations.sampling_cpu_s is not None and wall_s > 0
         else unmeasured("cores", "the kernel doesn't report it"),
         notes=tuple(notes),
     )
@@ -98,49 +121,52 @@ def series(values: Sequence[float], unit: Unit, source: str, reason: str) -> Ser
         return Figure(value=float(value), unit=unit, n=len(array), source=source)
 
     low, high = np.quantile(array, (0.1, 0.9))
-    kept = tuple(float(f"{value:.4g}") for value in values)
-    return Series(mean=figure(array.mean()), p10=figure(low), p90=figure(high), max=figure(array.max()), values=kept)
+    rounded = tuple(float(f"{value:.4g}") for value in values)
+    return Series(mean=figure(array.mean()), p10=figure(low), p90=figure(high), max=figure(array.max()), values=rounded)
 
 
-def _reason(readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]], nothing: str) -> str:
+def _reason(
+    readings: Sequence[Readings[ServerSample]] | Sequence[Readings[ProcessSample]] | Sequence[Readings[BalancerSample]],
+    default: str,
+) -> str:
     """Return why there is no sample; empty if there is one."""
-    if any(one.samples for one in readings):
+    if any(source.samples for source in readings):
         return ""
-    return next((one.reason for one in readings if one.reason), nothing)
+    return next((source.reason for source in readings if source.reason), default)
 
 
 def _over_gpus(
-    servers: Iterable[Readings[ServerSample]], value: Callable[[GpuSample], float | None], how: str
+    servers: Iterable[Readings[ServerSample]], value: Callable[[GpuSample], float | None], aggregate: str
 ) -> list[float]:
-    """Return the sum or the mean over all GPUs, as `how` says, for each second.
+    """Return the sum or the mean over all GPUs, as `aggregate` determines, for each second.
 
     A GPU that two servers publish counts once.
     """
-    made = []
-    for pages in _together(servers):
+    values = []
+    for pages in _by_second(servers):
         gpus = {uuid: gpu for page in pages for uuid, gpu in page.gpus.items()}
-        known = [found for gpu in gpus.values() if (found := value(gpu)) is not None]
-        if known:
-            made.append(sum(known) / (len(known) if how == "mean" else 1))
-    return made
+        gpu_values = [gauge for gpu in gpus.values() if (gauge := value(gpu)) is not None]
+        if gpu_values:
+            values.append(sum(gpu_values) / (len(gpu_values) if aggregate == "mean" else 1))
+    return values
 
 
 def _over_pages(
     servers: Iterable[Readings[ServerSample]], value: Callable[[ServerSample], float | None]
 ) -> list[float]:
-    made = []
-    for pages in _together(servers):
-        known = [found for page in pages if (found := value(page)) is not None]
-        if known:
-            made.append(sum(known) / len(known))
-    return made
+    values = []
+    for pages in _by_second(servers):
+        page_values = [gauge for page in pages if (gauge := value(page)) is not None]
+        if page_values:
+            values.append(sum(page_values) / len(page_values))
+    return values
 
 
-def _together(servers: Iterable[Readings[ServerSample]]) -> list[list[ServerSample]]:
+def _by_second(servers: Iterable[Readings[ServerSample]]) -> list[list[ServerSample]]:
     """Return lists of the samples of all servers, one list per second."""
     by_second: dict[int, list[ServerSample]] = {}
-    for one in servers:
-        for sample in one.samples:
+    for server in servers:
+        for sample in server.samples:
             by_second.setdefault(round(sample.at_s), []).append(sample)
     return [by_second[second] for second in sorted(by_second)]
 
@@ -152,44 +178,46 @@ def _summed(
 
     Times at which a server lacks the value are left out.
     """
-    columns = [[value(sample) for sample in one.samples] for one in processes if one.samples]
-    made = []
+    columns = [[value(sample) for sample in process.samples] for process in processes if process.samples]
+    sums = []
     for row in zip(*columns, strict=False):
-        known = [one for one in row if one is not None]
-        if len(known) == len(row):
-            made.append(sum(known))
-    return made
+        numbers = [number for number in row if number is not None]
+        if len(numbers) == len(row):
+            sums.append(sum(numbers))
+    return sums
 
 
 def _rates(processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]) -> list[float]:
     """Return the growth per second of a cumulative time, summed over all servers.
 
-    Falls of the counter (a new process) are left out.
+    Falls of the counter (a new process) are left out, and servers with fewer than two readings.
     """
     columns = []
-    for one in processes:
-        known = [(sample.at_s, found) for sample in one.samples if (found := value(sample)) is not None]
-        columns.append([(b - a) / (t - s) for (s, a), (t, b) in pairwise(known) if t > s and b >= a])
-    return [sum(row) for row in zip(*columns, strict=False)] if columns else []
+    for process in processes:
+        points = [(sample.at_s, reading) for sample in process.samples if (reading := value(sample)) is not None]
+        rates = [(b - a) / (t - s) for (s, a), (t, b) in pairwise(points) if t > s and b >= a]
+        if rates:
+            columns.append(rates)
+    return [sum(row) for row in zip(*columns, strict=False)]
 
 
 def _growths(
     processes: Sequence[Readings[ProcessSample]], value: Callable[[ProcessSample], float | None]
 ) -> float | None:
     total: float | None = None
-    for one in processes:
-        known = [found for sample in one.samples if (found := value(sample)) is not None]
-        if known:
-            total = (total or 0.0) + max(known[-1] - known[0], 0.0)
+    for process in processes:
+        readings = [reading for sample in process.samples if (reading := value(sample)) is not None]
+        if readings:
+            total = (total or 0.0) + max(readings[-1] - readings[0], 0.0)
     return total
 
 
-def _cpu_of(seen: Observations) -> list[float]:
+def _cpu_of(observations: Observations) -> list[float]:
     agents = [
-        Readings(one.pod, tuple(ProcessSample(sample.at_s, cpu_s=sample.cpu_s) for sample in one.samples))
-        for one in seen.balancers
+        Readings(balancer.pod, tuple(ProcessSample(sample.at_s, cpu_s=sample.cpu_s) for sample in balancer.samples))
+        for balancer in observations.balancers
     ]
-    return _rates(agents, lambda one: one.cpu_s)
+    return _rates(agents, lambda sample: sample.cpu_s)
 
 
 def _last(values: Sequence[float], unit: Unit, source: str, reason: str) -> Figure:
@@ -199,25 +227,25 @@ def _last(values: Sequence[float], unit: Unit, source: str, reason: str) -> Figu
 
 
 def _notes(server: Readings[ServerSample]) -> list[str]:
-    made = [f"{server.pod}: {server.reason}"] if server.reason and server.samples else []
-    grown = growth.of_samples(server.samples)
-    if grown is not None and grown.restarts:
-        made.append(
-            f"{server.pod} counts from 0 again, {grown.restarts} times: it was replaced or restarted in the run; its "
-            "parts before and after are added"
+    notes = [f"{server.pod}: {server.reason}"] if server.reason and server.samples else []
+    replica_growth = growth.of_samples(server.samples)
+    if replica_growth is not None and replica_growth.restarts:
+        notes.append(
+            f"{server.pod} counts from 0 again, {replica_growth.restarts} times: it was replaced or restarted in the "
+            "run; its parts before and after are added"
         )
-    return made
+    return notes
 
 
 def _replica(server: Readings[ServerSample]) -> ReplicaUse:
-    grown = growth.of_samples(server.samples)
-    counters = None if grown is None else grown.counters
+    replica_growth = growth.of_samples(server.samples)
+    counters = None if replica_growth is None else replica_growth.counters
     reason = "fewer than two readings have its counters"
     if counters is not None and counters.requests <= 0:
         reason, counters = "it answered no request", None
     requests = 0 if counters is None else int(counters.requests)
 
-    def each(seconds: float | None) -> Figure:
+    def per_request(seconds: float | None) -> Figure:
         if seconds is None or not requests:
             return unmeasured("ms", reason)
         return Figure(value=1000 * seconds / requests, unit="ms", n=requests, source=_PAGE)
@@ -225,9 +253,9 @@ def _replica(server: Readings[ServerSample]) -> ReplicaUse:
     return ReplicaUse(
         pod=server.pod,
         requests=unmeasured("requests", reason)
-        if grown is None
-        else Figure(value=grown.counters.requests, unit="requests", n=requests, source=_PAGE),
-        queue=each(None if counters is None else counters.queue_s),
-        model=each(None if counters is None else counters.model_s),
-        replaced=grown is not None and grown.restarts > 0,
+        if replica_growth is None
+        else Figure(value=replica_growth.counters.requests, unit="requests", n=requests, source=_PAGE),
+        queue=per_request(None if counters is None else counters.queue_s),
+        model=per_request(None if counters is None else counters.model_s),
+        replaced=replica_growth is not None and replica_growth.restarts > 0,
     )

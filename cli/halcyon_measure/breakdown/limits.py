@@ -61,10 +61,10 @@ class Bound:
 
     def holds(self, values: Values) -> bool | None:
         """Return whether it holds; None if the figure wasn't measured."""
-        found = values.get(self.figure)
-        if found is None:
+        measured = values.get(self.figure)
+        if measured is None:
             return None
-        return found >= self.value if self.sign == ">=" else found < self.value
+        return measured >= self.value if self.sign == ">=" else measured < self.value
 
     def __str__(self) -> str:
         return f"`{self.figure}` {self.sign} {self.value:g}"
@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
         ("client_cores", "late_ms"),
         "more processes (--processes) on a machine with more free cores",
         causes=("transmission", "nothing"),
-        # What the client did with failures alone says nothing of the load.
+        # If all requests fail, the client's use of its CPU shows nothing about the load.
         unless=(Bound("hooks_limit", ">=", 1), Bound("answered", "<", 0.01)),
     ),
     Rule(

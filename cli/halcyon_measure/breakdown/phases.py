@@ -50,9 +50,9 @@ def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) 
             end_to_end=unmeasured("ms", reason), parts=(), total=unmeasured("ms", reason), adds_up=False, reason=reason
         )
     parts = [*_before(answered, client), *_balancer(means, count), *_server(means), *_after(answered, client)]
-    known = sum(part.mean.value for part in parts if part.mean.value is not None) / 1000
+    measured = sum(part.mean.value for part in parts if part.mean.value is not None) / 1000
     # Times from counters can't exceed the latency that contains them. If they do, the sum of the phases shows it.
-    rest = max(mean - known, 0.0)
+    rest = max(mean - measured, 0.0)
     missing = [part.name for part in parts if part.mean.value is None]
     parts.append(
         Phase(
@@ -68,7 +68,7 @@ def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) 
             p99=unmeasured("ms", "a remainder of means"),
         )
     )
-    total = known + rest
+    total = measured + rest
     adds_up = abs(total - mean) <= ADDS_UP * mean
     reason = means.no_server
     if not adds_up:
@@ -86,8 +86,8 @@ def build(answered: Mapping[str, Durations], client: ClientFacts, means: Means) 
 
 
 def _before(answered: Mapping[str, Durations], client: ClientFacts) -> list[Phase]:
-    each = "" if client.encode_each_s is None else f", in {1e6 * client.encode_each_s:.0f} us each"
-    before = "" if client.prepares else f"requests were serialised before the run{each}"
+    encode_text = "" if client.encode_each_s is None else f", in {1e6 * client.encode_each_s:.0f} us each"
+    reason = "" if client.prepares else f"requests were serialised before the run{encode_text}"
     preparing = (
         _client("prepare", answered["prepare"], "due to prepared, without serialising")
         if client.prepares
@@ -96,7 +96,7 @@ def _before(answered: Mapping[str, Durations], client: ClientFacts) -> list[Phas
     serialising = (
         _client("serialise", answered["serialise"], "encoding in the process of the function")
         if client.prepares
-        else _absent("serialise", before)
+        else _absent("serialise", reason)
     )
     late = _client("late", answered["late"], "prepared to sent")
     return [preparing, serialising, late, _send(answered)]
@@ -109,15 +109,15 @@ def _send(answered: Mapping[str, Durations]) -> Phase:
 
 
 def _balancer(means: Means, count: int) -> list[Phase]:
-    made = []
+    phases = []
     held: PhaseName = "balancer_held"
     queued: PhaseName = "balancer_queued"
     for name, value in ((held, means.held_s), (queued, means.queued_s)):
         if value is None:
-            made.append(_unknown(name, "balancer", means.no_balancer))
+            phases.append(_unknown(name, "balancer", means.no_balancer))
         else:
-            made.append(_mean(name, "balancer", value, count, means.balancer_source))
-    return made
+            phases.append(_mean(name, "balancer", value, count, means.balancer_source))
+    return phases
 
 
 def _server(means: Means) -> list[Phase]:
@@ -151,13 +151,15 @@ def _after(answered: Mapping[str, Durations], client: ClientFacts) -> list[Phase
 
 def _client(name: PhaseName, seconds: Durations, source: str) -> Phase:
     p99, mean = seconds.percentile(0.99), seconds.mean
-    few = "" if statistics.supports(seconds.n, 0.99) else "fewer than ten requests lie above it"
+    uncertainty = "" if statistics.supports(seconds.n, 0.99) else "fewer than ten requests lie above it"
     source = f"{source}; {SOURCE}" if seconds.is_counted else source
     return Phase(
         name=name,
         side="client",
         mean=Figure(value=None if mean is None else 1000 * mean, unit="ms", n=seconds.n, source=source),
-        p99=Figure(value=None if p99 is None else 1000 * p99, unit="ms", n=seconds.n, source=source, reason=few),
+        p99=Figure(
+            value=None if p99 is None else 1000 * p99, unit="ms", n=seconds.n, source=source, reason=uncertainty
+        ),
     )
 
 

@@ -43,26 +43,29 @@ def added(
 
     `in_flight` is the number of requests of the warm-up that may end in the measured part.
     """
-    seen = run.observations
+    observations = run.observations
     answered, outcomes = tally.answered(run), tally.outcomes(run)
     client = ClientFacts(
         prepares=prepares,
         finishes=finishes,
         # The gRPC client reports headers only on request. They are requested for the name of the pod.
         has_first_byte=document.target.protocol == "http" or bool(run.pods),
-        encode_each_s=max((one["encode_each_s"] for one in run.usage if "encode_each_s" in one), default=None),
+        encode_each_s=max(
+            (process["encode_each_s"] for process in run.usage if "encode_each_s" in process), default=None
+        ),
     )
-    if seen is None:
+    if observations is None:
         parts = phases.build(answered, client, Means(no_server=_NOTHING_READ, no_balancer=_NOTHING_READ))
         return verdict.judged(document.model_copy(update={"phases": parts}))
     executed = outcomes[Outcome.ANSWERED] + outcomes[Outcome.WRONG]
     slack = in_flight + outcomes[Outcome.TIMED_OUT]
-    if seen.config.steps:
-        grown, counters, reason = None, None, _OF_STEPS.format(model=document.target.model, step=seen.config.steps[0])
+    if observations.config.steps:
+        statistics, counters = None, None
+        reason = _OF_STEPS.format(model=document.target.model, step=observations.config.steps[0])
     else:
-        grown, counters, reason = _server(seen, executed, slack)
-    held, queued, no_balancer, source = balancer(seen)
-    replicas = max(len([one for one in seen.servers if one.samples]), 1)
+        statistics, counters, reason = _server(observations, executed, slack)
+    held, queued, no_balancer, source = balancer(observations)
+    replicas = max(len([server for server in observations.servers if server.samples]), 1)
     means = Means(
         server=counters,
         no_server=reason,
@@ -71,49 +74,55 @@ def added(
         no_balancer=no_balancer,
         balancer_source=source,
     )
-    made = document.model_copy(
+    explained = document.model_copy(
         update={
             "phases": phases.build(answered, client, means),
-            "hardware": hardware.build(seen, wall_s=seen.span_s),
-            "batches": batches.build(grown, seen.config, wall_s=seen.span_s, replicas=replicas, reason=reason),
+            "hardware": hardware.build(observations, wall_s=observations.span_s),
+            "batches": batches.build(
+                statistics, observations.config, wall_s=observations.span_s, replicas=replicas, reason=reason
+            ),
             "energy": energy.build(
-                seen,
+                observations,
                 prices,
                 rows=document.requests.rows,
                 rows_per_s=document.rows.value or 0.0,
-                wall_s=seen.span_s,
+                wall_s=observations.span_s,
             ),
         }
     )
-    return verdict.judged(made)
+    return verdict.judged(explained)
 
 
-def _server(seen: Observations, answered: int, slack: int) -> tuple[Statistics | None, Counters | None, str]:
+def _server(observations: Observations, answered: int, slack: int) -> tuple[Statistics | None, Counters | None, str]:
     """Return the growth of the statistics and of the counters.
 
     The third value is the reason why one is missing or doubtful.
 
     If the statistics aren't plausible, the counters of the metrics are used, because they are read from each replica.
     """
-    grown, why = None, seen.no_statistics
-    if seen.before is not None and seen.after is not None:
-        grown, why = growth.of_statistics(seen.before, seen.after)
-        if grown is not None:
-            believed, why = growth.doubt(grown.counters, answered, slack)
-            if believed:
-                return grown, grown.counters, why
-            grown = None
-    replicas = [found for one in seen.servers if (found := growth.of_samples(one.samples)) is not None]
+    statistics, reason = None, observations.no_statistics
+    if observations.before is not None and observations.after is not None:
+        statistics, reason = growth.of_statistics(observations.before, observations.after)
+        if statistics is not None:
+            is_usable, reason = growth.doubt(statistics.counters, answered, slack)
+            if is_usable:
+                return statistics, statistics.counters, reason
+            statistics = None
+    replicas = [
+        replica_growth
+        for server in observations.servers
+        if (replica_growth := growth.of_samples(server.samples)) is not None
+    ]
     if not replicas:
-        return None, None, why or "the server's statistics couldn't be read"
+        return None, None, reason or "the server's statistics couldn't be read"
     total = Counters(0, 0, 0, 0, 0, 0, 0)
     for replica in replicas:
         total = total.plus(replica.counters)
-    believed, doubt = growth.doubt(total, answered, slack)
-    return grown, total if believed else None, doubt if not believed else why
+    is_usable, counter_doubt = growth.doubt(total, answered, slack)
+    return statistics, total if is_usable else None, counter_doubt if not is_usable else reason
 
 
-def balancer(seen: Observations) -> tuple[float | None, float | None, str, str]:
+def balancer(observations: Observations) -> tuple[float | None, float | None, str, str]:
     """Return the mean times that requests were held and queued in the balancers, in seconds.
 
     The third value is the reason why one is missing, the fourth the source.
@@ -121,19 +130,23 @@ def balancer(seen: Observations) -> tuple[float | None, float | None, str, str]:
     The agents publish how long requests took, with and without the wait in the balancer. The mean time for which
     requests were held follows from their mean number (Little's law).
     """
-    readable = [one for one in seen.balancers if len(one.samples) > 1]
+    readable = [readings for readings in observations.balancers if len(readings.samples) > 1]
     if not readable:
-        reason = next((one.reason for one in seen.balancers if one.reason), seen.no_balancer)
+        reason = next(
+            (readings.reason for readings in observations.balancers if readings.reason), observations.no_balancer
+        )
         return None, None, reason or "the balancers' metrics were read once only", ""
-    requests, whole = _sum(readable, lambda one: one.requests), _sum(readable, lambda one: one.request_s)
-    responses, inner = _sum(readable, lambda one: one.responses), _sum(readable, lambda one: one.response_s)
+    requests = _sum(readable, lambda sample: sample.requests)
+    request_s = _sum(readable, lambda sample: sample.request_s)
+    responses = _sum(readable, lambda sample: sample.responses)
+    response_s = _sum(readable, lambda sample: sample.response_s)
     if requests is None or requests <= 0:
         return None, None, "the balancers' counters stand still, or ran backwards", ""
-    if whole is None or inner is None or not responses:
-        return _haproxy(readable, requests, seen.span_s)
-    waited = max(whole / requests - inner / responses, 0.0)
-    gauges = [[sample.held for sample in one.samples if sample.held is not None] for one in readable]
-    held = sum(mean(values) for values in gauges if values) * seen.span_s / requests
+    if request_s is None or response_s is None or not responses:
+        return _haproxy(readable, requests, observations.span_s)
+    waited = max(request_s / requests - response_s / responses, 0.0)
+    gauges = [[sample.held for sample in readings.samples if sample.held is not None] for readings in readable]
+    held = sum(mean(values) for values in gauges if values) * observations.span_s / requests
     held = min(held, waited)
     return held, waited - held, "", "the agents' histograms, with and without the balancer"
 
@@ -145,10 +158,10 @@ def _haproxy(
 
     HAProxy's own mean isn't used, because it covers an unknown number of requests.
     """
-    gauges = [[sample.queued for sample in one.samples if sample.queued is not None] for one in balancers]
-    least = min((len(values) for values in gauges), default=0)
-    if least < MIN_SAMPLES:
-        return None, None, f"HAProxy's queue was read {least} times; {MIN_SAMPLES} are needed", ""
+    gauges = [[sample.queued for sample in readings.samples if sample.queued is not None] for readings in balancers]
+    fewest = min((len(values) for values in gauges), default=0)
+    if fewest < MIN_SAMPLES:
+        return None, None, f"HAProxy's queue was read {fewest} times; {MIN_SAMPLES} are needed", ""
     queued = sum(mean(values) for values in gauges) * span_s / requests
     return None, queued, "HAProxy publishes no held requests", "HAProxy's queue, once a second, by Little's law"
 
@@ -161,9 +174,9 @@ def _sum(
     The result is None if it fell in one of them, or has fewer than two readings.
     """
     total = 0.0
-    for one in balancers:
-        known = [found for sample in one.samples if (found := value(sample)) is not None]
-        if len(known) < 2 or any(b < a for a, b in pairwise(known)):  # a difference needs two
+    for readings in balancers:
+        values = [reading for sample in readings.samples if (reading := value(sample)) is not None]
+        if len(values) < 2 or any(b < a for a, b in pairwise(values)):  # a difference needs two
             return None
-        total += known[-1] - known[0]
+        total += values[-1] - values[0]
     return total

@@ -31,13 +31,13 @@ def judge(figures: Mapping[str, Figure]) -> Verdict:
         return _unknown(figures)
     first, others = roots[0], tuple(rule.limit for rule in roots[1:])
     evidence = tuple(_evidence(name, figures) for name in first.evidence)
-    said = " and ".join(one.what for one in evidence if one.figure.value is not None)
+    text = " and ".join(entry.what for entry in evidence if entry.figure.value is not None)
     field = f" ({first.field})" if first.field else ""
     if first.limit == "nothing":
-        head = f"Nothing limits: {said}; to find a limit, give {first.change.split(':')[0]}."
+        head = f"Nothing limits: {text}; to find a limit, give {first.change.split(':')[0]}."
     else:
         also = f", or {' or '.join(others)} does: unsure" if others else ""
-        head = f"Limit: {first.limit}{also}. {said[:1].upper()}{said[1:]}; what would change it: {first.change}{field}."
+        head = f"Limit: {first.limit}{also}. {text[:1].upper()}{text[1:]}; what would change it: {first.change}{field}."
     return Verdict(
         limit=first.limit,
         unsure=bool(others),
@@ -56,107 +56,115 @@ def judged(document: BenchDocument) -> BenchDocument:
 
 def figures_of(document: BenchDocument) -> dict[str, Figure]:
     """Return the figures that the rules use, read from the sections of a document."""
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     requests, client = document.requests, document.client
     due = requests.due
 
     def share(value: float, source: str) -> Figure:
         return Figure(value=value, unit="ratio", n=due, source=source)
 
-    found["client_cores"] = client.cores
-    found["late_ms"] = client.late_p99
-    found["client_limits"] = share(client.limit in {"client CPU", "cores"}, client.evidence)
-    found["hooks_limit"] = share(client.limit == "preparing", client.evidence)
+    figures["client_cores"] = client.cores
+    figures["late_ms"] = client.late_p99
+    figures["client_limits"] = share(client.limit in {"client CPU", "cores"}, client.evidence)
+    figures["hooks_limit"] = share(client.limit == "preparing", client.evidence)
     if due:
-        found["rejected"] = share(requests.rejected / due, "outcomes of the requests")
-        found["answered"] = share(requests.answered / due, "outcomes of the requests")
-        found["failed"] = share(1 - requests.answered / due, "outcomes of the requests")
-        memory = sum(one.count for one in document.failures if any(text in one.message.lower() for text in _NO_MEMORY))
-        found["memory_failures"] = share(memory / due, "messages of the failures")
+        figures["rejected"] = share(requests.rejected / due, "outcomes of the requests")
+        figures["answered"] = share(requests.answered / due, "outcomes of the requests")
+        figures["failed"] = share(1 - requests.answered / due, "outcomes of the requests")
+        memory = sum(
+            failure.count
+            for failure in document.failures
+            if any(text in failure.message.lower() for text in _NO_MEMORY)
+        )
+        figures["memory_failures"] = share(memory / due, "messages of the failures")
     if document.phases is not None:
-        found |= _of_phases(document.phases)
+        figures |= _of_phases(document.phases)
     if document.batches is not None:
-        found |= {"busy": document.batches.busy, "fill": document.batches.fill}
+        figures |= {"busy": document.batches.busy, "fill": document.batches.fill}
         if document.batches.delay is not None and document.batches.delay.value:
-            found["delay_ms"] = document.batches.delay
-    return found | _of_hardware(document)
+            figures["delay_ms"] = document.batches.delay
+    return figures | _of_hardware(document)
 
 
 def _of_phases(phases: Phases) -> dict[str, Figure]:
-    whole = phases.end_to_end
+    latency = phases.end_to_end
     by_name = {part.name: part.mean for part in phases.parts}
-    if not whole.value:
+    if not latency.value:
         return {}
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
 
-    def put(name: str, parts: Sequence[str], of_ms: float = whole.value) -> None:
-        known = [by_name[part] for part in parts if part in by_name and by_name[part].value is not None]
-        if not known:
+    def put(name: str, parts: Sequence[str], of_ms: float = latency.value) -> None:
+        measured = [by_name[part] for part in parts if part in by_name and by_name[part].value is not None]
+        if not measured:
             return
-        total = sum(figure.value or 0.0 for figure in known)
+        total = sum(figure.value or 0.0 for figure in measured)
         source = f"phases {', '.join(parts)}"
-        found[f"{name}_ms"] = Figure(value=total, unit="ms", n=whole.n, source=source)
-        found[f"{name}_share"] = Figure(value=total / of_ms, unit="ratio", n=whole.n, source=source)
+        figures[f"{name}_ms"] = Figure(value=total, unit="ms", n=latency.n, source=source)
+        figures[f"{name}_share"] = Figure(value=total / of_ms, unit="ratio", n=latency.n, source=source)
 
     put("prepare", ("prepare", "serialise"))
     put("balancer", ("balancer_held", "balancer_queued"))
     put("queue", ("queue",))
     if by_name["queue"].value is not None:
         # A client that sends late must not hide that the server is full.
-        before = sum(by_name[part].value or 0.0 for part in _BEFORE_SENDING if part in by_name)
-        put("waiting", ("balancer_held", "balancer_queued", "queue"), max(whole.value - before, 0.0) or whole.value)
+        before_ms = sum(by_name[part].value or 0.0 for part in _BEFORE_SENDING if part in by_name)
+        put(
+            "waiting",
+            ("balancer_held", "balancer_queued", "queue"),
+            max(latency.value - before_ms, 0.0) or latency.value,
+        )
     put("model", ("input", "model", "output"))
     put("transmission", ("send", "receive"))
     # If the server's phases weren't measured, the rest contains them.
     if by_name["model"].value is not None and phases.adds_up:
         put("rest", ("rest",))
     unknown = by_name["balancer_queued"].value is None
-    found["balancer_unknown"] = Figure(value=unknown, unit="ratio", n=1, source=by_name["balancer_queued"].reason)
-    return found
+    figures["balancer_unknown"] = Figure(value=unknown, unit="ratio", n=1, source=by_name["balancer_queued"].reason)
+    return figures
 
 
 def _of_hardware(document: BenchDocument) -> dict[str, Figure]:
     hardware = document.hardware
     if hardware is None:
         return {}
-    found = {
+    figures = {
         "throttled": hardware.server_throttled,
         "gpu_utilization": hardware.gpu_utilization.mean,
         "gpu_at_80": hardware.gpu_at_80,
     }
     if hardware.server_core_wait.mean.value is not None:
-        found["core_wait"] = hardware.server_core_wait.mean
+        figures["core_wait"] = hardware.server_core_wait.mean
     if hardware.machine_cpu.mean.value is not None:
-        found["machine_cpu"] = hardware.machine_cpu.mean
+        figures["machine_cpu"] = hardware.machine_cpu.mean
     used, limit = hardware.server_cpu.mean, hardware.server_cpu_limit
     if used.value is not None and limit.value:
-        found["cpu_share"] = used.model_copy(update={"value": used.value / limit.value, "unit": "ratio"})
+        figures["cpu_share"] = used.model_copy(update={"value": used.value / limit.value, "unit": "ratio"})
     elif hardware.machine_cpu.mean.value is not None:
-        found["cpu_share"] = hardware.machine_cpu.mean
+        figures["cpu_share"] = hardware.machine_cpu.mean
     memory, total = hardware.gpu_memory.max, hardware.gpu_memory_total
     if memory.value is not None and total.value:
-        found["gpu_memory_share"] = memory.model_copy(update={"value": memory.value / total.value, "unit": "ratio"})
-    known = [
-        (one.model.value, one.requests.value)
-        for one in hardware.replicas
-        if one.model.value and one.requests.value and one.requests.value >= _ENOUGH
+        figures["gpu_memory_share"] = memory.model_copy(update={"value": memory.value / total.value, "unit": "ratio"})
+    replicas = [
+        (replica.model.value, replica.requests.value)
+        for replica in hardware.replicas
+        if replica.model.value and replica.requests.value and replica.requests.value >= _ENOUGH
     ]
-    if len(known) > 1:
-        slow, count = max(known)
-        others = median(model for model, _ in known if model != slow or len(known) == 1) if len({
-            model for model, _ in known
+    if len(replicas) > 1:
+        slow, count = max(replicas)
+        others = median(model for model, _ in replicas if model != slow or len(replicas) == 1) if len({
+            model for model, _ in replicas
         }) > 1 else slow  # fmt: skip
-        total_requests = sum(requests for _, requests in known)
+        total_requests = sum(requests for _, requests in replicas)
         source = "Triton's counters of the replicas"
-        found["slowest_pod"] = Figure(value=slow / others, unit="ratio", n=len(known), source=source)
-        found["pod_share"] = Figure(value=count / total_requests, unit="ratio", n=int(total_requests), source=source)
-    return found
+        figures["slowest_pod"] = Figure(value=slow / others, unit="ratio", n=len(replicas), source=source)
+        figures["pod_share"] = Figure(value=count / total_requests, unit="ratio", n=int(total_requests), source=source)
+    return figures
 
 
 def _evidence(name: str, figures: Mapping[str, Figure]) -> Evidence:
     figure = figures.get(name) or unmeasured("ratio", "it wasn't measured")
-    said = "not measured" if figure.value is None else _said(figure)
-    return Evidence(what=FIGURES[name].format(said), figure=figure)
+    text = "not measured" if figure.value is None else _value_text(figure)
+    return Evidence(what=FIGURES[name].format(text), figure=figure)
 
 
 def _unknown(figures: Mapping[str, Figure]) -> Verdict:
@@ -176,7 +184,7 @@ def _unknown(figures: Mapping[str, Figure]) -> Verdict:
     )
 
 
-def _said(figure: Figure) -> str:
+def _value_text(figure: Figure) -> str:
     value = figure.value or 0.0
     if figure.unit == "ratio":
         return f"{100 * value:.0f} %"

@@ -30,16 +30,16 @@ class Condition:
         Raises:
             SettingError: the text isn't of the form FIGURE > +N% or FIGURE < -N%, or the figure is unknown.
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise SettingError(f"--fail-if {text!r}: it must be FIGURE > +N% or FIGURE < -N%, for example 'p99 > +5%'")
-        if found[1] not in FIGURES:
-            raise SettingError(f"--fail-if {text!r}: {found[1]} isn't compared; there are {', '.join(FIGURES)}")
-        return cls(text.strip(), found[1], found[2] == ">", float(found[3]) / 100)
+        if match[1] not in FIGURES:
+            raise SettingError(f"--fail-if {text!r}: {match[1]} isn't compared; there are {', '.join(FIGURES)}")
+        return cls(text.strip(), match[1], match[2] == ">", float(match[3]) / 100)
 
     def judge(self, differences: Sequence[Difference]) -> Bound:
         """Return the result of the condition: failed if the whole interval of the change meets it."""
-        change = next((one.change for one in differences if one.figure == self.figure), None)
+        change = next((difference.change for difference in differences if difference.figure == self.figure), None)
         if change is None or change.value is None:
             reason = change.reason if change is not None else "it isn't in both results"
             return Bound(text=self.text, failed=False, evidence=f"{self.figure} wasn't compared: {reason}")

@@ -24,13 +24,15 @@ class ComparedFigure:
 
 
 FIGURES: Mapping[str, ComparedFigure] = {
-    "capacity": ComparedFigure(lambda one: one.capacity.rate if one.capacity is not None else None, "better"),
-    "throughput": ComparedFigure(lambda one: one.throughput, "better"),
-    "mean": ComparedFigure(lambda one: one.latency.mean, "worse"),
-    "p50": ComparedFigure(lambda one: one.latency.p50, "worse"),
-    "p95": ComparedFigure(lambda one: one.latency.p95, "worse"),
-    "p99": ComparedFigure(lambda one: one.latency.p99, "worse"),
-    "cpu": ComparedFigure(lambda one: one.client.cpu_per_request, "worse"),
+    "capacity": ComparedFigure(
+        lambda document: document.capacity.rate if document.capacity is not None else None, "better"
+    ),
+    "throughput": ComparedFigure(lambda document: document.throughput, "better"),
+    "mean": ComparedFigure(lambda document: document.latency.mean, "worse"),
+    "p50": ComparedFigure(lambda document: document.latency.p50, "worse"),
+    "p95": ComparedFigure(lambda document: document.latency.p95, "worse"),
+    "p99": ComparedFigure(lambda document: document.latency.p99, "worse"),
+    "cpu": ComparedFigure(lambda document: document.client.cpu_per_request, "worse"),
 }
 """Figures that are compared, by name."""
 
@@ -49,16 +51,17 @@ def of_rounds(baseline: Sequence[BenchDocument], candidate: Sequence[BenchDocume
     The two results of a round are paired, since they are close in time and have the same arrivals. The logarithms of
     their ratios are independent from round to round, and the interval of their mean is Student's.
     """
-    found = []
+    differences = []
     for name, figure in FIGURES.items():
         pairs = [
             (first, second)
-            for one, other in zip(baseline, candidate, strict=True)
-            if (first := figure.read(one)) is not None and (second := figure.read(other)) is not None
+            for baseline_round, candidate_round in zip(baseline, candidate, strict=True)
+            if (first := figure.read(baseline_round)) is not None
+            and (second := figure.read(candidate_round)) is not None
         ]
         if pairs:
-            found.append(_over_rounds(name, pairs))
-    return tuple(found)
+            differences.append(_over_rounds(name, pairs))
+    return tuple(differences)
 
 
 def of_results(baseline: BenchDocument, candidate: BenchDocument) -> tuple[Difference, ...]:
@@ -66,12 +69,12 @@ def of_results(baseline: BenchDocument, candidate: BenchDocument) -> tuple[Diffe
 
     The intervals don't include changes from one day to another.
     """
-    found = []
+    differences = []
     for name, figure in FIGURES.items():
         first, second = figure.read(baseline), figure.read(candidate)
         if first is not None and second is not None:
-            found.append(_difference(name, first, second, _change_of_runs(first, second)))
-    return tuple(found)
+            differences.append(_difference(name, first, second, _change_of_runs(first, second)))
+    return tuple(differences)
 
 
 def _over_rounds(name: str, pairs: Sequence[tuple[Figure, Figure]]) -> Difference:
@@ -83,8 +86,10 @@ def _over_rounds(name: str, pairs: Sequence[tuple[Figure, Figure]]) -> Differenc
     means = [_mean([pair[side] for pair in pairs]) for side in (0, 1)]
     if len(values) < len(pairs):
         # Rounds without a value are those in which a side failed, so a mean of the others would hide the failures.
-        lacking = next((one.reason for pair in pairs for one in pair if one.value is None), "") or "the figure is 0"
-        reason = f"in {len(pairs) - len(values)} of {len(pairs)} rounds, {lacking}"
+        cause = (
+            next((figure.reason for pair in pairs for figure in pair if figure.value is None), "") or "the figure is 0"
+        )
+        reason = f"in {len(pairs) - len(values)} of {len(pairs)} rounds, {cause}"
         return _difference(name, means[0], means[1], unmeasured("ratio", reason))
     logs = [math.log(second / first) for first, second in values]
     spread = mean_interval(logs)
@@ -102,16 +107,16 @@ def _over_rounds(name: str, pairs: Sequence[tuple[Figure, Figure]]) -> Differenc
 
 def _mean(figures: Sequence[Figure]) -> Figure:
     """Return the mean of a side's figure over its rounds; the first figure if no round has a value."""
-    values = [one.value for one in figures if one.value is not None]
+    values = [figure.value for figure in figures if figure.value is not None]
     if not values:
         return figures[0]
     return figures[0].model_copy(
         update={
             "value": math.fsum(values) / len(values),
-            "n": sum(one.n for one in figures),
+            "n": sum(figure.n for figure in figures),
             "interval": mean_interval(values),
             "source": f"mean of {len(values)} rounds",
-            "reason": next((one.reason for one in figures if one.reason), ""),
+            "reason": next((figure.reason for figure in figures if figure.reason), ""),
         }
     )
 
@@ -124,9 +129,11 @@ def _change_of_runs(first: Figure, second: Figure) -> Figure:
     interval = None
     if first.interval is not None and second.interval is not None and min(*first.interval, *second.interval) > 0:
         # Half the width of an interval is about two standard errors; those of independent runs add up by squares.
-        widths = [math.log(one.interval[1] / one.interval[0]) / 2 for one in (first, second) if one.interval]
-        reach = math.hypot(*widths)
-        interval = (math.expm1(mean - reach), math.expm1(mean + reach))
+        half_widths = [
+            math.log(figure.interval[1] / figure.interval[0]) / 2 for figure in (first, second) if figure.interval
+        ]
+        half_width = math.hypot(*half_widths)
+        interval = (math.expm1(mean - half_width), math.expm1(mean + half_width))
     return Figure(
         value=math.expm1(mean),
         unit="ratio",

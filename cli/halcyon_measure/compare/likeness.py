@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from halcyon_measure.results.document import BenchDocument
+from halcyon_measure.results.number_text import count_text
 
 
 def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
     """Return, as phrases, what differs between two results apart from server and model."""
-    found = []
-    for name, one, other in (
+    differences = []
+    for name, first_value, second_value in (
         ("objective", objective(first), objective(second)),
         ("percentile", _percentile(first), _percentile(second)),
         ("inputs", _inputs(first), _inputs(second)),
@@ -20,9 +21,9 @@ def unlike(first: BenchDocument, second: BenchDocument) -> tuple[str, ...]:
         ("GPU", _gpu(first), _gpu(second)),
         ("replicas", _replicas(first), _replicas(second)),
     ):
-        if one != other:
-            found.append(f"{name}: {one} and {other}")
-    return tuple(found)
+        if first_value != second_value:
+            differences.append(f"{name}: {first_value} and {second_value}")
+    return tuple(differences)
 
 
 def objective(document: BenchDocument) -> str:
@@ -39,8 +40,8 @@ def _percentile(document: BenchDocument) -> str:
 
 
 def _inputs(document: BenchDocument) -> str:
-    files = ", ".join(str(one.sha256)[:12] for one in document.files)
-    shapes = ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in document.target.inputs)
+    files = ", ".join(str(file.sha256)[:12] for file in document.files)
+    shapes = ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in document.target.inputs)
     return f"{shapes} from files {files}".strip() if files else shapes or "none"
 
 
@@ -51,7 +52,7 @@ def _load(document: BenchDocument) -> str:
     parts = [scenario.kind]
     parts += [f"{scenario.rate_rps:g}/s"] if scenario.rate_rps is not None else []
     parts += [f"to {scenario.to_rps:g}/s"] if scenario.to_rps is not None else []
-    parts += [f"{scenario.callers} callers"] if scenario.callers is not None else []
+    parts += [count_text(scenario.callers, "caller")] if scenario.callers is not None else []
     parts += [f"CV {scenario.cv:g}"] if scenario.cv is not None else []
     parts += [f"think time {scenario.think_s:g} s"] if scenario.think_s else []
     parts += [f"on {scenario.on_s:g} s, off {scenario.off_s:g} s"] if scenario.on_s and scenario.off_s else []

@@ -13,7 +13,7 @@ from halcyon_measure.results.figure import Figure, unmeasured
 from halcyon_measure.results.number_text import number
 from halcyon_measure.results.sections.comparison import ComparedSide, Comparison, Difference, LeaderboardRow
 
-_SHOWN = ("capacity", "p50", "p99", "throughput")
+_SENTENCE_FIGURES = ("capacity", "p50", "p99", "throughput")
 _NONE = "it isn't in this result"
 
 
@@ -48,7 +48,7 @@ def build(
         order=difference.order(len(first)) if in_turns else "",
         differences=differences,
         unlike=unlike,
-        bounds=tuple(one.judge(differences) for one in conditions),
+        bounds=tuple(condition.judge(differences) for condition in conditions),
         leaderboard=(),
     )
 
@@ -80,24 +80,26 @@ def leaderboard(
     Raises:
         SettingError: the objectives of the results differ, and `anyway` is False.
     """
-    goals = {name: f"{likeness.objective(one)} at P{_percentile(one)}" for name, one in results}
-    if len(set(goals.values())) > 1 and not anyway:
-        said = ", ".join(f"{name} has {goal}" for name, goal in goals.items())
+    objectives = {name: f"{likeness.objective(document)} at P{_percentile(document)}" for name, document in results}
+    if len(set(objectives.values())) > 1 and not anyway:
+        objectives_text = ", ".join(f"{name} has {objective}" for name, objective in objectives.items())
         raise SettingError(
-            f"a leaderboard is at one objective, and {said}. Give all the same --objective, or add --anyway"
+            f"a leaderboard is at one objective, and {objectives_text}. Give all the same --objective, or add --anyway"
         )
-    rows = sorted((_row(name, one) for name, one in results), key=lambda row: -(row.rate.value or 0.0))
+    rows = sorted((_row(name, document) for name, document in results), key=lambda row: -(row.rate.value or 0.0))
     best = rows[0]
-    said = f"{best.name} takes most: {number(best.rate.value)} requests/s" if best.rate.value else "no rate is known"
+    head = f"{best.name} takes most: {number(best.rate.value)} requests/s" if best.rate.value else "no rate is known"
     lead = _lead(rows, dict(results))
     return Comparison(
-        sentence=f"{said}, of {len(rows)}, with {next(iter(goals.values()))}{lead}.",
+        sentence=f"{head}, of {len(rows)}, with {next(iter(objectives.values()))}{lead}.",
         baseline=None,
         candidate=None,
         rounds=1,
         order="a run of each in turn" if in_turns else "",
         differences=(),
-        unlike=() if len(set(goals.values())) == 1 else tuple(f"{name}: {goal}" for name, goal in goals.items()),
+        unlike=()
+        if len(set(objectives.values())) == 1
+        else tuple(f"{name}: {objective}" for name, objective in objectives.items()),
         bounds=(),
         leaderboard=tuple(rows),
     )
@@ -110,13 +112,13 @@ def _lead(rows: Sequence[LeaderboardRow], results: Mapping[str, BenchDocument]) 
     """
     if len(rows) < 2 or not rows[0].rate.value or not rows[1].rate.value:
         return ""
-    found = difference.of_results(results[rows[1].name], results[rows[0].name])
-    one = next((one for one in found if one.figure == "capacity" and one.change.value is not None), None)
-    if one is None or one.change.interval is None:
+    differences = difference.of_results(results[rows[1].name], results[rows[0].name])
+    lead = next((entry for entry in differences if entry.figure == "capacity" and entry.change.value is not None), None)
+    if lead is None or lead.change.interval is None:
         return ""
-    if one.result == NO_DIFFERENCE:
-        return f"; {NO_DIFFERENCE} to {rows[1].name}{_interval(one.change)}"
-    return f"; {one.change.value or 0:.1%} more than {rows[1].name}{_interval(one.change)}"
+    if lead.result == NO_DIFFERENCE:
+        return f"; {NO_DIFFERENCE} to {rows[1].name}{_interval(lead.change)}"
+    return f"; {lead.change.value or 0:.1%} more than {rows[1].name}{_interval(lead.change)}"
 
 
 def _percentile(document: BenchDocument) -> str:
@@ -124,14 +126,14 @@ def _percentile(document: BenchDocument) -> str:
 
 
 def _side(name: str, document: BenchDocument, *, earlier: bool) -> ComparedSide:
-    made_at = document.made_at if earlier else None
-    return ComparedSide(name=name, url=document.target.url, model=document.target.model, made_at=made_at)
+    timestamp = document.made_at if earlier else None
+    return ComparedSide(name=name, url=document.target.url, model=document.target.model, made_at=timestamp)
 
 
 def _row(name: str, document: BenchDocument) -> LeaderboardRow:
     energy = document.energy
 
-    def of_energy(figure: Figure | None) -> Figure:
+    def or_unmeasured(figure: Figure | None) -> Figure:
         return figure if figure is not None else unmeasured("J", _NONE)
 
     rate = document.capacity.rate if document.capacity is not None else unmeasured("requests/s", _NONE)
@@ -141,9 +143,9 @@ def _row(name: str, document: BenchDocument) -> LeaderboardRow:
         model=document.target.model,
         rate=rate,
         p99=document.latency.p99,
-        cost_per_thousand=of_energy(None if energy is None else energy.cost_per_thousand),
-        energy_per_inference=of_energy(None if energy is None else energy.per_inference),
-        carbon_per_inference=of_energy(None if energy is None else energy.carbon_per_inference),
+        cost_per_thousand=or_unmeasured(None if energy is None else energy.cost_per_thousand),
+        energy_per_inference=or_unmeasured(None if energy is None else energy.per_inference),
+        carbon_per_inference=or_unmeasured(None if energy is None else energy.carbon_per_inference),
         accuracy=document.accuracy
         or unmeasured("ratio", "no expected outputs are given; for example --expect outputs.npz"),
     )
@@ -151,20 +153,29 @@ def _row(name: str, document: BenchDocument) -> LeaderboardRow:
 
 def _sentence(baseline: str, candidate: str, differences: Sequence[Difference]) -> str:
     """Return a sentence with the significant differences, or one that there are none."""
-    known = [one for one in differences if one.figure in _SHOWN and one.change.value is not None]
-    shown = [one for one in known if one.result in {"higher", "lower"}]
-    if shown:
+    measured = [
+        difference
+        for difference in differences
+        if difference.figure in _SENTENCE_FIGURES and difference.change.value is not None
+    ]
+    significant = [difference for difference in measured if difference.result in {"higher", "lower"}]
+    if significant:
         parts = [
-            f"{one.figure} is {abs(one.change.value or 0):.1%} {one.result}{_interval(one.change)}" for one in shown
+            f"{difference.figure} is {abs(difference.change.value or 0):.1%} {difference.result}"
+            f"{_interval(difference.change)}"
+            for difference in significant
         ]
         return f"{candidate} against {baseline}: {', '.join(parts)}."
-    if not known:
+    if not measured:
         return f"{candidate} against {baseline}: nothing could be compared."
-    doubt = [one for one in known if one.result == NO_DIFFERENCE]
-    if not doubt:
-        parts = [f"{one.figure} {one.change.value or 0:+.1%}" for one in known]
-        return f"{candidate} against {baseline}: {', '.join(parts)}, without an interval: {known[0].change.reason}."
-    parts = [f"{one.figure} {one.change.value or 0:+.1%}{_interval(one.change)}" for one in doubt]
+    undecided = [difference for difference in measured if difference.result == NO_DIFFERENCE]
+    if not undecided:
+        parts = [f"{difference.figure} {difference.change.value or 0:+.1%}" for difference in measured]
+        return f"{candidate} against {baseline}: {', '.join(parts)}, without an interval: {measured[0].change.reason}."
+    parts = [
+        f"{difference.figure} {difference.change.value or 0:+.1%}{_interval(difference.change)}"
+        for difference in undecided
+    ]
     return f"{candidate} against {baseline}: {NO_DIFFERENCE} ({', '.join(parts)})."
 
 

@@ -25,9 +25,9 @@ def analyse(path: Path, *, batches: Sequence[int] = (), sizes: Mapping[str, int]
         ModelError: the model can't be counted, or a size is missing or invalid.
     """
     model = reader.read(path)
-    given = dict(sizes or {})
-    batch, batches, open_dimensions = _bind(model, given, batches)
-    counts = [count(model.graph({**given, **dict.fromkeys(batch, size)}), size) for size in batches]
+    bindings = dict(sizes or {})
+    batch, batches, open_dimensions = _bind(model, bindings, batches)
+    counts = [count(model.graph({**bindings, **dict.fromkeys(batch, size)}), size) for size in batches]
     first = counts[0]
     return Static(
         file=str(path),
@@ -37,17 +37,17 @@ def analyse(path: Path, *, batches: Sequence[int] = (), sizes: Mapping[str, int]
         inputs=model.inputs(),
         outputs=model.outputs(),
         batch_dimension=batch[0] if batch else "",
-        dimensions=tuple(Dimension(name=name, size=given[name]) for name in open_dimensions),
+        dimensions=tuple(Dimension(name=name, size=bindings[name]) for name in open_dimensions),
         parameters=first.parameters,
         weight_bytes=first.weight_bytes,
         datatype=first.datatype,
-        sizes=tuple(one.size for one in counts),
+        sizes=tuple(counted.size for counted in counts),
         uncounted=first.uncounted,
-        complete=all(one.complete for one in counts),
+        complete=all(counted.complete for counted in counts),
     )
 
 
-def given_flops(path: Path, flops: float) -> Static:
+def static_from_flops(path: Path, flops: float) -> Static:
     """Return the section `static` for a model in another format, whose operations per row the user gives.
 
     Raises:
@@ -72,33 +72,33 @@ def _bind(
 ) -> tuple[list[str], Sequence[int], list[str]]:
     """Return the names of the batch dimensions, the batch sizes, and the names of the other symbolic dimensions."""
     shapes = model.inputs()
-    known = reader.symbolic(shapes)
-    _check(model.path, known, sizes, batches)
-    batch = _batch(shapes, known, sizes)
-    rest = [name for name in known if name not in batch]
-    if unbound := [name for name in rest if name not in sizes]:
+    dimensions = reader.symbolic(shapes)
+    _check(model.path, dimensions, sizes, batches)
+    batch = _batch(shapes, dimensions, sizes)
+    other_dimensions = [name for name in dimensions if name not in batch]
+    if unbound := [name for name in other_dimensions if name not in sizes]:
         example = " ".join(f"--dim {name}=128" for name in unbound)
         raise ModelError(
             f"{model.path}: its inputs have dimensions without a size: {', '.join(unbound)}; for example {example}"
         )
     if batch:
-        return batch, tuple(batches) or DEFAULT_BATCHES, rest
+        return batch, tuple(batches) or DEFAULT_BATCHES, other_dimensions
     fixed = next((size for shape in shapes if shape.shape for size in [_size(shape.shape[0], sizes)] if size), 1)
-    if other := [size for size in batches if size != fixed]:
+    if mismatched := [size for size in batches if size != fixed]:
         raise ModelError(
-            f"{model.path}: batch size {other[0]}: the first dimension of its input {shapes[0].name} is {fixed}; it must be "
-            f"symbolic, for example torch.onnx.export(..., dynamic_axes={{'{shapes[0].name}': {{0: 'batch'}}}})"
+            f"{model.path}: batch size {mismatched[0]}: the first dimension of its input {shapes[0].name} is {fixed}; it "
+            f"must be symbolic, for example torch.onnx.export(..., dynamic_axes={{'{shapes[0].name}': {{0: 'batch'}}}})"
         )
-    return [], (fixed,), rest
+    return [], (fixed,), other_dimensions
 
 
-def _batch(shapes: Sequence[TensorShape], known: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
+def _batch(shapes: Sequence[TensorShape], dimensions: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
     """Return the names of the batch dimensions: one named "batch...", else the first dimensions of the inputs."""
     first = [name for name in _first(shapes) if name not in sizes]
-    called = [name for name in known if name.lower().startswith("batch") and name not in sizes]
+    named = [name for name in dimensions if name.lower().startswith("batch") and name not in sizes]
     # If the first dimensions have several names (for example batch and frames), only one is the batch.
-    one = (called or [name for name in first if ":" not in name])[:1]
-    return one + [name for name in first if ":" in name]
+    batch = (named or [name for name in first if ":" not in name])[:1]
+    return batch + [name for name in first if ":" in name]
 
 
 def _first(shapes: Sequence[TensorShape]) -> list[str]:
@@ -111,11 +111,11 @@ def _size(dimension: str, sizes: Mapping[str, int]) -> int | None:
     return int(dimension) if dimension.isdigit() else sizes.get(dimension)
 
 
-def _check(path: Path, known: Sequence[str], sizes: Mapping[str, int], batches: Sequence[int]) -> None:
+def _check(path: Path, dimensions: Sequence[str], sizes: Mapping[str, int], batches: Sequence[int]) -> None:
     for name, size in sizes.items():
-        if name not in known:
-            has = f"it has {', '.join(known)}" if known else "all its dimensions are fixed"
-            raise ModelError(f"{path}: --dim {name}={size}: no input has this dimension; {has}")
+        if name not in dimensions:
+            dimensions_text = f"it has {', '.join(dimensions)}" if dimensions else "all its dimensions are fixed"
+            raise ModelError(f"{path}: --dim {name}={size}: no input has this dimension; {dimensions_text}")
         if not 1 <= size <= MAX_SIZE:
             raise ModelError(f"{path}: --dim {name}={size}: a size must be 1 to {MAX_SIZE}, for example {name}=128")
     for size in batches:

@@ -67,10 +67,10 @@ def count(graph: Graph, batch: int) -> Counted:
         if kind == "counted":
             entry.macs += times * operators.macs(node, scope.tensors)
             continue
-        missing = uncounted[node.kind, kind, reason]
-        missing.nodes += 1
-        if len(missing.examples) < _MAX_EXAMPLES:
-            missing.examples.append(node.name or next(iter(node.outputs), ""))
+        group = uncounted[node.kind, kind, reason]
+        group.nodes += 1
+        if len(group.examples) < _MAX_EXAMPLES:
+            group.examples.append(node.name or next(iter(node.outputs), ""))
     by_operator = tuple(
         OperatorCount(
             operator=name,
@@ -86,25 +86,27 @@ def count(graph: Graph, batch: int) -> Counted:
     inputs, outputs = (
         sum(_bytes(graph.tensors, name) for name in set(names)) for names in (graph.inputs, graph.outputs)
     )
-    between, peak = _live(graph, constants.names)
+    intermediate, peak = _live(graph, constants.names)
     size = StaticSize(
         batch=batch,
         macs=total,
         flops=2 * total,
         input_bytes=inputs,
         output_bytes=outputs,
-        activation_bytes=between,
+        activation_bytes=intermediate,
         peak_activation_bytes=peak,
         least_bytes=constants.traffic() + inputs + outputs,
         unfused_bytes=sum(entry.weight_bytes + entry.activation_bytes for entry in by_operator),
         operators=by_operator,
     )
     listed = tuple(
-        UncountedOperator(operator=name, nodes=one.nodes, kind=kind, reason=reason, examples=tuple(one.examples))
-        for (name, kind, reason), one in sorted(uncounted.items(), key=lambda item: (item[0][1] != "unknown", item[0]))
+        UncountedOperator(operator=name, nodes=group.nodes, kind=kind, reason=reason, examples=tuple(group.examples))
+        for (name, kind, reason), group in sorted(
+            uncounted.items(), key=lambda item: (item[0][1] != "unknown", item[0])
+        )
     )
     parameters, datatype = constants.parameters()
-    complete = all(one.kind != "unknown" for one in listed)
+    complete = all(operator.kind != "unknown" for operator in listed)
     return Counted(size, parameters, constants.stored(), datatype, listed, complete)
 
 
@@ -120,16 +122,16 @@ class _Constants:
         self._sizes: dict[str, Tensor] = outer._sizes if outer else {}  # noqa: SLF001  # its own class
         self._traffic: dict[str, int] = outer._traffic if outer else {}  # noqa: SLF001  # its own class
         for node in graph.nodes:
-            given = [name for name in node.inputs if name]
-            if node.bodies or not all(name in self._roots for name in given):
+            inputs = [name for name in node.inputs if name]
+            if node.bodies or not all(name in self._roots for name in inputs):
                 continue
-            if not given and node.operator not in _GENERATORS:
+            if not inputs and node.operator not in _GENERATORS:
                 continue
-            found: dict[str, str] = {}
+            roots: dict[str, str] = {}
             for index in range(len(node.inputs)):
-                found |= self._roles(node, index)
+                roots |= self._roles(node, index)
             for name in node.outputs:
-                self._roots[name] = {name: _VALUE} if node.operator in _GENERATORS else found
+                self._roots[name] = {name: _VALUE} if node.operator in _GENERATORS else roots
 
     @property
     def names(self) -> AbstractSet[str]:
@@ -219,8 +221,8 @@ def _kind(node: Node, scope: _Constants) -> tuple[UncountedKind | Literal["count
             return "unknown", f"its shapes don't fit it: {_inputs(node, scope.tensors)}"
         return "counted", ""
     if kind == "unknown":
-        where = f"an operator of domain {node.domain}" if node.domain else "an operator of ai.onnx"
-        return "unknown", f"it is {where} whose operations aren't known"
+        operator_text = f"an operator of domain {node.domain}" if node.domain else "an operator of ai.onnx"
+        return "unknown", f"it is {operator_text} whose operations aren't known"
     return kind, _REASONS[kind]
 
 
@@ -243,26 +245,35 @@ def _bytes(tensors: Mapping[str, Tensor], name: str) -> int:
     return (tensor.bytes if tensor is not None else None) or 0
 
 
+def _reads(node: Node) -> Iterator[str]:
+    """Yield the tensors that a node reads, with those that its bodies read from the graph around them."""
+    yield from node.inputs
+    for body in node.bodies:
+        for inner in body.nodes:
+            yield from _reads(inner)
+        yield from body.outputs
+
+
 def _live(graph: Graph, constants: AbstractSet[str]) -> tuple[int, int]:
     """Return the total bytes of the intermediate tensors, and the peak bytes of all tensors live at the same time."""
     storage: dict[str, str] = {}
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):
-        for name in node.inputs:
+        for name in _reads(node):
             last[storage.get(name, name)] = index
         if node.operator in uncounted_operators.VIEWS and not node.domain and node.inputs:
             storage[node.outputs[0]] = storage.get(node.inputs[0], node.inputs[0])
-    kept = {storage.get(name, name) for name in (*graph.inputs, *graph.outputs)}
+    interface = {storage.get(name, name) for name in (*graph.inputs, *graph.outputs)}
     live = {name: _bytes(graph.tensors, name) for name in set(graph.inputs)}
-    now = peak = sum(live.values())
-    between = 0
+    total = peak = sum(live.values())
+    intermediate = 0
     for index, node in enumerate(graph.nodes):
         for name in node.outputs:
             if name and name not in constants and name not in storage and name not in live:
                 live[name] = _bytes(graph.tensors, name)
-                now += live[name]
-                between += 0 if name in kept else live[name]
-        peak = max(peak, now)
-        for name in [one for one in live if one not in kept and last.get(one, -1) <= index]:
-            now -= live.pop(name)
-    return between, peak
+                total += live[name]
+                intermediate += 0 if name in interface else live[name]
+        peak = max(peak, total)
+        for name in [tensor for tensor in live if tensor not in interface and last.get(tensor, -1) <= index]:
+            total -= live.pop(name)
+    return intermediate, peak

@@ -1,6 +1,6 @@
 """Number of multiply-accumulate operations of a node, by operator.
 
-Other operators have a kind that says why they have none. Pure.
+Other operators have a kind, which is the reason why they have none. Pure.
 
 A multiply-accumulate (MAC) is one multiplication and one addition. Bias, activation and normalisation aren't counted,
 as in the published figures of networks.
@@ -140,19 +140,19 @@ def einsum(equation: str, shapes: Shapes) -> int:
     operands: list[list[str]] = []
     for term, shape in zip(left.split(","), shapes, strict=True):
         head, dots, tail = term.partition("...")
-        broad = len(shape) - len(head) - len(tail) if dots else 0
-        labels = [*head, *(f".{index}" for index in range(broad, 0, -1)), *tail]
+        broadcast = len(shape) - len(head) - len(tail) if dots else 0
+        labels = [*head, *(f".{index}" for index in range(broadcast, 0, -1)), *tail]
         for label, size in zip(labels, shape, strict=True):
             sizes[label] = max(sizes.get(label, 1), size)
         operands.append(labels)
-    every = [label for labels in operands for label in labels]
-    kept = set(right) if "->" in equation else {label for label in every if every.count(label) == 1}
-    kept |= {label for label in every if label.startswith(".")}
-    total, known = 0, set(operands[0])
+    all_labels = [label for labels in operands for label in labels]
+    output_labels = set(right) if "->" in equation else {label for label in all_labels if all_labels.count(label) == 1}
+    output_labels |= {label for label in all_labels if label.startswith(".")}
+    total, accumulated = 0, set(operands[0])
     for index, labels in enumerate(operands[1:], 1):
-        known |= set(labels)
-        total += math.prod(sizes[label] for label in known)
-        known &= kept.union(*operands[index + 1 :])
+        accumulated |= set(labels)
+        total += math.prod(sizes[label] for label in accumulated)
+        accumulated &= output_labels.union(*operands[index + 1 :])
     return total
 
 
@@ -176,8 +176,8 @@ def _attention_microsoft(call: _Call) -> int:
     """Return the MACs of ONNX Runtime's Attention, including the projections to query, key and value."""
     rows, length, features = call.shape(0)
     width = call.shape(1)[1]
-    own: tuple[int, ...] = call.attribute("qkv_hidden_sizes", (width // 3,) * 3)
-    query, _, value = own
+    widths: tuple[int, ...] = call.attribute("qkv_hidden_sizes", (width // 3,) * 3)
+    query, _, value = widths
     keys = length + (call.shape(4)[3] if call.has(4) else 0)
     return rows * length * (features * width + keys * (query + value))
 

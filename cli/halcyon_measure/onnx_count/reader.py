@@ -41,16 +41,16 @@ class Model:
     @property
     def opsets(self) -> tuple[str, ...]:
         """Operator sets of the model, as domain and version."""
-        return tuple(f"{one.domain or 'ai.onnx'} {one.version}" for one in self.proto.opset_import)
+        return tuple(f"{opset.domain or 'ai.onnx'} {opset.version}" for opset in self.proto.opset_import)
 
     def inputs(self) -> tuple[TensorShape, ...]:
         """Return the inputs that a request must contain."""
-        stored = {one.name for one in self.proto.graph.initializer}
-        return tuple(_shape(one) for one in self.proto.graph.input if one.name not in stored)
+        stored = {tensor.name for tensor in self.proto.graph.initializer}
+        return tuple(_shape(value) for value in self.proto.graph.input if value.name not in stored)
 
     def outputs(self) -> tuple[TensorShape, ...]:
         """Return the outputs of the model."""
-        return tuple(_shape(one) for one in self.proto.graph.output)
+        return tuple(_shape(value) for value in self.proto.graph.output)
 
     def graph(self, sizes: Mapping[str, int]) -> Graph:
         """Return the graph with these sizes of the symbolic dimensions, by name or as INPUT:INDEX.
@@ -127,15 +127,17 @@ def model_file(path: Path) -> Path:
         ModelError: there is no such file, or a folder has several, of which none is called model.onnx.
     """
     if path.is_dir():
-        versions = sorted((int(one.parent.name), one) for one in path.glob("*/model.onnx") if one.parent.name.isdigit())
-        files = [one for _, one in versions] or sorted(path.glob("*.onnx"))
+        versions = sorted(
+            (int(file.parent.name), file) for file in path.glob("*/model.onnx") if file.parent.name.isdigit()
+        )
+        files = [file for _, file in versions] or sorted(path.glob("*.onnx"))
         if not files:
             raise ModelError(f"{path}: no ONNX model in this folder; for example {path}/1/model.onnx")
-        own = path / "model.onnx"
-        if len(files) > 1 and not versions and own not in files:
+        direct = path / "model.onnx"
+        if len(files) > 1 and not versions and direct not in files:
             names = ", ".join(file.name for file in files[:5])
             raise ModelError(f"{path}: this folder has {len(files)} models ({names}); name one, for example {files[0]}")
-        return own if own in files else files[-1]
+        return direct if direct in files else files[-1]
     if not path.is_file():
         raise ModelError(f"{path}: no such file or folder; for example model.onnx")
     return path
@@ -148,31 +150,32 @@ def _external_bytes(proto: onnx.ModelProto, file: Path) -> int:
     for tensor in _tensors(proto.graph):
         if tensor.data_location != tensor.EXTERNAL:
             continue
-        given = {entry.key: entry.value for entry in tensor.external_data}
-        location, size = given.get("location", ""), _tensor(tensor).bytes or 0
-        length = int(given.get("length", size))
+        fields = {entry.key: entry.value for entry in tensor.external_data}
+        location, size = fields.get("location", ""), _tensor(tensor).bytes or 0
+        length = int(fields.get("length", size))
         if length < size:
             raise ModelError(
                 f"{file}: tensor {tensor.name} has {length} bytes of external data; its shape {list(tensor.dims)} needs {size}"
             )
-        reached[location] = max(reached.get(location, 0), int(given.get("offset", 0)) + length)
+        reached[location] = max(reached.get(location, 0), int(fields.get("offset", 0)) + length)
         users.setdefault(location, tensor.name)
     total = 0
     for location, end in reached.items():
-        place = (file.parent / location).resolve()
-        if not place.is_relative_to(file.parent.resolve()):
+        data_file = (file.parent / location).resolve()
+        if not data_file.is_relative_to(file.parent.resolve()):
             raise ModelError(
                 f"{file}: tensor {users[location]} has its data in {location}; it must be in the model's folder, for example weights.bin"
             )
-        if not place.is_file():
+        if not data_file.is_file():
             raise ModelError(
                 f"{file}: tensor {users[location]} has its data in {location}, which is missing; put it beside the model, into {file.parent}"
             )
-        if (has := place.stat().st_size) < end:
+        if (file_size := data_file.stat().st_size) < end:
             raise ModelError(
-                f"{file}: its external data {location} has {has} bytes, and tensors of the model reach to byte {end}: it is cut off"
+                f"{file}: its external data {location} has {file_size} bytes, and tensors of the model reach to byte "
+                f"{end}: it is cut off"
             )
-        total += has
+        total += file_size
     return total
 
 
@@ -205,21 +208,21 @@ def _drop_values(graph: onnx.GraphProto) -> None:
 
 def _sort(graph: onnx.GraphProto, path: Path) -> None:
     """Sort the nodes so that each comes after the nodes whose outputs it reads."""
-    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    before = [{makers[name] for name in node.input if name in makers} for node in graph.node]
-    if all(max(needed, default=-1) < index for index, needed in enumerate(before)):
+    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    dependencies = [{producers[name] for name in node.input if name in producers} for node in graph.node]
+    if all(max(needed, default=-1) < index for index, needed in enumerate(dependencies)):
         return
-    after: dict[int, list[int]] = {}
-    for index, needed in enumerate(before):
-        for one in needed:
-            after.setdefault(one, []).append(index)
-    missing = [len(needed) for needed in before]
+    followers: dict[int, list[int]] = {}
+    for index, needed in enumerate(dependencies):
+        for dependency in needed:
+            followers.setdefault(dependency, []).append(index)
+    missing = [len(needed) for needed in dependencies]
     ready = [index for index, count in enumerate(missing) if not count]
     order: list[int] = []
     while ready:
         index = ready.pop()
         order.append(index)
-        for follower in after.get(index, ()):
+        for follower in followers.get(index, ()):
             missing[follower] -= 1
             if not missing[follower]:
                 ready.append(follower)
@@ -237,9 +240,9 @@ def _sort(graph: onnx.GraphProto, path: Path) -> None:
 def _graph(proto: onnx.GraphProto) -> Graph:
     tensors: dict[str, Tensor] = {}
     for value in (*proto.input, *proto.output, *proto.value_info):
-        found = _value(value)
-        if found is not None:
-            tensors[value.name] = found
+        value_tensor = _value(value)
+        if value_tensor is not None:
+            tensors[value.name] = value_tensor
     constants: set[str] = set()
     values: dict[str, int] = {}
     for tensor in proto.initializer:
@@ -268,12 +271,12 @@ def _graph(proto: onnx.GraphProto) -> Graph:
                 domain="" if node.domain == "ai.onnx" else node.domain,
                 inputs=tuple(node.input),
                 outputs=tuple(node.output),
-                attributes={one.name: _attribute(one) for one in node.attribute},
+                attributes={attribute.name: _attribute(attribute) for attribute in node.attribute},
                 bodies=bodies,
             )
         )
-    inputs = tuple(one.name for one in proto.input if one.name not in constants)
-    outputs = tuple(one.name for one in proto.output)
+    inputs = tuple(value.name for value in proto.input if value.name not in constants)
+    outputs = tuple(value.name for value in proto.output)
     return Graph(tuple(nodes), tensors, inputs, outputs, frozenset(constants), values)
 
 
@@ -306,17 +309,23 @@ def _tensor(tensor: onnx.TensorProto) -> Tensor:
 def _value(value: onnx.ValueInfoProto) -> Tensor | None:
     if not value.type.HasField("tensor_type"):
         return None
-    kind = value.type.tensor_type
-    if not kind.HasField("shape"):
-        return Tensor(_datatype(kind.elem_type), None)
-    known = all(one.HasField("dim_value") for one in kind.shape.dim)
-    return Tensor(_datatype(kind.elem_type), tuple(one.dim_value for one in kind.shape.dim) if known else None)
+    tensor_type = value.type.tensor_type
+    if not tensor_type.HasField("shape"):
+        return Tensor(_datatype(tensor_type.elem_type), None)
+    known = all(dimension.HasField("dim_value") for dimension in tensor_type.shape.dim)
+    return Tensor(
+        _datatype(tensor_type.elem_type),
+        tuple(dimension.dim_value for dimension in tensor_type.shape.dim) if known else None,
+    )
 
 
 def _shape(value: onnx.ValueInfoProto) -> TensorShape:
-    kind = value.type.tensor_type
-    sizes = tuple(str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim)
-    return TensorShape(name=value.name, datatype=_datatype(kind.elem_type), shape=sizes)
+    tensor_type = value.type.tensor_type
+    sizes = tuple(
+        str(dimension.dim_value) if dimension.HasField("dim_value") else dimension.dim_param or "?"
+        for dimension in tensor_type.shape.dim
+    )
+    return TensorShape(name=value.name, datatype=_datatype(tensor_type.elem_type), shape=sizes)
 
 
 def _datatype(number: int) -> str:
@@ -335,9 +344,9 @@ def _sizes(sizes: Mapping[str, int]) -> str:
 
 def symbolic(shapes: Sequence[TensorShape]) -> list[str]:
     """Return the symbolic dimensions of the inputs, by name or as INPUT:INDEX, in order and without repetition."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for shape in shapes:
         for index, size in enumerate(shape.shape):
             if not size.isdigit():
-                found[size if size != "?" else f"{shape.name}:{index}"] = None
-    return list(found)
+                names[size if size != "?" else f"{shape.name}:{index}"] = None
+    return list(names)

@@ -23,13 +23,14 @@ def page(static: Static) -> str:
 
 def answer(static: Static) -> str:
     """Return one sentence with the counts for one row."""
-    one = static.sizes[0]
-    each = f"{amount(one.macs / one.batch).rstrip()} MACs ({amount(one.flops / one.batch).rstrip()} FLOPs) a row"
+    size = static.sizes[0]
+    counts = f"{amount(size.macs / size.batch).rstrip()} MACs ({amount(size.flops / size.batch).rstrip()} FLOPs) a row"
     if static.source == "given":
-        return f"{static.file}: {each}, as --flops gives them."
+        return f"{static.file}: {counts}, as --flops gives them."
     least = "" if static.complete else "at least "
     return (
-        f"{static.file}: {least}{each}, {amount(static.parameters).rstrip()} parameters in {amount(static.weight_bytes)}B"
+        f"{static.file}: {least}{counts}, {amount(static.parameters).rstrip()} parameters in "
+        f"{amount(static.weight_bytes)}B"
         f"{f' ({static.datatype})' if static.datatype else ''}."
     )
 
@@ -48,10 +49,10 @@ def amount(value: float | None) -> str:
 def _sizes(static: Static) -> list[str]:
     head = f"{'batch':>5}{'MACs':>9}{'FLOPs':>9}{'in':>9}{'out':>9}{'between':>9}{'peak':>9}{'least':>9}{'unfused':>9}"
     rows = [head.rstrip()]
-    for one in static.sizes:
-        cells = [one.macs, one.flops, one.input_bytes, one.output_bytes, one.activation_bytes]
-        cells += [one.peak_activation_bytes, one.least_bytes, one.unfused_bytes]
-        rows.append(f"{one.batch:>5}" + "".join(f"{amount(cell).rstrip():>9}" for cell in cells))
+    for size in static.sizes:
+        cells = [size.macs, size.flops, size.input_bytes, size.output_bytes, size.activation_bytes]
+        cells += [size.peak_activation_bytes, size.least_bytes, size.unfused_bytes]
+        rows.append(f"{size.batch:>5}" + "".join(f"{amount(cell).rstrip():>9}" for cell in cells))
     if static.sizes[0].least_bytes:
         rows += ["      bytes: in, out, between them, most at a time, least and unfused traffic"]
     return rows
@@ -59,29 +60,31 @@ def _sizes(static: Static) -> list[str]:
 
 def _operators(size: StaticSize) -> list[str]:
     rows = [f"{f'operator (batch {size.batch})':<32}{'nodes':>6}{'MACs':>10}{'share':>7}{'weights':>10}{'moved':>10}"]
-    shown = size.operators[:_MAX_OPERATORS]
-    for one in shown:
-        share = f"{one.macs / size.macs:.0%}" if size.macs and one.macs else _NONE
-        macs = amount(one.macs) if one.macs else _NONE
+    operators = size.operators[:_MAX_OPERATORS]
+    for operator in operators:
+        share = f"{operator.macs / size.macs:.0%}" if size.macs and operator.macs else _NONE
+        macs = amount(operator.macs) if operator.macs else _NONE
         rows.append(
-            f"{one.operator[:32]:<32}{one.nodes:>6}{macs.rstrip():>10}{share:>7}"
-            f"{amount(one.weight_bytes).rstrip():>10}{amount(one.activation_bytes).rstrip():>10}"
+            f"{operator.operator[:32]:<32}{operator.nodes:>6}{macs.rstrip():>10}{share:>7}"
+            f"{amount(operator.weight_bytes).rstrip():>10}{amount(operator.activation_bytes).rstrip():>10}"
         )
-    if len(size.operators) > len(shown):
-        rows.append(f"and {len(size.operators) - len(shown)} more; -o json has all")
+    if len(size.operators) > len(operators):
+        rows.append(f"and {len(size.operators) - len(operators)} more; -o json has all")
     return rows
 
 
 def _uncounted(static: Static) -> list[str]:
     lines: list[str] = []
     for kind in ("element-wise", "data movement"):
-        names = [f"{one.operator} {one.nodes}" for one in static.uncounted if one.kind == kind]
+        names = [f"{operator.operator} {operator.nodes}" for operator in static.uncounted if operator.kind == kind]
         if names:
             lines += _wrapped(f"no MACs: {kind}: ", ", ".join(names))
-    for one in static.uncounted:
-        if one.kind == "unknown":
-            nodes = f"{one.nodes} node{'s' if one.nodes > 1 else ''}, for example {', '.join(one.examples)}"
-            lines += _wrapped("NOT COUNTED: ", f"{one.operator}: {one.reason} ({nodes})")
+    for operator in static.uncounted:
+        if operator.kind == "unknown":
+            nodes = (
+                f"{operator.nodes} node{'s' if operator.nodes > 1 else ''}, for example {', '.join(operator.examples)}"
+            )
+            lines += _wrapped("NOT COUNTED: ", f"{operator.operator}: {operator.reason} ({nodes})")
     return ["", *lines] if lines else []
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halcyon_measure.report.markup import Content, Html, element
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 
 MAX_LINES = 6
 """Maximum number of lines in a chart. Any others are only in its table."""
@@ -62,12 +62,14 @@ def chart(
         name = axis.labels[index] if axis.labels is not None else number(value)
         cells = [element("td", number(line.values[index])) for line in lines]
         rows.append(element("tr", element("th", name, scope="row", data_v=f"{value:.6g}"), cells))
-    more = sum(line.is_drawn for line in lines) - len(drawn)
+    undrawn = sum(line.is_drawn for line in lines) - len(drawn)
     return element(
         "figure",
         element("figcaption", element("h3", title), element("p", note) if note else None),
         element("div", class_="chart", data_title=title),
-        element("p", f"{more} more lines are in the table.", class_="quiet") if more else None,
+        element("p", f"{count_text(undrawn, 'more line')} can be read in the table.", class_="quiet")
+        if undrawn
+        else None,
         element(
             "details",
             element("summary", "Table"),

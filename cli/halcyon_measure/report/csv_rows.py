@@ -23,19 +23,20 @@ def text(documents: Sequence[StoredDocument]) -> str:
     sweep, which have one row each.
     """
     rows: list[dict[str, Any]] = []
-    for one in documents:
-        rows.append({"file": _cell(one.name), **dict(_cells(one.document, ""))})
-        if one.document.sweep is not None:
+    for stored in documents:
+        rows.append({"file": _cell(stored.name), **dict(_cells(stored.document, ""))})
+        if stored.document.sweep is not None:
             rows += [
-                {"file": _cell(one.name), **dict(_cells(point, "sweep.points"))} for point in one.document.sweep.points
+                {"file": _cell(stored.name), **dict(_cells(point, "sweep.points"))}
+                for point in stored.document.sweep.points
             ]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    filled = [name for name in columns if any(row.get(name) not in {None, ""} for row in rows)]
-    written = io.StringIO()
-    writer = csv.DictWriter(written, filled, restval="", extrasaction="ignore", lineterminator="\n")
+    non_empty = [name for name in columns if any(row.get(name) not in {None, ""} for row in rows)]
+    output = io.StringIO()
+    writer = csv.DictWriter(output, non_empty, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return written.getvalue()
+    return output.getvalue()
 
 
 def _cells(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -48,7 +49,7 @@ def _cells(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for name, inner in value:
             yield from _cells(inner, f"{path}.{name}" if path else name)
     elif isinstance(value, tuple):
-        if all(isinstance(one, str) for one in value):
+        if all(isinstance(item, str) for item in value):
             yield path, _cell("; ".join(value))
     else:
         yield path, _cell(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""A whole HTML page of sections: one file that loads nothing from the network. Pure.
+"""HTML page of sections: one file that loads nothing from the network. Pure.
 
 Reports of measurements and of tuning runs are such pages. Out of scope: their sections.
 """
@@ -22,7 +22,7 @@ _EXPORT = "export { uPlot as default };"
 
 
 def html_document(
-    sections: Sequence[Html], *, title: str, command: str, made: str, library: str, library_style: str
+    sections: Sequence[Html], *, title: str, command: str, time_text: str, library: str, library_style: str
 ) -> str:
     """Return the HTML page.
 
@@ -30,7 +30,7 @@ def html_document(
         sections: sections of the page; empty ones are left out.
         title: heading of the page.
         command: command whose results are shown.
-        made: a text about the time of the results.
+        time_text: text about the time of the results.
         library: source of uPlot as a module; if it is empty, the page has tables only.
         library_style: style sheet of uPlot.
 
@@ -54,7 +54,7 @@ def html_document(
     )
     top = element(
         "header",
-        element("div", element("p", f"{command} · {made}", class_="quiet"), element("h1", title)),
+        element("div", element("p", f"{command} · {time_text}", class_="quiet"), element("h1", title)),
         element("button", "Dark", type="button", id="theme", hidden=True),
     )
     main = element("main", top, _contents(sections), sections, id="main", tabindex=-1)
@@ -88,22 +88,22 @@ def data_section(documents: Sequence[tuple[str, Any]], *contents: Content) -> Ht
 def _contents(sections: Sequence[Html]) -> Html:
     """Return links to the sections that aren't empty."""
     links = []
-    for one in sections:
-        _, found, rest = one.partition('<h2 id="')
-        if found:
-            anchor, _, inner = rest.partition('">')
+    for content in sections:
+        _, separator, tail = content.partition('<h2 id="')
+        if separator:
+            anchor, _, inner = tail.partition('">')
             links.append(element("li", element("a", Html(inner.partition("</h2>")[0]), href=f"#{anchor}")))
     return element("nav", element("ul", links), aria_label="Sections")
 
 
 def _script(library: str) -> str:
-    own = _static("report.js")
+    page_script = _static("report.js")
     if not library:
-        return f"const uPlot = null;\n{own}"
-    source, found, rest = library.rpartition(_EXPORT)
-    if not found or rest.strip():
+        return f"const uPlot = null;\n{page_script}"
+    source, separator, tail = library.rpartition(_EXPORT)
+    if not separator or tail.strip():
         raise ValueError(f"the chart library doesn't end with {_EXPORT!r}")
-    scoped = f"const uPlot = (() => {{\n{source}\nreturn uPlot;\n}})();\n{own}"
+    scoped = f"const uPlot = (() => {{\n{source}\nreturn uPlot;\n}})();\n{page_script}"
     # `</script` would end the element; in a string of JavaScript, the escape is the same text.
     return scoped.replace("</script", "<\\/script")
 

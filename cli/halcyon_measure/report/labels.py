@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from halcyon_measure.results.document import BenchDocument, MeasuredScenario
 from halcyon_measure.results.document_file import StoredDocument
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections.sweep import request_form
 
 _OF_SERVER = ("model", "url", "kind", "replicas", "revision")
@@ -29,10 +29,12 @@ class LabelledRun:
 
 def labelled(documents: Sequence[StoredDocument]) -> tuple[LabelledRun, ...]:
     """Return the runs with labels: the settings in which they differ, or the model if there are none."""
-    settings = [_settings(one.document) for one in documents]
-    differing = [name for name in settings[0] if len({one[name] for one in settings}) > 1] if settings else []
-    bases = [", ".join(filter(None, (one[name] for name in differing))) or one["model"] for one in settings]
-    servers = [", ".join(filter(None, (one[name] for name in differing if name in _OF_SERVER))) for one in settings]
+    settings = [_settings(stored.document) for stored in documents]
+    differing = [name for name in settings[0] if len({values[name] for values in settings}) > 1] if settings else []
+    bases = [", ".join(filter(None, (values[name] for name in differing))) or values["model"] for values in settings]
+    servers = [
+        ", ".join(filter(None, (values[name] for name in differing if name in _OF_SERVER))) for values in settings
+    ]
     counts, seen = Counter(bases), Counter[str]()
     runs: list[LabelledRun] = []
     for base, stored in zip(bases, documents, strict=True):
@@ -63,7 +65,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
         "kind": scenario.preset or scenario.kind,
         "rate": rate_text(scenario),
         "callers": callers_text(scenario),
-        "replicas": "" if place is None or place.replicas is None else f"{place.replicas} replicas",
+        "replicas": "" if place is None or place.replicas is None else count_text(place.replicas, "replica"),
         "revision": "" if place is None else place.revision or "",
     }
 
@@ -85,4 +87,4 @@ def callers_text(scenario: MeasuredScenario) -> str:
     """Return a phrase with the number of callers; empty if the scenario has none."""
     if scenario.callers is None:
         return ""
-    return f"{scenario.callers} caller{'s' if scenario.callers != 1 else ''}"
+    return count_text(scenario.callers, "caller")

@@ -30,17 +30,19 @@ def answer(runs: Sequence[LabelledRun]) -> Html:
     """Return the main result as a sentence; with a few runs, one sentence for each."""
     if len(runs) == 1:
         return joined(_sentences(runs[0].document))
-    answered = [one for run in runs for one in _results(run) if one.throughput.value and one.p99.value is not None]
+    answered = [
+        result for run in runs for result in _results(run) if result.throughput.value and result.p99.value is not None
+    ]
     if not answered:
         return element("p", f"{len(runs)} runs; no request was answered in any of them.", class_="answer")
-    valid = [one for one in answered if one.valid]
-    fastest = max(valid or answered, key=lambda one: one.throughput.value or 0)
-    calmest = min(valid or answered, key=lambda one: one.p99.value or 0)
-    which = f"{len(runs)} runs" if len(valid) in {0, len(answered)} else "the valid runs"
+    valid = [result for result in answered if result.valid]
+    highest_rate = max(valid or answered, key=lambda result: result.throughput.value or 0)
+    lowest_p99 = min(valid or answered, key=lambda result: result.p99.value or 0)
+    scope = f"{len(runs)} runs" if len(valid) in {0, len(answered)} else "the valid runs"
     return element(
         "p",
-        f"The most that {which} answered is {quantity(fastest.throughput)} ({fastest.label}); "
-        f"the shortest P99 is {quantity(calmest.p99)} ({calmest.label}).",
+        f"The most that {scope} answered is {quantity(highest_rate.throughput)} ({highest_rate.label}); "
+        f"the shortest P99 is {quantity(lowest_p99.p99)} ({lowest_p99.label}).",
         class_="answer",
     )
 
@@ -60,51 +62,54 @@ def _results(run: LabelledRun) -> list[_Result]:
     if document.sweep is None:
         return [_Result(run.label, document.throughput, document.latency.p99, document.run.valid)]
     return [
-        _Result(f"{run.label}: {one.load_text}", one.throughput, one.p99, one.valid) for one in document.sweep.points
+        _Result(f"{run.label}: {point.load_text}", point.throughput, point.p99, point.valid)
+        for point in document.sweep.points
     ]
 
 
 def _sentences(document: BenchDocument) -> list[Html]:
     sentence = _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", text.answer(document))
-    answers = [one.sentence for one in (document.capacity, document.comparison) if one is not None]
-    said = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", one), class_="answer") for one in answers]
+    answers = [part.sentence for part in (document.capacity, document.comparison) if part is not None]
+    paragraphs = [element("p", _NUMBER_AND_UNIT.sub("\\1\u00a0\\2", line), class_="answer") for line in answers]
     # The sentence on a search or a comparison is shown before the one on its last run.
-    said.append(element("p", sentence, class_="verdict" if answers else "answer"))
+    paragraphs.append(element("p", sentence, class_="verdict" if answers else "answer"))
     if document.sweep is not None and document.sweep.points:
         last = document.sweep.points[-1].load_text
-        said.append(element("p", f"Outside of the section Sweep, figures are those of its last point: {last}."))
+        paragraphs.append(element("p", f"Outside of the section Sweep, figures are those of its last point: {last}."))
     if document.verdict is not None:
         verdict = document.verdict
         unsure = f" Not sure: {', '.join(verdict.others)} would explain it too." if verdict.unsure else ""
-        said.append(element("p", verdict.sentence + unsure, class_="verdict"))
-        evidence = [element("li", f"{one.what}: ", quantity(one.figure)) for one in verdict.evidence]
-        said.append(element("ul", evidence, class_="evidence") if evidence else Html(""))
+        paragraphs.append(element("p", verdict.sentence + unsure, class_="verdict"))
+        evidence = [element("li", f"{entry.what}: ", quantity(entry.figure)) for entry in verdict.evidence]
+        paragraphs.append(element("ul", evidence, class_="evidence") if evidence else Html(""))
         if verdict.change:
             field = [" (", element("code", verdict.field), ")"] if verdict.field else ""
-            said.append(element("p", f"What would change it: {verdict.change}", field, "."))
-    return said
+            paragraphs.append(element("p", f"What would change it: {verdict.change}", field, "."))
+    return paragraphs
 
 
 def validity(runs: Sequence[LabelledRun]) -> Html:
     """Return the section that lists valid and invalid runs, with the reasons."""
-    wrong = [run for run in runs if not run.document.run.valid]
-    if not wrong:
-        said = "The run is valid" if len(runs) == 1 else f"All {len(runs)} runs are valid"
+    invalid = [run for run in runs if not run.document.run.valid]
+    if not invalid:
+        statement = "The run is valid" if len(runs) == 1 else f"All {len(runs)} runs are valid"
         settled = {run.document.run.settled for run in runs}
         warm_up = "The load settled" if settled == {True} else "The warm-up had a fixed length"
         if len(settled) > 1:
             warm_up = "The load settled, or the warm-up had a fixed length"
-        return element("p", element("strong", f"{said}."), f" {warm_up}, and the client didn't limit.", class_="valid")
+        return element(
+            "p", element("strong", f"{statement}."), f" {warm_up}, and the client didn't limit.", class_="valid"
+        )
     items = [
         element(
             "li",
             f"{run.label}: " if len(runs) > 1 else "",
             "; ".join(run.document.run.invalid_because) or "no reason is given",
         )
-        for run in wrong
+        for run in invalid
     ]
-    head = "The run isn't valid" if len(runs) == 1 else f"{len(wrong)} of {len(runs)} runs aren't valid"
-    remedies = {run.document.client.remedy for run in wrong if run.document.client.remedy}
+    head = "The run isn't valid" if len(runs) == 1 else f"{len(invalid)} of {len(runs)} runs aren't valid"
+    remedies = {run.document.client.remedy for run in invalid if run.document.client.remedy}
     help_ = element("p", f"What would help: {'; '.join(sorted(remedies))}.") if remedies else None
     return element("div", element("p", element("strong", f"{head}.")), element("ul", items), help_, class_="invalid")
 
@@ -133,12 +138,12 @@ def figures(runs: Sequence[LabelledRun]) -> Html:
         cards.append(_card("Goodput", document.goodput))
     head = ["ms", "mean", *_NAMES.values(), "max", "requests"]
     rows = []
-    for name, said in _DURATIONS:
+    for name, label in _DURATIONS:
         latencies = getattr(document, name)
         if latencies.p50.value is None:
             continue
-        cells = [_cell(getattr(latencies, one)) for one in ("mean", *_NAMES, "max")]
-        rows.append([said, *cells, number(latencies.p50.n)])
+        cells = [_cell(getattr(latencies, statistic)) for statistic in ("mean", *_NAMES, "max")]
+        rows.append([label, *cells, number(latencies.p50.n)])
     client = document.client
     limits = "doesn't limit the run" if client.limit == "none" else f"limits the run ({client.limit})"
     processes = "1 process" if client.processes == 1 else f"{client.processes} processes"
@@ -183,12 +188,12 @@ def _card(name: str, figure: Figure) -> Html:
 
 def _cell(figure: Figure) -> Content:
     mark = "?" if figure.value is not None and figure.reason else ""
-    shown = interval(figure)
-    return [f"{number(figure.value)}{mark}", element("small", f" {shown}") if shown else None]
+    interval_text = interval(figure)
+    return [f"{number(figure.value)}{mark}", element("small", f" {interval_text}") if interval_text else None]
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{number(100 * part / whole)} %" if whole else ""
+def _share(part: int, total: int) -> str:
+    return f"{number(100 * part / total)} %" if total else ""
 
 
 def _runs_table(runs: Sequence[LabelledRun]) -> Html:
@@ -214,25 +219,25 @@ def latency(runs: Sequence[LabelledRun]) -> Html:
     charts = [_percentiles(shown), *_over_time(shown)]
     if not any(charts):
         return Html("")
-    said = element("p", note, class_="quiet") if note else None
-    return section("Latency", said, element("div", charts, class_="charts"), anchor="latency")
+    paragraph = element("p", note, class_="quiet") if note else None
+    return section("Latency", paragraph, element("div", charts, class_="charts"), anchor="latency")
 
 
 def _percentiles(runs: Sequence[LabelledRun]) -> Html:
-    known = [(run, run.document.distribution) for run in runs if run.document.distribution is not None]
-    if not known:
+    distributions = [(run, run.document.distribution) for run in runs if run.document.distribution is not None]
+    if not distributions:
         return _named_percentiles(runs)
-    shares = known[0][1].shares
+    shares = distributions[0][1].shares
     lines = [
-        Line("from due" if len(runs) == 1 else run.label, found.latency_ms)
-        for run, found in known
-        if found.shares == shares
+        Line("from due" if len(runs) == 1 else run.label, distribution.latency_ms)
+        for run, distribution in distributions
+        if distribution.shares == shares
     ]
     if len(runs) == 1:
-        lines.append(Line("from send", known[0][1].from_send_ms))
-        found = runs[0].document.capacity
-        if found is not None and found.objective_ms is not None:
-            lines.append(Line("objective", [found.objective_ms] * len(shares)))
+        lines.append(Line("from send", distributions[0][1].from_send_ms))
+        capacity = runs[0].document.capacity
+        if capacity is not None and capacity.objective_ms is not None:
+            lines.append(Line("objective", [capacity.objective_ms] * len(shares)))
     return chart(
         "Latency by percentile",
         Axis("share of requests", shares, "nines", [f"{100 * share:.4g} %" for share in shares]),
@@ -265,7 +270,7 @@ def _over_time(runs: Sequence[LabelledRun]) -> list[Html]:
     note = f"Each point is the largest of {span} seconds." if span > 1 else "By the second in which a request was due."
 
     def column(label: str, field: str) -> list[float | None]:
-        values = [one[field] for one in spans[label]]
+        values = [point[field] for point in spans[label]]
         return values + [None] * (count - len(values))
 
     if len(runs) > 1:
@@ -293,19 +298,19 @@ def _spans(document: BenchDocument, span: int) -> list[dict[str, float | None]]:
         starts.pop()
     ends = [*starts[1:], len(seconds)]
     return [
-        _together(seconds[start:end], min(end, end_s) - start if end_s > start else end - start)
+        _point(seconds[start:end], min(end, end_s) - start if end_s > start else end - start)
         for start, end in zip(starts, ends, strict=True)
     ]
 
 
-def _together(seconds: Sequence[Second], length_s: float) -> dict[str, float | None]:
+def _point(seconds: Sequence[Second], length_s: float) -> dict[str, float | None]:
     """Return one chart point for several seconds, of which the last may be partial: rates, and maximum latencies."""
-    p50 = [one.p50_ms for one in seconds if one.p50_ms is not None]
-    p99 = [one.p99_ms for one in seconds if one.p99_ms is not None]
+    p50 = [second.p50_ms for second in seconds if second.p50_ms is not None]
+    p99 = [second.p99_ms for second in seconds if second.p99_ms is not None]
     return {
-        "due": sum(one.due for one in seconds) / length_s,
-        "answered": sum(one.answered for one in seconds) / length_s,
-        "failed": sum(one.failed for one in seconds) / length_s,
+        "due": sum(second.due for second in seconds) / length_s,
+        "answered": sum(second.answered for second in seconds) / length_s,
+        "failed": sum(second.failed for second in seconds) / length_s,
         "p50": max(p50, default=None),
         "p99": max(p99, default=None),
     }
@@ -347,7 +352,7 @@ def _failures_by_second(runs: Sequence[LabelledRun]) -> Html:
     axis = Axis("s since the beginning", [float(span * index) for index in range(-(-longest // span))], "time")
     lines = []
     for run in runs:
-        counts = [one["failed"] for one in _spans(run.document, span)]
+        counts = [point["failed"] for point in _spans(run.document, span)]
         if any(counts):
             lines.append(
                 Line("failed" if len(runs) == 1 else run.label, counts + [None] * (len(axis.values) - len(counts)))

@@ -23,14 +23,14 @@ Content = str | Iterable["Content"] | None
 
 def element(name: str, /, *contents: Content, **attributes: str | float | bool | None) -> Html:
     """Return an HTML element. Attributes that are None or False are left out; `_` in their names becomes `-`."""
-    said = []
+    parts = []
     for key, value in attributes.items():
         if value is None or value is False:
             continue
         plain = key.rstrip("_").replace("_", "-")
-        said.append(f" {plain}" if value is True else f' {plain}="{html.escape(str(value))}"')
-    opened = f"<{name}{''.join(said)}>"
-    return Html(opened if name in _VOID else f"{opened}{joined(*contents)}</{name}>")
+        parts.append(f" {plain}" if value is True else f' {plain}="{html.escape(str(value))}"')
+    opening = f"<{name}{''.join(parts)}>"
+    return Html(opening if name in _VOID else f"{opening}{joined(*contents)}</{name}>")
 
 
 def joined(*contents: Content) -> Html:
@@ -45,7 +45,7 @@ def _text(content: Content) -> str:
         return content
     if isinstance(content, str):
         return html.escape(_printable(content))
-    return "".join(_text(one) for one in content)
+    return "".join(_text(part) for part in content)
 
 
 def _printable(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
-from halcyon_measure.results.number_text import number, quantity
+from halcyon_measure.results.number_text import count_text, number, quantity
 from halcyon_measure.results.sections.alone import Alone
 from halcyon_measure.results.sections.roofline import Roofline
 from halcyon_measure.results.sections.static import Static
@@ -40,7 +40,7 @@ def on_paper(runs: Sequence[LabelledRun]) -> Html:
     return section("Model on paper", contents, anchor="paper")
 
 
-def _static(found: Static) -> list[Content]:
+def _static(static: Static) -> list[Content]:
     rows: list[list[Content]] = [
         [
             number(size.batch),
@@ -50,90 +50,96 @@ def _static(found: Static) -> list[Content]:
             _scaled(size.unfused_bytes),
             _scaled(size.peak_activation_bytes),
         ]
-        for size in found.sizes
+        for size in static.sizes
     ]
     head = ["rows", "MACs", "FLOPs", "bytes, least", "bytes, unfused", "activations, most at a time"]
     contents: list[Content] = [
         facts([
-            ("File", found.file),
-            ("Parameters", None if found.parameters is None else f"{_scaled(found.parameters)} {found.datatype}"),
-            ("Constants", None if found.weight_bytes is None else f"{_scaled(found.weight_bytes)}B"),
-            ("Operators of", ", ".join(found.opsets)),
-            ("Dimensions", ", ".join(f"{one.name} = {one.size}" for one in found.dimensions)),
+            ("File", static.file),
+            ("Parameters", None if static.parameters is None else f"{_scaled(static.parameters)} {static.datatype}"),
+            ("Constants", None if static.weight_bytes is None else f"{_scaled(static.weight_bytes)}B"),
+            ("Operators of", ", ".join(static.opsets)),
+            ("Dimensions", ", ".join(f"{dimension.name} = {dimension.size}" for dimension in static.dimensions)),
         ])
     ]  # fmt: skip
     if rows:
         contents.append(table(head, rows, label="Operations and bytes by batch size"))
-        contents.append(_operators(found))
-    if found.uncounted:
-        items = [element("li", f"{one.operator}, {one.nodes} nodes: {one.reason}") for one in found.uncounted]
+        contents.append(_operators(static))
+    if static.uncounted:
+        items = [
+            element("li", f"{operator.operator}, {count_text(operator.nodes, 'node')}: {operator.reason}")
+            for operator in static.uncounted
+        ]
         contents.append(
             element("details", element("summary", "Operators that add no operations"), element("ul", items))
         )
-    if not found.complete:
+    if not static.complete:
         contents.append(element("p", "An operator is unknown, so these are least counts.", class_="quiet"))
     return contents
 
 
-def _operators(found: Static) -> Html:
-    size = found.sizes[0]
+def _operators(static: Static) -> Html:
+    size = static.sizes[0]
     rows = [
         [
-            one.operator,
-            number(one.nodes),
-            _scaled(one.flops),
-            f"{100 * one.flops / size.flops:.1f} %" if size.flops else "-",
+            operator.operator,
+            number(operator.nodes),
+            _scaled(operator.flops),
+            f"{100 * operator.flops / size.flops:.1f} %" if size.flops else "-",
         ]
-        for one in size.operators[:MAX_OPERATORS]
+        for operator in size.operators[:MAX_OPERATORS]
     ]
     return table([f"operator, {size.batch} rows", "nodes", "FLOPs", "share"], rows, label="Operations by operator")
 
 
-def _roofline(found: Roofline) -> list[Content]:
+def _roofline(roofline: Roofline) -> list[Content]:
     peaks = [
-        (f"Peak of compute, {found.datatype}", found.compute, "FLOP/s"),
-        ("Peak of memory", found.memory, "B/s"),
+        (f"Peak of compute, {roofline.datatype}", roofline.compute, "FLOP/s"),
+        ("Peak of memory", roofline.memory, "B/s"),
     ]
     contents: list[Content] = [
-        element("p", found.answer),
+        element("p", roofline.answer),
         facts([
             *((name, f"{_scaled(peak.rate.value)}{unit}, {peak.kind}: {peak.how}") for name, peak, unit in peaks),
-            ("Compute limits above", f"{number(found.ridge)} FLOP/B"),
+            ("Compute limits above", f"{number(roofline.ridge)} FLOP/B"),
         ]),
     ]  # fmt: skip
-    compute, memory = found.compute.rate.value, found.memory.rate.value
-    if compute and memory and found.points:
-        measured = {point.intensity: point for point in found.points}
-        places = sorted({*measured, found.ridge, found.ridge * 8, min([*measured, found.ridge]) / 2})
-        axis = Axis("FLOP/B", places, "log")
+    compute, memory = roofline.compute.rate.value, roofline.memory.rate.value
+    if compute and memory and roofline.points:
+        measured = {point.intensity: point for point in roofline.points}
+        intensities = sorted({*measured, roofline.ridge, roofline.ridge * 8, min([*measured, roofline.ridge]) / 2})
+        axis = Axis("FLOP/B", intensities, "log")
         lines = [
-            Line("roof", [min(compute, place * memory) / 1e9 for place in places]),
-            Line("measured", [_giga(measured[place].rate.value) if place in measured else None for place in places]),
+            Line("roof", [min(compute, intensity * memory) / 1e9 for intensity in intensities]),
+            Line(
+                "measured",
+                [_giga(measured[intensity].rate.value) if intensity in measured else None for intensity in intensities],
+            ),
         ]
         contents.append(chart("Roofline", axis, lines, unit="GFLOP/s", log=True, spans_gaps=True))
         rows: list[list[Content]] = [
-            [number(one.batch), number(one.intensity), _scaled(one.rate.value), _scaled(one.roof), quantity(one.share), one.bound, one.source]
-            for one in found.points
+            [number(point.batch), number(point.intensity), _scaled(point.rate.value), _scaled(point.roof), quantity(point.share), point.bound, point.source]
+            for point in roofline.points
         ]  # fmt: skip
         head = ["rows", "FLOP/B", "FLOP/s", "roof, FLOP/s", "share of the roof", "bound by", "of"]
         contents.append(table(head, rows, label="Points below the roof"))
-    if found.above:
-        sizes = ", ".join(map(str, found.above))
+    if roofline.above:
+        sizes = ", ".join(map(str, roofline.above))
         contents.append(element("p", f"The roof is wrong: batches of {sizes} rows are above it.", class_="invalid"))
     return contents
 
 
-def _alone(found: Alone) -> list[Content]:
+def _alone(alone: Alone) -> list[Content]:
     rows: list[list[Content]] = [
-        [number(one.batch), *(number(figure.value) for figure in (one.mean, one.p50, one.p99, one.rate))]
-        for one in found.points
+        [number(point.batch), *(number(figure.value) for figure in (point.mean, point.p50, point.p99, point.rate))]
+        for point in alone.points
     ]
     contents: list[Content] = [
         facts([
-            ("Library", f"{found.library}, {found.threads} threads"),
-            ("Loading", quantity(found.load)),
-            ("Memory", f"{_scaled(found.memory.value)}B" if found.memory.value is not None else quantity(found.memory)),
-            ("What the server adds to the median", quantity(found.server_cost)),
+            ("Library", f"{alone.library}, {count_text(alone.threads, 'thread')}"),
+            ("Loading", quantity(alone.load)),
+            ("Memory", f"{_scaled(alone.memory.value)}B" if alone.memory.value is not None else quantity(alone.memory)),
+            ("What the server adds to the median", quantity(alone.server_cost)),
         ])
     ]  # fmt: skip
     if rows:

@@ -41,12 +41,17 @@ def page(documents: Sequence[StoredDocument], *, library: str, library_style: st
         model_sections.on_paper(runs),
         answer_sections.comparison(runs),
         answer_sections.leaderboard(runs),
-        run_sections.what_was_run(runs),
+        run_sections.run_settings(runs),
         run_sections.data(documents),
     ]
     models = list(dict.fromkeys(run.document.target.model or run.document.target.url for run in runs))
     title = models[0] if len(models) == 1 else f"{len(models)} models"
-    made = max(run.document.made_at for run in runs) + (f" · {len(runs)} runs" if len(runs) > 1 else "")
+    time_text = max(run.document.made_at for run in runs) + (f" · {len(runs)} runs" if len(runs) > 1 else "")
     return html_document(
-        sections, title=title, command="halcyon bench", made=made, library=library, library_style=library_style
+        sections,
+        title=title,
+        command="halcyon bench",
+        time_text=time_text,
+        library=library,
+        library_style=library_style,
     )

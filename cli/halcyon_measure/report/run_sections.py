@@ -14,19 +14,20 @@ from halcyon_measure.results.number_text import NONE, number
 from halcyon_measure.results.place import ContainerLimits
 
 
-def what_was_run(runs: Sequence[LabelledRun]) -> Html:
+def run_settings(runs: Sequence[LabelledRun]) -> Html:
     """Return settings, image, revision, node, limits and seed of the runs.
 
     Values that all runs share are shown once.
     """
     files = len({run.name for run in runs}) > 1
     settings = [({"File": run.name} if files else {}) | _settings(run.document) for run in runs]
-    same = {name: value for name, value in settings[0].items() if all(one.get(name) == value for one in settings)}
+    same = {name: value for name, value in settings[0].items() if all(values.get(name) == value for values in settings)}
     contents: list[Content] = [facts(list(same.items()))]
-    names = [name for name in dict.fromkeys(name for one in settings for name in one) if name not in same]
+    names = [name for name in dict.fromkeys(name for values in settings for name in values) if name not in same]
     if names:
         rows = [
-            [run.label, *(one.get(name) or NONE for name in names)] for run, one in zip(runs, settings, strict=True)
+            [run.label, *(values.get(name) or NONE for name in names)]
+            for run, values in zip(runs, settings, strict=True)
         ]
         contents.append(table(["run", *names], rows, label="Settings in which the runs differ"))
     contents.append(
@@ -39,9 +40,9 @@ def what_was_run(runs: Sequence[LabelledRun]) -> Html:
 
 def _settings(document: BenchDocument) -> dict[str, str]:
     target, scenario, run, place = document.target, document.scenario, document.run, document.place
-    inputs = ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in target.inputs)
+    inputs = ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in target.inputs)
     settled = {None: "fixed", True: "until the load settled", False: "the load didn't settle"}[run.settled]
-    said = {
+    values = {
         "Model": target.model,
         "Version": target.version,
         "Server": target.url,
@@ -64,7 +65,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
         "Made": f"{document.made_at}, {document.made_by}",
     }
     if place is not None:
-        said |= {
+        values |= {
             "Place": {"url": "any server", "copy": "a copy", "trial": "a trial pod", "live": "the served model"}[
                 place.kind
             ],
@@ -83,7 +84,7 @@ def _settings(document: BenchDocument) -> dict[str, str]:
             "Ended early": place.ended or "",
             "Arguments": shlex.join(place.arguments),
         }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def _limits(limits: ContainerLimits | None) -> str:
@@ -94,11 +95,11 @@ def _limits(limits: ContainerLimits | None) -> str:
 
 def data(documents: Sequence[StoredDocument]) -> Html:
     """Return the section that contains the documents as JSON."""
-    names = ", ".join(one.name for one in documents[:12]) + (
+    names = ", ".join(stored.name for stored in documents[:12]) + (
         f" and {len(documents) - 12} more" if len(documents) > 12 else ""
     )
     return data_section(
-        [(one.name, one.data) for one in documents],
+        [(stored.name, stored.data) for stored in documents],
         element("p", f"This page contains the whole results: {names}."),
         element("p", "Without a browser: ", element("code", "halcyon report report.html --json"), ".", class_="quiet"),
     )

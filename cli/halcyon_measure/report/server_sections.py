@@ -8,7 +8,7 @@ from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, facts, section, table
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import NONE, interval, number, quantity
+from halcyon_measure.results.number_text import NONE, count_text, interval, number, quantity
 from halcyon_measure.results.sections.batches import Batches
 from halcyon_measure.results.sections.cold_start import ColdStart
 from halcyon_measure.results.sections.energy import Energy
@@ -54,30 +54,30 @@ _SINGLE = (
 
 def phases(runs: Sequence[LabelledRun]) -> Html:
     """Return the section on the phases of a request: a stacked bar for each run, and a table."""
-    known = [(run.label, run.document.phases) for run in runs if run.document.phases is not None]
-    if not known:
+    measured = [(run.label, run.document.phases) for run in runs if run.document.phases is not None]
+    if not measured:
         return Html("")
-    longest = max((found.total.value or found.end_to_end.value or 0 for _, found in known), default=0)
-    bars = [_bar(label if len(known) > 1 else "", found, longest) for label, found in known[:MAX_BARS]]
+    longest = max((breakdown.total.value or breakdown.end_to_end.value or 0 for _, breakdown in measured), default=0)
+    bars = [_bar(label if len(measured) > 1 else "", breakdown, longest) for label, breakdown in measured[:MAX_BARS]]
     contents: list[Content] = [element("div", bars, class_="bars")]
-    if len(bars) < len(known):
-        contents.append(element("p", f"The bars of the first {len(bars)} of {len(known)} runs.", class_="quiet"))
-    if len(known) == 1:
-        contents.append(_parts(known[0][1]))
+    if len(bars) < len(measured):
+        contents.append(element("p", f"The bars of the first {len(bars)} of {len(measured)} runs.", class_="quiet"))
+    if len(measured) == 1:
+        contents.append(_parts(measured[0][1]))
     else:
-        names = list(dict.fromkeys(part.name for _, found in known for part in found.parts))
+        names = list(dict.fromkeys(part.name for _, breakdown in measured for part in breakdown.parts))
         rows = []
-        for label, found in known:
-            means = {part.name: part.mean for part in found.parts}
+        for label, breakdown in measured:
+            means = {part.name: part.mean for part in breakdown.parts}
             rows.append(
                 [
                     label,
                     *(number(means[name].value) if name in means else NONE for name in names),
-                    number(found.total.value),
+                    number(breakdown.total.value),
                 ]
             )
         contents.append(table(["run, ms", *map(_plain, names), "sum"], rows, label="Phases of all runs"))
-    notes = {found.reason for _, found in known if found.reason}
+    notes = {breakdown.reason for _, breakdown in measured if breakdown.reason}
     contents += [element("p", note, class_="quiet") for note in sorted(notes)]
     contents.append(
         element(
@@ -89,42 +89,44 @@ def phases(runs: Sequence[LabelledRun]) -> Html:
     return section("Phases", contents, anchor="phases")
 
 
-def _bar(label: str, found: Phases, longest: float) -> Html:
+def _bar(label: str, phases: Phases, longest: float) -> Html:
     parts = []
-    for part in found.parts:
+    for part in phases.parts:
         mean = part.mean.value
         if not mean or mean < 0 or not longest:
             continue
         share = 100 * mean / longest
-        said = f"{_plain(part.name)} {number(mean)}"
+        text = f"{_plain(part.name)} {number(mean)}"
         parts.append(
             element(
                 "span",
-                said if share > 12 else "",
+                text if share > 12 else "",
                 class_=f"phase {part.name}",
                 style=f"width:{share:.3f}%",
-                title=f"{said} ms",
+                title=f"{text} ms",
             )
         )
-    spoken = ", ".join(f"{_plain(part.name)} {number(part.mean.value)} ms" for part in found.parts if part.mean.value)
+    aria_text = ", ".join(
+        f"{_plain(part.name)} {number(part.mean.value)} ms" for part in phases.parts if part.mean.value
+    )
     return element(
         "div",
         element("span", label, class_="bar-name") if label else None,
-        element("div", parts, class_="bar", role="img", aria_label=f"{label}: {spoken}".removeprefix(": ")),
+        element("div", parts, class_="bar", role="img", aria_label=f"{label}: {aria_text}".removeprefix(": ")),
         class_="bar-row",
     )
 
 
-def _parts(found: Phases) -> Html:
-    total = found.total.value or 0
+def _parts(phases: Phases) -> Html:
+    total = phases.total.value or 0
     rows: list[list[Content]] = []
-    for part in found.parts:
+    for part in phases.parts:
         share = f"{100 * part.mean.value / total:.0f} %" if part.mean.value is not None and total else NONE
         mean: Content = number(part.mean.value) if part.mean.value is not None else quantity(part.mean)
         swatch = element("span", class_=f"swatch phase {part.name}")
         rows.append([[swatch, _plain(part.name)], mean, share, number(part.p99.value), part.side])
-    rows.append(["sum", number(found.total.value), "100 %" if total else NONE, "", ""])
-    rows.append(["end to end", _with_interval(found.end_to_end), "", "", "client"])
+    rows.append(["sum", number(phases.total.value), "100 %" if total else NONE, "", ""])
+    rows.append(["end to end", _with_interval(phases.end_to_end), "", "", "client"])
     return table(["part", "mean, ms", "share", "P99, ms", "measured by"], rows, label="Phases of a request", sums=2)
 
 
@@ -140,34 +142,37 @@ def _with_interval(figure: Figure) -> Content:
 
 def hardware(runs: Sequence[LabelledRun]) -> Html:
     """Return the section on the use of GPUs, CPU and memory."""
-    known = [(run.label, run.document.hardware) for run in runs if run.document.hardware is not None]
+    measured = [(run.label, run.document.hardware) for run in runs if run.document.hardware is not None]
     contents: list[Content] = []
-    for label, found in known:
-        contents += [element("h3", label) if len(known) > 1 else None, *_hardware(found)]
+    for label, use in measured:
+        contents += [element("h3", label) if len(measured) > 1 else None, *_hardware(use)]
     batches = [(run.label, run.document.batches) for run in runs if run.document.batches is not None]
     for label, sizes in batches:
         contents += [element("h3", f"Batches: {label}" if len(batches) > 1 else "Batches"), *_batches(sizes)]
     return section("Hardware and batches", contents, anchor="hardware")
 
 
-def _hardware(found: Hardware) -> list[Content]:
+def _hardware(use: Hardware) -> list[Content]:
     rows: list[list[Content]] = []
     missing: dict[str, list[str]] = {}
-    for name, said in _SERIES:
-        series: Series = getattr(found, name)
+    for name, label in _SERIES:
+        series: Series = getattr(use, name)
         if series.mean.value is None:
-            missing.setdefault(series.mean.reason, []).append(said)
+            missing.setdefault(series.mean.reason, []).append(label)
             continue
         rows.append(
-            [f"{said}, {_unit(series.mean)}", *(_scaled(getattr(series, one)) for one in ("mean", "p10", "p90", "max"))]
+            [
+                f"{label}, {_unit(series.mean)}",
+                *(_scaled(getattr(series, statistic)) for statistic in ("mean", "p10", "p90", "max")),
+            ]
         )
     single: list[tuple[str, Content]] = []
-    for name, said in _SINGLE:
-        figure: Figure = getattr(found, name)
+    for name, label in _SINGLE:
+        figure: Figure = getattr(use, name)
         if figure.value is None:
-            missing.setdefault(figure.reason, []).append(said)
+            missing.setdefault(figure.reason, []).append(label)
         else:
-            single.append((said, f"{_scaled(figure)} {_unit(figure)}".strip()))
+            single.append((label, f"{_scaled(figure)} {_unit(figure)}".strip()))
     contents: list[Content] = []
     if rows:
         contents.append(
@@ -175,64 +180,64 @@ def _hardware(found: Hardware) -> list[Content]:
         )
     contents.append(facts(single))
     contents.append(_missing(missing))
-    contents.append(element("div", _over_time(found), class_="charts"))
-    if len(found.replicas) > 1 or any(replica.replaced for replica in found.replicas):
+    contents.append(element("div", _over_time(use), class_="charts"))
+    if len(use.replicas) > 1 or any(replica.replaced for replica in use.replicas):
         replicas = [
             [
-                one.pod + (" (replaced)" if one.replaced else ""),
-                number(one.requests.value),
-                number(one.queue.value),
-                number(one.model.value),
+                replica.pod + (" (replaced)" if replica.replaced else ""),
+                number(replica.requests.value),
+                number(replica.queue.value),
+                number(replica.model.value),
             ]
-            for one in found.replicas
+            for replica in use.replicas
         ]
         contents.append(table(["replica", "requests", "queue, ms", "model, ms"], replicas, label="Replicas"))
-    contents += [element("p", note, class_="quiet") for note in found.notes]
+    contents += [element("p", note, class_="quiet") for note in use.notes]
     return contents
 
 
-def _over_time(found: Hardware) -> list[Html]:
+def _over_time(use: Hardware) -> list[Html]:
     """Return one chart with all utilisations, and one chart for each other sampled quantity."""
     charts = []
-    shares = [(said, getattr(found, name)) for name, said in _SERIES if getattr(found, name).mean.unit == "ratio"]
-    count = max((len(one.values) for _, one in shares), default=0)
+    shares = [(label, getattr(use, name)) for name, label in _SERIES if getattr(use, name).mean.unit == "ratio"]
+    count = max((len(series.values) for _, series in shares), default=0)
     if count > 1:
-        lines = [Line(said, _thinned(one.values, count, 100)) for said, one in shares if one.values]
+        lines = [Line(label, _maxima(series.values, count, 100)) for label, series in shares if series.values]
         charts.append(chart("Utilisation over time", _samples(count), lines, unit="%"))
-    for name, said in _SERIES:
-        one: Series = getattr(found, name)
-        count = len(one.values)
-        if one.mean.unit != "ratio" and count > 1:
-            line = Line(said, _thinned(one.values, count, 1 / 2**20 if one.mean.unit == "bytes" else 1))
-            charts.append(chart(f"{said} over time", _samples(count), [line], unit=_unit(one.mean)))
+    for name, label in _SERIES:
+        series: Series = getattr(use, name)
+        count = len(series.values)
+        if series.mean.unit != "ratio" and count > 1:
+            line = Line(label, _maxima(series.values, count, 1 / 2**20 if series.mean.unit == "bytes" else 1))
+            charts.append(chart(f"{label} over time", _samples(count), [line], unit=_unit(series.mean)))
     return charts
 
 
-def _thinned(values: Sequence[float], count: int, scale: float) -> list[float | None]:
+def _maxima(values: Sequence[float], count: int, scale: float) -> list[float | None]:
     """Return the maximum of each span of `count` samples; None for spans after the end of the samples."""
     span = _span(count)
-    found: list[float | None] = [max(values[at : at + span]) * scale for at in range(0, len(values), span)]
-    return found + [None] * (-(-count // span) - len(found))
+    maxima: list[float | None] = [max(values[begin : begin + span]) * scale for begin in range(0, len(values), span)]
+    return maxima + [None] * (-(-count // span) - len(maxima))
 
 
 def _samples(count: int) -> Axis:
     span = _span(count)
     name = "sample, about one a second" if span == 1 else f"sample, the largest of {span}"
-    return Axis(name, [float(at) for at in range(0, count, span)], "time")
+    return Axis(name, [float(begin) for begin in range(0, count, span)], "time")
 
 
 def _span(count: int) -> int:
     return -(-count // MAX_POINTS)
 
 
-def _batches(found: Batches) -> list[Content]:
+def _batches(batches: Batches) -> list[Content]:
     rows = [
         [
             number(size.rows),
             number(size.executions),
-            *(number(one.value) for one in (size.input, size.model, size.output)),
+            *(number(figure.value) for figure in (size.input, size.model, size.output)),
         ]
-        for size in found.sizes
+        for size in batches.sizes
     ]
     contents: list[Content] = []
     if rows:
@@ -242,19 +247,19 @@ def _batches(found: Batches) -> list[Content]:
             )
         )
     line = None
-    if found.constant.value is not None and found.per_row.value is not None:
-        sign = "-" if found.per_row.value < 0 else "+"
-        law = f"{number(found.constant.value)} {sign} {number(abs(found.per_row.value))} b ms"
-        line = f"{law}, within {quantity(found.line_error)}"
+    if batches.constant.value is not None and batches.per_row.value is not None:
+        sign = "-" if batches.per_row.value < 0 else "+"
+        law = f"{number(batches.constant.value)} {sign} {number(abs(batches.per_row.value))} b ms"
+        line = f"{law}, within {quantity(batches.line_error)}"
     contents.append(
         facts(
             [
                 ("Execution of b rows", line),
-                ("Mean rows", quantity(found.mean_rows)),
-                ("Largest batch", quantity(found.largest)),
-                ("Fill", quantity(found.fill)),
-                ("Time an instance was busy", quantity(found.busy)),
-                ("Instances", quantity(found.instances)),
+                ("Mean rows", quantity(batches.mean_rows)),
+                ("Largest batch", quantity(batches.largest)),
+                ("Fill", quantity(batches.fill)),
+                ("Time an instance was busy", quantity(batches.busy)),
+                ("Instances", quantity(batches.instances)),
             ]
         )
     )
@@ -268,11 +273,11 @@ def _missing(missing: dict[str, list[str]]) -> Html:
 
 def energy(runs: Sequence[LabelledRun]) -> Html:
     """Return the section on energy, carbon and cost of an inference."""
-    known = [(run.label, run.document.energy) for run in runs if run.document.energy is not None]
-    if not known:
+    measured = [(run.label, run.document.energy) for run in runs if run.document.energy is not None]
+    if not measured:
         return Html("")
-    if len(known) == 1:
-        return section("Energy", _energy(known[0][1]), anchor="energy")
+    if len(measured) == 1:
+        return section("Energy", _energy(measured[0][1]), anchor="energy")
     columns = {
         "per_inference": "J for each inference",
         "net_per_inference": "without idle power",
@@ -280,50 +285,59 @@ def energy(runs: Sequence[LabelledRun]) -> Html:
         "cost_per_thousand": "cost of 1,000",
     }
     rows, missing = [], dict[str, list[str]]()
-    for label, found in known:
-        figures = [getattr(found, name) for name in columns]
+    for label, consumption in measured:
+        figures = [getattr(consumption, name) for name in columns]
         rows.append([label, *(number(figure.value) for figure in figures)])
-        for said, figure in zip(columns.values(), figures, strict=True):
-            if figure.value is None and said not in missing.setdefault(figure.reason, []):
-                missing[figure.reason].append(said)
+        for heading, figure in zip(columns.values(), figures, strict=True):
+            if figure.value is None and heading not in missing.setdefault(figure.reason, []):
+                missing[figure.reason].append(heading)
     head = ["run", *columns.values()]
     return section("Energy", table(head, rows, label="Energy of all runs"), _missing(missing), anchor="energy")
 
 
-def _energy(found: Energy) -> list[Content]:
+def _energy(energy: Energy) -> list[Content]:
     pairs: list[tuple[str, Content]] = []
     missing: dict[str, list[str]] = {}
-    for name, said in _ENERGY:
-        figure: Figure = getattr(found, name)
+    for name, label in _ENERGY:
+        figure: Figure = getattr(energy, name)
         if figure.value is None:
-            missing.setdefault(figure.reason, []).append(said)
+            missing.setdefault(figure.reason, []).append(label)
             continue
         source = element("small", f" {figure.source}") if figure.source else None
-        pairs.append((said, [quantity(figure), f" {interval(figure)}" if figure.interval else None, source]))
+        pairs.append((label, [quantity(figure), f" {interval(figure)}" if figure.interval else None, source]))
     return [facts(pairs), _missing(missing)]
 
 
 def cold_start(runs: Sequence[LabelledRun]) -> Html:
     """Return the section on how long new replicas took until their first answer."""
     contents: list[Content] = []
-    known = [(run.label, run.document.cold_start) for run in runs if run.document.cold_start is not None]
-    for label, found in known:
-        contents += [element("h3", label) if len(known) > 1 else None, *_starts(found)]
+    measured = [(run.label, run.document.cold_start) for run in runs if run.document.cold_start is not None]
+    for label, starts in measured:
+        contents += [element("h3", label) if len(measured) > 1 else None, *_starts(starts)]
     return section("Cold start", contents, anchor="cold-start")
 
 
-def _starts(found: ColdStart) -> list[Content]:
+def _starts(cold_start: ColdStart) -> list[Content]:
     rows: list[list[Content]] = [
-        [_plain(part.name), *(number(one.value) for one in (part.mean, part.least, part.most))] for part in found.parts
+        [_plain(part.name), *(number(figure.value) for figure in (part.mean, part.least, part.most))]
+        for part in cold_start.parts
     ]
-    rows.append(["to the first answer", _with_interval(found.total), "", ""])
+    rows.append(["to the first answer", _with_interval(cold_start.total), "", ""])
     contents: list[Content] = [
-        table([f"{found.starts} starts, s", "mean", "least", "most"], rows, label="Parts of a cold start", sums=1)
+        table(
+            [f"{count_text(cold_start.starts, 'start')}, s", "mean", "least", "most"],
+            rows,
+            label="Parts of a cold start",
+            sums=1,
+        )
     ]
-    if found.first_executions:
-        first = [[number(one.rows), number(one.first.value), number(one.later.value)] for one in found.first_executions]
+    if cold_start.first_executions:
+        first = [
+            [number(execution.rows), number(execution.first.value), number(execution.later.value)]
+            for execution in cold_start.first_executions
+        ]
         contents.append(table(["rows", "first execution, ms", "later, ms"], first, label="First executions"))
-    contents += [element("p", note, class_="quiet") for note in found.notes]
+    contents += [element("p", note, class_="quiet") for note in cold_start.notes]
     return contents
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halcyon_measure.report.chart import Axis, Line, chart
 from halcyon_measure.report.labels import LabelledRun
 from halcyon_measure.report.markup import Content, Html, element, section, table
-from halcyon_measure.results.number_text import number, quantity
+from halcyon_measure.results.number_text import count_text, number, quantity
 from halcyon_measure.results.sections.sweep import SweepPoint, request_form
 
 _OTHERS = "others"
@@ -36,15 +36,15 @@ class Point:
 
 def points(runs: Sequence[LabelledRun]) -> list[Point]:
     """Return the points of the runs whose load is constant."""
-    found: list[Point] = []
+    collected: list[Point] = []
     for run in runs:
         if run.document.sweep is not None:
-            found += _of_sweep(run, run.document.sweep.points)
+            collected += _of_sweep(run, run.document.sweep.points)
             continue
         target, scenario = run.document.target, run.document.scenario
         if scenario.kind not in {"sustained", "burst", "blocking"}:
             continue
-        found.append(
+        collected.append(
             Point(
                 rows=target.rows,
                 server=run.server,
@@ -56,7 +56,7 @@ def points(runs: Sequence[LabelledRun]) -> list[Point]:
                 cpu_us=run.document.client.cpu_per_request.value,
             )
         )
-    return found
+    return collected
 
 
 def _of_sweep(run: LabelledRun, points: Sequence[SweepPoint]) -> list[Point]:
@@ -64,7 +64,9 @@ def _of_sweep(run: LabelledRun, points: Sequence[SweepPoint]) -> list[Point]:
     return [
         Point(
             rows=point.rows,
-            server=", ".join(filter(None, (run.server, f"{point.replicas} replicas" if len(replicas) > 1 else ""))),
+            server=", ".join(
+                filter(None, (run.server, count_text(point.replicas, "replica") if len(replicas) > 1 else ""))
+            ),
             protocol=point.form,
             rate_rps=point.rate_rps,
             callers=point.callers,
@@ -78,12 +80,12 @@ def _of_sweep(run: LabelledRun, points: Sequence[SweepPoint]) -> list[Point]:
 
 def sweep(runs: Sequence[LabelledRun]) -> Html:
     """Return the charts for which the runs have at least two points on an axis."""
-    found = points(runs)
+    all_points = points(runs)
     charts = [
-        *_by_load(found, lambda point: point.rate_rps, "rate, requests/s"),
-        *_by_load(found, lambda point: None if point.callers is None else float(point.callers), "callers"),
-        *_by_rows(found),
-        *_by_protocol(found),
+        *_by_load(all_points, lambda point: point.rate_rps, "rate, requests/s"),
+        *_by_load(all_points, lambda point: None if point.callers is None else float(point.callers), "callers"),
+        *_by_rows(all_points),
+        *_by_protocol(all_points),
     ]
     pictures = element("div", charts, class_="charts") if any(charts) else None
     return section("Sweep", pictures, _tables(runs), anchor="sweep")
@@ -92,69 +94,74 @@ def sweep(runs: Sequence[LabelledRun]) -> Html:
 def _tables(runs: Sequence[LabelledRun]) -> list[Content]:
     """Return tables with the points of sweeps, and with the cost of each encoding of a payload."""
     contents: list[Content] = []
-    known = [(run.label, run.document.sweep) for run in runs if run.document.sweep is not None]
-    for label, found in known:
+    sweeps = [(run.label, run.document.sweep) for run in runs if run.document.sweep is not None]
+    for label, sweep in sweeps:
         rows: list[list[Content]] = [
             [
-                f"{_rows(one.rows)}, {one.form}",
-                f"{number(one.rate_rps)}/s" if one.rate_rps is not None else f"{one.callers} callers",
-                number(one.replicas),
-                *(number(figure.value) for figure in (one.throughput, one.p50, one.p99, one.cpu_per_request)),
-                number(one.failed),
-                "yes" if one.valid else f"no: {'; '.join(one.invalid_because)}",
+                f"{_rows(point.rows)}, {point.form}",
+                f"{number(point.rate_rps)}/s" if point.rate_rps is not None else count_text(point.callers, "caller"),
+                number(point.replicas),
+                *(number(figure.value) for figure in (point.throughput, point.p50, point.p99, point.cpu_per_request)),
+                number(point.failed),
+                "yes" if point.valid else f"no: {'; '.join(point.invalid_because)}",
             ]
-            for one in found.points
+            for point in sweep.points
         ]
         head = ["request", "load", "replicas", "requests/s", "P50, ms", "P99, ms", "CPU, µs", "failed", "valid"]
         contents.append(table(head, rows, label=f"Points of the sweep: {label}"))
-        if found.partial:
+        if sweep.partial:
             contents.append(element("p", "The sweep was interrupted.", class_="invalid"))
-        if found.payloads:
+        if sweep.payloads:
             forms: list[list[Content]] = [
-                [f"{one.form}, {_rows(one.rows)}", *(quantity(figure) for figure in (one.size, one.write, one.read))]
-                for one in found.payloads
+                [
+                    f"{cost.form}, {_rows(cost.rows)}",
+                    *(quantity(figure) for figure in (cost.size, cost.write, cost.read)),
+                ]
+                for cost in sweep.payloads
             ]
             head = ["form of the payload", "size", "CPU to make it", "CPU to read it"]
             contents.append(table(head, forms, label=f"Costs of the payload's forms: {label}"))
     return contents
 
 
-def _by_load(found: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
+def _by_load(points: Sequence[Point], load: Callable[[Point], float | None], name: str) -> list[Html]:
     """Return charts of tail latency and throughput over load.
 
     Each line is a number of rows, or a protocol if all have the same rows, of one server.
     """
-    known = [point for point in found if load(point) is not None]
-    values = sorted({value for point in known if (value := load(point)) is not None})
+    loaded = [point for point in points if load(point) is not None]
+    values = sorted({value for point in loaded if (value := load(point)) is not None})
     if len(values) < 2:
         return []
-    groups = _groups(known)
+    groups = _groups(loaded)
     axis = Axis(name, values, "log" if values[0] > 0 and values[-1] / values[0] > 30 else "linear")
     load_name = name.partition(",")[0]
-    note = "The largest of all protocols." if len({one.protocol for one in known}) > 1 and len(groups) > 1 else None
+    note = (
+        "The largest of all protocols." if len({point.protocol for point in loaded}) > 1 and len(groups) > 1 else None
+    )
 
     def picture(title: str, figure: Callable[[Point], float | None], unit: str, *, log: bool = False) -> Html:
         lines = [Line(label, _at(values, group, load, figure)) for label, group in groups.items()]
         return chart(f"{title} by {load_name}", axis, lines, unit=unit, log=log, note=note, spans_gaps=True)
 
     return [
-        picture("P99", lambda one: one.p99_ms, "ms", log=True),
-        picture("Throughput", lambda one: one.throughput, "requests/s"),
+        picture("P99", lambda point: point.p99_ms, "ms", log=True),
+        picture("Throughput", lambda point: point.throughput, "requests/s"),
     ]
 
 
-def _by_rows(found: Sequence[Point]) -> list[Html]:
+def _by_rows(points: Sequence[Point]) -> list[Html]:
     """Return a chart of the maximum throughput in rows over the rows per request.
 
     It has one line per server and protocol.
     """
-    known = [point for point in found if point.rows.isdigit()]
-    values = sorted({float(point.rows) for point in known})
+    fixed = [point for point in points if point.rows.isdigit()]
+    values = sorted({float(point.rows) for point in fixed})
     if len(values) < 2:
         return []
     lines = [
-        Line(name, _at(values, group, lambda one: float(one.rows), _rows_per_s))
-        for name, group in _by_server_and_protocol(known).items()
+        Line(name, _at(values, group, lambda point: float(point.rows), _rows_per_s))
+        for name, group in _by_server_and_protocol(fixed).items()
     ]
     return [
         chart(
@@ -167,20 +174,20 @@ def _by_rows(found: Sequence[Point]) -> list[Html]:
     ]
 
 
-def _by_protocol(found: Sequence[Point]) -> list[Html]:
+def _by_protocol(points: Sequence[Point]) -> list[Html]:
     """Return a chart of the client's CPU time per request over the rows per request.
 
     It has one line per server and protocol.
     """
-    known = [point for point in found if point.rows.isdigit()]
-    values = sorted({float(point.rows) for point in known})
-    if len({point.protocol for point in known}) < 2 or len(values) < 2:
+    fixed = [point for point in points if point.rows.isdigit()]
+    values = sorted({float(point.rows) for point in fixed})
+    if len({point.protocol for point in fixed}) < 2 or len(values) < 2:
         return []
     lines = []
-    for name, group in _by_server_and_protocol(known).items():
+    for name, group in _by_server_and_protocol(fixed).items():
         cells: list[float | None] = []
         for value in values:
-            costs = [one.cpu_us for one in group if float(one.rows) == value and one.cpu_us is not None]
+            costs = [point.cpu_us for point in group if float(point.rows) == value and point.cpu_us is not None]
             cells.append(sum(costs) / len(costs) if costs else None)
         lines.append(Line(name, cells))
     return [
@@ -203,20 +210,24 @@ def _rows_per_s(point: Point) -> float | None:
     return None if point.throughput is None else point.throughput * int(point.rows)
 
 
-def _groups(found: Sequence[Point]) -> dict[str, list[Point]]:
+def _groups(points: Sequence[Point]) -> dict[str, list[Point]]:
     """Return the points grouped by server and rows, in ascending order, or by protocol if all have the same rows."""
-    has_rows = len({one.rows for one in found}) > 1
-    has_protocols = not has_rows and (len({one.protocol for one in found}) > 1 or not any(one.server for one in found))
+    has_rows = len({point.rows for point in points}) > 1
+    has_protocols = not has_rows and (
+        len({point.protocol for point in points}) > 1 or not any(point.server for point in points)
+    )
     groups: dict[str, list[Point]] = {}
-    for point in sorted(found, key=lambda one: (one.server, int(one.rows) if one.rows.isdigit() else 0, one.protocol)):
+    for point in sorted(
+        points, key=lambda point: (point.server, int(point.rows) if point.rows.isdigit() else 0, point.protocol)
+    ):
         parts = (point.server, _rows(point.rows) if has_rows else "", point.protocol if has_protocols else "")
         groups.setdefault(", ".join(filter(None, parts)) or _OTHERS, []).append(point)
     return groups
 
 
-def _by_server_and_protocol(found: Sequence[Point]) -> dict[str, list[Point]]:
+def _by_server_and_protocol(points: Sequence[Point]) -> dict[str, list[Point]]:
     groups: dict[str, list[Point]] = {}
-    for point in sorted(found, key=lambda one: (one.server, one.protocol)):
+    for point in sorted(points, key=lambda point: (point.server, point.protocol)):
         groups.setdefault(", ".join(filter(None, (point.server, point.protocol))), []).append(point)
     return groups
 
@@ -224,13 +235,13 @@ def _by_server_and_protocol(found: Sequence[Point]) -> dict[str, list[Point]]:
 def _at(
     values: Sequence[float],
     group: Sequence[Point],
-    place: Callable[[Point], float | None],
+    coordinate: Callable[[Point], float | None],
     figure: Callable[[Point], float | None],
 ) -> list[float | None]:
     """Return the maximum figure of the group at each value of an axis; None if the group has no point there."""
-    best: dict[float, float] = {}
+    largest: dict[float, float] = {}
     for point in group:
-        at, value = place(point), figure(point)
-        if at is not None and value is not None:
-            best[at] = max(value, best.get(at, value))
-    return [best.get(value) for value in values]
+        position, value = coordinate(point), figure(point)
+        if position is not None and value is not None:
+            largest[position] = max(value, largest.get(position, value))
+    return [largest.get(value) for value in values]

@@ -48,16 +48,22 @@ def judge(
     the number `hook_processes`. `late_p99_s` is the 99th percentile of the delay of sending, and `p50_s` is the median
     latency, both in seconds.
     """
-    cpu = max((one["cpu_s"] / one["wall_s"] for one in usage if one["wall_s"] > 0), default=0.0)
-    waiting = max((one["core_wait_s"] / one["wall_s"] for one in usage if one["wall_s"] > 0), default=0.0)
+    cpu = max((process["cpu_s"] / process["wall_s"] for process in usage if process["wall_s"] > 0), default=0.0)
+    waiting = max(
+        (process["core_wait_s"] / process["wall_s"] for process in usage if process["wall_s"] > 0), default=0.0
+    )
     hooks = max(
-        (one["hook_busy_s"] / (one["wall_s"] * one["hook_processes"]) for one in usage if one.get("hook_processes")),
+        (
+            process["hook_busy_s"] / (process["wall_s"] * process["hook_processes"])
+            for process in usage
+            if process.get("hook_processes")
+        ),
         default=0.0,
     )
     late = late_p99_s is not None and late_p99_s > max(LATE_S, 0.05 * (p50_s or 0.0))
-    said = f"its busiest process used {cpu:.0%} of a core"
+    evidence = f"its busiest process used {cpu:.0%} of a core"
     if late_p99_s is not None and is_open:
-        said += f", and 1 % of the requests were sent {1000 * late_p99_s:.1f} ms late or more"
+        evidence += f", and 1 % of the requests were sent {1000 * late_p99_s:.1f} ms late or more"
     if hooks >= PREPARING:
         return ClientLimit(
             "preparing",
@@ -66,8 +72,10 @@ def judge(
         )
     # A client that sends on time doesn't limit a schedule, whatever it uses: before each request, it stays awake.
     if not (late if is_open else cpu >= BUSY or waiting >= WAITING):
-        return ClientLimit("none", said, "")
+        return ClientLimit("none", evidence, "")
     # Each time that an idle process wakes up, it may wait for a core, which is little of its time.
     if cpu >= BUSY or waiting < _SHORT_WAIT * cpu:
-        return ClientLimit("client CPU", said, "more processes, for example --processes 2, on more cores")
-    return ClientLimit("cores", f"{said}; it waited for a core {waiting:.0%} of the time", "a machine with free cores")
+        return ClientLimit("client CPU", evidence, "more processes, for example --processes 2, on more cores")
+    return ClientLimit(
+        "cores", f"{evidence}; it waited for a core {waiting:.0%} of the time", "a machine with free cores"
+    )

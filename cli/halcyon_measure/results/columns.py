@@ -24,16 +24,16 @@ class Columns:
 
     due: Floats
     prepared: Floats
-    """When its bytes were ready; `due` if nothing was prepared for this request alone."""
+    """Time when its bytes were ready; `due` if nothing was prepared for this request alone."""
     sent: Floats
-    """When it was given to the protocol's client; NaN if it wasn't sent."""
+    """Time when the protocol's client received it; NaN if it wasn't sent."""
     written: Floats
-    """When its last byte was in the socket; NaN if the client doesn't report it, as over gRPC."""
+    """Time when its last byte was in the socket; NaN if the client doesn't report it, as over gRPC."""
     first_byte: Floats
     done: Floats
-    """When the whole answer was there, or the failure was known."""
+    """Time when the answer was complete, or the failure was known."""
     finished: Floats
-    """When the user's function had taken the answer; `done` if there is none."""
+    """Time when the user's function had processed the answer; `done` if there is none."""
     encode: Floats
     """Time to serialise it, within `due` to `prepared`; 0 if it was serialised before the run."""
     decode: Floats
@@ -69,9 +69,9 @@ class Columns:
             return cls.of([])
         due = np.concatenate([part.due for part in parts])
         order = np.argsort(due, kind="stable")
-        return cls(*(np.concatenate([getattr(part, one.name) for part in parts])[order] for one in fields(cls)))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts])[order] for field in fields(cls)))
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> Columns:
+    def select(self, mask: npt.NDArray[np.bool_]) -> Columns:
         """Return the requests for which `mask` is True."""
         return Columns(*(getattr(self, field.name)[mask] for field in fields(Columns)))
 

@@ -36,7 +36,7 @@ class InputShape(Part):
 
 
 class MeasuredTarget(Part):
-    """What was measured."""
+    """Server and model that were measured."""
 
     url: str = Field(description="URL of the server.")
     api: str = Field(description="kserve, tfserving or post.")
@@ -73,7 +73,7 @@ class MeasuredScenario(Part):
 
 
 class RunFacts(Part):
-    """How the run went."""
+    """Facts of the run."""
 
     warm_up_s: float = Field(description="Load before the measured part, in seconds.")
     settled: bool | None = Field(
@@ -149,7 +149,7 @@ class PodShare(Part):
 
 
 class ClientUse(Part):
-    """What the client used of its machine, and whether that limited the run."""
+    """Resources that the client used, and whether they limited the run."""
 
     processes: int = Field(description="Processes that sent requests.")
     cores: Figure = Field(description="Cores that all processes used together.")

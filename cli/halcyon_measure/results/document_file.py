@@ -64,9 +64,9 @@ def read(path: Path) -> tuple[StoredDocument, ...]:
     except UnicodeDecodeError:
         raise DocumentError(f"{path}: not text; give bench.json, not requests.npz") from None
     if text.lstrip()[:9].lower() == "<!doctype":
-        found = embedded(text, str(path))
-        return tuple(_checked(f"{path}, {name}", name, data) for name, data in found)
-    return (_checked(str(path), _text(path.name), _parsed(text, str(path))),)
+        documents = embedded(text, str(path))
+        return tuple(_checked(f"{path}, {name}", name, data) for name, data in documents)
+    return (_checked(str(path), _path_text(path.name), _parsed(text, str(path))),)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[StoredDocument, ...]:
@@ -75,16 +75,16 @@ def read_all(paths: Sequence[Path]) -> tuple[StoredDocument, ...]:
     Raises:
         DocumentError: a file can't be read, is cut off, has another version, or has invalid fields.
     """
-    found = [(path, stored) for path in paths for stored in read(path)]
-    counts = Counter(stored.name for _, stored in found)
-    made, seen = [], Counter[str]()
-    for path, stored in found:
+    stored_documents = [(path, stored) for path in paths for stored in read(path)]
+    counts = Counter(stored.name for _, stored in stored_documents)
+    documents, seen = [], Counter[str]()
+    for path, stored in stored_documents:
         name = stored.name
         if counts[name] > 1:
-            name = _text(path) if name == _text(path.name) else f"{_text(path)}, {name}"
+            name = _path_text(path) if name == _path_text(path.name) else f"{_path_text(path)}, {name}"
         seen[name] += 1
-        made.append(replace(stored, name=name if seen[name] == 1 else f"{name} ({seen[name]})"))
-    return tuple(made)
+        documents.append(replace(stored, name=name if seen[name] == 1 else f"{name} ({seen[name]})"))
+    return tuple(documents)
 
 
 def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
@@ -93,16 +93,22 @@ def embedded(html: str, path: str = "the report") -> list[tuple[str, Any]]:
     Raises:
         DocumentError: the report has no documents, or is cut off.
     """
-    found = _EMBEDDED.search(html)
-    if found is None:
+    match = _EMBEDDED.search(html)
+    if match is None:
         raise DocumentError(f"{path}: no results of halcyon bench are in this page; it is cut off, or isn't a report")
-    text = found.group(2)
-    if found.group(1) == "deflate":
+    text = match.group(2)
+    if match.group(1) == "deflate":
         try:
             text = zlib.decompress(base64.b64decode(text, validate=True)).decode("utf-8")
         except (ValueError, binascii.Error, zlib.error):
             raise DocumentError(f"{path}: the results in this report are damaged; write the report again") from None
-    return [(str(one["name"]), one["document"]) for one in _parsed(text, path)]
+    try:
+        documents = [(str(entry["name"]), entry["document"]) for entry in _parsed(text, path)]
+    except (KeyError, TypeError):
+        raise DocumentError(f"{path}: the results in this report are damaged; write the report again") from None
+    if not documents:
+        raise DocumentError(f"{path}: this report has no results; write the report again")
+    return documents
 
 
 def parse(data: Any, path: str) -> BenchDocument:
@@ -118,10 +124,10 @@ def parse(data: Any, path: str) -> BenchDocument:
     if "version" not in data:
         raise DocumentError(f'{path}: version: missing; a result of halcyon bench begins with {{"version": {VERSION}')
     if data["version"] != VERSION or isinstance(data["version"], bool):
-        by = f" (made by {data['made_by']})" if isinstance(data.get("made_by"), str) else ""
+        writer = f" (made by {data['made_by']})" if isinstance(data.get("made_by"), str) else ""
         raise DocumentError(
-            f"{path}: version: {json.dumps(data['version'])}{by}; this command reads version {VERSION}. Use the halcyon "
-            "that wrote it, or measure again"
+            f"{path}: version: {json.dumps(data['version'])}{writer}; this command reads version {VERSION}. Use the "
+            "halcyon that wrote it, or measure again"
         )
     for field, value in _numbers(data, ""):
         if not math.isfinite(value):
@@ -137,7 +143,7 @@ def parse(data: Any, path: str) -> BenchDocument:
     return document
 
 
-def _text(path: Path | str) -> str:
+def _path_text(path: Path | str) -> str:
     """Return a path as text. Bytes that aren't UTF-8 are escaped, so that each page and table can contain it."""
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -161,6 +167,8 @@ def _parsed(text: str, path: str) -> Any:
         raise DocumentError(
             f"{path}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}, at {line!r}"
         ) from None
+    except ValueError:
+        raise DocumentError(f"{path}: not a result of halcyon bench: a number has more than 4,300 digits") from None
     except RecursionError:
         raise DocumentError(f"{path}: nested too deep for a result of halcyon bench") from None
 
@@ -179,23 +187,23 @@ def _numbers(value: Any, field: str) -> Iterator[tuple[str, float]]:
 
 def _problem(error: ValidationError) -> str:
     """Return the first validation error as a sentence, with an example."""
-    first = error.errors(include_url=False)[0]
-    path = first["loc"]
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-    model, kind, text = _described(path)
-    example = next((said for one, said in _EXAMPLES.items() if one in {kind, *get_args(kind)}), None)
-    such = f"; for example {example}" if example else ""
+    first_error = error.errors(include_url=False)[0]
+    location = first_error["loc"]
+    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+    model, kind, text = _described(location)
+    example = next((literal for candidate, literal in _EXAMPLES.items() if candidate in {kind, *get_args(kind)}), None)
+    hint = f"; for example {example}" if example else ""
     if kind is Figure:
-        such = '; for example {"value": 24.6, "unit": "ms", "n": 233, "source": "due to done"}'
+        hint = '; for example {"value": 24.6, "unit": "ms", "n": 233, "source": "due to done"}'
     more = f" ({error.error_count() - 1} more problems)" if error.error_count() > 1 else ""
-    if first["type"] == "missing":
-        return f"{field}: missing. {text}{such}{more}"
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(model.model_fields) if model is not None else ""
-        return f"{field}: unknown in version {VERSION}; the fields here are {known}{more}"
-    shown = json.dumps(first["input"], default=str)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return f"{field}: {shown}: {first['msg'][:1].lower()}{first['msg'][1:]}. {text}{such}{more}"
+    if first_error["type"] == "missing":
+        return f"{field}: missing. {text}{hint}{more}"
+    if first_error["type"] == "extra_forbidden":
+        fields = ", ".join(model.model_fields) if model is not None else ""
+        return f"{field}: unknown in version {VERSION}; the fields here are {fields}{more}"
+    input_text = json.dumps(first_error["input"], default=str)
+    input_text = input_text if len(input_text) <= 60 else f"{input_text[:57]}..."
+    return f"{field}: {input_text}: {first_error['msg'][:1].lower()}{first_error['msg'][1:]}. {text}{hint}{more}"
 
 
 def _described(path: Sequence[int | str]) -> tuple[type[BaseModel] | None, Any, str]:
@@ -217,9 +225,9 @@ def _described(path: Sequence[int | str]) -> tuple[type[BaseModel] | None, Any, 
 
 
 def _model(kind: Any) -> type[BaseModel] | None:
-    for one in (kind, *get_args(kind)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one
+    for candidate in (kind, *get_args(kind)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
     return None
 
 

@@ -29,9 +29,9 @@ def bins_of(values: Floats) -> Integers:
 
 def middles(bins: Integers) -> Floats:
     """Return the value in the middle of each bin, in seconds."""
-    exponent, part = np.divmod(bins, SUB_BINS)
-    found: Floats = np.ldexp(0.5 + (part + 0.5) / (2 * SUB_BINS), exponent + _LEAST)
-    return found
+    exponent, sub_bin = np.divmod(bins, SUB_BINS)
+    values: Floats = np.ldexp(0.5 + (sub_bin + 0.5) / (2 * SUB_BINS), exponent + _LEAST)
+    return values
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Durations:
 
     @property
     def is_counted(self) -> bool:
-        """Whether percentiles are computed from a histogram."""
+        """True if percentiles are computed from a histogram."""
         return self.counts is not None
 
     @property
@@ -84,5 +84,5 @@ class Durations:
         if self.counts is None:
             assert self.values is not None  # noqa: S101  # one of both forms
             return [float(value) for value in np.sort(self.values)[ranks]]
-        found = np.searchsorted(np.cumsum(self.counts), ranks, side="right")
-        return [min(float(value), self.largest) for value in middles(found)]
+        bins = np.searchsorted(np.cumsum(self.counts), ranks, side="right")
+        return [min(float(value), self.largest) for value in middles(bins)]

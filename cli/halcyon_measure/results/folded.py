@@ -20,18 +20,18 @@ from halcyon_measure.results.columns import Columns, Floats, Integers
 from halcyon_measure.results.durations import BINS, Durations, bins_of, middles
 
 PARTS: Mapping[str, Callable[[Columns], Floats]] = {
-    "latency": lambda one: one.finished - one.due,
-    "from_send": lambda one: one.done - one.sent,
-    "first_byte": lambda one: one.first_byte - one.due,
-    "ready": lambda one: one.prepared - one.due,
-    "prepare": lambda one: one.prepared - one.due - one.encode,
-    "serialise": lambda one: one.encode,
-    "late": lambda one: one.sent - one.prepared,
+    "latency": lambda columns: columns.finished - columns.due,
+    "from_send": lambda columns: columns.done - columns.sent,
+    "first_byte": lambda columns: columns.first_byte - columns.due,
+    "ready": lambda columns: columns.prepared - columns.due,
+    "prepare": lambda columns: columns.prepared - columns.due - columns.encode,
+    "serialise": lambda columns: columns.encode,
+    "late": lambda columns: columns.sent - columns.prepared,
     # A server may answer before it has read the whole body. Sending then ends with the answer.
-    "send": lambda one: np.minimum(one.written, one.first_byte) - one.sent,
-    "receive": lambda one: one.done - one.first_byte,
-    "decode": lambda one: one.decode,
-    "finish": lambda one: one.finished - one.done - one.decode,
+    "send": lambda columns: np.minimum(columns.written, columns.first_byte) - columns.sent,
+    "receive": lambda columns: columns.done - columns.first_byte,
+    "decode": lambda columns: columns.decode,
+    "finish": lambda columns: columns.finished - columns.done - columns.decode,
 }
 """Functions that compute the durations of answered requests, by name."""
 _ALL = "late_of_all"
@@ -65,28 +65,28 @@ class Folded:
     def add(self, columns: Columns) -> None:
         """Add the requests in these columns to the counts."""
         answered = columns.outcome == Outcome.ANSWERED
-        ended = columns.where(answered)
+        answers = columns.select(answered)
         for index, name in enumerate(_NAMES):
             if name == _ALL:
                 late = columns.sent - columns.prepared
                 self._count(index, late[np.isfinite(late)])
             else:
-                self._count(index, PARTS[name](ended))
+                self._count(index, PARTS[name](answers))
         self.outcomes.update(columns.outcome.tolist())
-        self.pods.update(ended.pod[ended.pod >= 0].tolist())
-        self.rows += int(ended.rows.sum())
+        self.pods.update(answers.pod[answers.pod >= 0].tolist())
+        self.rows += int(answers.rows.sum())
         if len(columns):
             self.last_done_s = max(self.last_done_s, float(np.nanmax(columns.done)))
             self.last_due_s = max(self.last_due_s, float(columns.due[-1]))
-        failed = columns.where(~answered)
+        failed = columns.select(~answered)
         for outcome, kind, due in zip(failed.outcome.tolist(), failed.kind.tolist(), failed.due.tolist(), strict=True):
             self._fail((outcome, kind), (1, due, due))
-        self.due_by_second = _added(self.due_by_second, _by_second(columns.due))
-        latency = ended.finished - ended.due
-        self.good_by_second = _added(self.good_by_second, _by_second(ended.due[latency <= self.good_within_s]))
-        cells = np.floor(np.clip(ended.due, 0, None)).astype(np.int64) * BINS + bins_of(latency)
+        self.due_by_second = _sum(self.due_by_second, _by_second(columns.due))
+        latency = answers.finished - answers.due
+        self.good_by_second = _sum(self.good_by_second, _by_second(answers.due[latency <= self.good_within_s]))
+        cells = np.floor(np.clip(answers.due, 0, None)).astype(np.int64) * BINS + bins_of(latency)
         self._cells.append((cells, np.ones(len(cells), dtype=np.int64)))
-        if sum(len(one) for one, _ in self._cells) > _COMPACT:
+        if sum(len(block) for block, _ in self._cells) > _COMPACT:
             self._compact()
 
     def merged(self, other: Folded, kinds: Sequence[int], pods: Sequence[int]) -> None:
@@ -96,14 +96,14 @@ class Folded:
         self._largest = np.maximum(self._largest, other._largest)
         self._unknown += other._unknown
         self.outcomes.update(other.outcomes)
-        for (outcome, kind), found in other.failures.items():
-            self._fail((outcome, kinds[kind]), found)
+        for (outcome, kind), failure in other.failures.items():
+            self._fail((outcome, kinds[kind]), failure)
         self.pods.update({pods[pod]: count for pod, count in other.pods.items()})
         self.rows += other.rows
         self.last_done_s = max(self.last_done_s, other.last_done_s)
         self.last_due_s = max(self.last_due_s, other.last_due_s)
-        self.due_by_second = _added(self.due_by_second, other.due_by_second)
-        self.good_by_second = _added(self.good_by_second, other.good_by_second)
+        self.due_by_second = _sum(self.due_by_second, other.due_by_second)
+        self.good_by_second = _sum(self.good_by_second, other.good_by_second)
         self._cells += other._cells
 
     def durations(self, name: str) -> Durations:
@@ -126,13 +126,13 @@ class Folded:
         """Return three arrays, sorted by second and bin: second, bin of the latency, and number of requests."""
         self._compact()
         cells, counts = self._cells[0]
-        second, place = np.divmod(cells, BINS)
-        return second, place, counts
+        second, bins = np.divmod(cells, BINS)
+        return second, bins, counts
 
     def save(self, path: Path, *, messages: Sequence[str], pods: Sequence[str]) -> None:
         """Write a compressed .npz file with the counts of each duration by bin, and the bins' middles in seconds."""
         self._compact()
-        failures = [(*key, *found) for key, found in sorted(self.failures.items())]
+        failures = [(*key, *failure) for key, failure in sorted(self.failures.items())]
         with path.open("wb") as stream:
             np.savez_compressed(
                 stream,
@@ -163,39 +163,39 @@ class Folded:
         with np.load(path, allow_pickle=False) as stored:
             if "bins_s" not in stored.files:
                 return None
-            made = cls(float(stored["facts"][2]))
-            made._counts, made._totals, made._largest = stored["counts"], stored["totals_s"], stored["largest_s"]
-            made._unknown = stored["unknown"]
-            made.outcomes = Counter(dict(stored["outcomes"].tolist()))
-            made.failures = {
+            folded = cls(float(stored["facts"][2]))
+            folded._counts, folded._totals, folded._largest = stored["counts"], stored["totals_s"], stored["largest_s"]
+            folded._unknown = stored["unknown"]
+            folded.outcomes = Counter(dict(stored["outcomes"].tolist()))
+            folded.failures = {
                 (int(outcome), int(kind)): (int(count), first, last)
                 for outcome, kind, count, first, last in stored["failures"].tolist()
             }
-            made.pods = Counter(dict(stored["answers_by_pod"].tolist()))
-            rows, made.last_done_s, _, made.last_due_s = stored["facts"].tolist()
-            made.rows = int(rows)
-            made.due_by_second, made.good_by_second = stored["due_by_second"], stored["good_by_second"]
-            made._cells = [(stored["cells"], stored["cell_counts"])]
-            return made, stored["messages"].tolist(), stored["pods"].tolist()
+            folded.pods = Counter(dict(stored["answers_by_pod"].tolist()))
+            rows, folded.last_done_s, _, folded.last_due_s = stored["facts"].tolist()
+            folded.rows = int(rows)
+            folded.due_by_second, folded.good_by_second = stored["due_by_second"], stored["good_by_second"]
+            folded._cells = [(stored["cells"], stored["cell_counts"])]
+            return folded, stored["messages"].tolist(), stored["pods"].tolist()
 
     def _count(self, index: int, values: Floats) -> None:
-        known = values[np.isfinite(values)]
-        self._unknown[index] += len(values) - len(known)
-        if len(known):
-            self._counts[index] += np.bincount(bins_of(known), minlength=BINS)
-            self._totals[index] += known.sum()
-            self._largest[index] = max(self._largest[index], known.max())
+        finite = values[np.isfinite(values)]
+        self._unknown[index] += len(values) - len(finite)
+        if len(finite):
+            self._counts[index] += np.bincount(bins_of(finite), minlength=BINS)
+            self._totals[index] += finite.sum()
+            self._largest[index] = max(self._largest[index], finite.max())
 
-    def _fail(self, key: tuple[int, int], found: tuple[int, float, float]) -> None:
+    def _fail(self, key: tuple[int, int], failure: tuple[int, float, float]) -> None:
         count, first, last = self.failures.get(key, (0, math.inf, -math.inf))
-        self.failures[key] = count + found[0], min(first, found[1]), max(last, found[2])
+        self.failures[key] = count + failure[0], min(first, failure[1]), max(last, failure[2])
 
     def _compact(self) -> None:
         """Merge cells with equal second and bin by adding their counts."""
         if not self._cells:
             self._cells = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
-        cells, which = np.unique(np.concatenate([one for one, _ in self._cells]), return_inverse=True)
-        counts = np.bincount(which, weights=np.concatenate([one for _, one in self._cells]), minlength=len(cells))
+        cells, group = np.unique(np.concatenate([block for block, _ in self._cells]), return_inverse=True)
+        counts = np.bincount(group, weights=np.concatenate([block for _, block in self._cells]), minlength=len(cells))
         self._cells = [(cells, counts.astype(np.int64))]
 
 
@@ -203,9 +203,9 @@ def _by_second(due: Floats) -> Integers:
     return np.bincount(np.floor(np.clip(due, 0, None)).astype(np.int64)) if len(due) else np.zeros(0, dtype=np.int64)
 
 
-def _added(first: Integers, second: Integers) -> Integers:
+def _sum(first: Integers, second: Integers) -> Integers:
     """Return the sum of two arrays of counts by second, which may have different lengths."""
-    made = np.zeros(max(len(first), len(second)), dtype=np.int64)
-    made[: len(first)] += first
-    made[: len(second)] += second
-    return made
+    total = np.zeros(max(len(first), len(second)), dtype=np.int64)
+    total[: len(first)] += first
+    total[: len(second)] += second
+    return total

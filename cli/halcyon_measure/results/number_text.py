@@ -18,6 +18,11 @@ def number(value: float | None) -> str:
     return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f}"
 
 
+def count_text(count: int | None, noun: str) -> str:
+    """Return a count with its noun, which has an s unless the count is 1, for example `32 callers`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def interval(figure: Figure) -> str:
     """Return the figure's 95 % interval in brackets; empty if there is none."""
     return f"[{number(figure.interval[0])}, {number(figure.interval[1])}]" if figure.interval else ""

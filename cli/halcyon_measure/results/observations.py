@@ -24,11 +24,11 @@ class Counters:
 
     def minus(self, other: Counters) -> Counters:
         """Return the difference of each field."""
-        return Counters(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(Counters)))
+        return Counters(*(getattr(self, counter.name) - getattr(other, counter.name) for counter in fields(Counters)))
 
     def plus(self, other: Counters) -> Counters:
         """Return the sum of each field."""
-        return Counters(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Counters)))
+        return Counters(*(getattr(self, counter.name) + getattr(other, counter.name) for counter in fields(Counters)))
 
 
 @dataclass(frozen=True)

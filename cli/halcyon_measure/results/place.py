@@ -18,7 +18,7 @@ class ContainerLimits(Part):
 
 
 class Place(Part):
-    """Where the server was, and what it ran on: enough to repeat the measurement."""
+    """Location and hardware of the server: enough to repeat the measurement."""
 
     kind: Literal["url", "copy", "trial", "live"] = Field(
         description="url: any server; copy: a copy of a ModelDeployment; trial: a pod with its server container; live: the served ModelDeployment."

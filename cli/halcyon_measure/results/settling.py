@@ -77,8 +77,8 @@ def has_settled(blocks: Sequence[Block]) -> bool:
         return False
     middle = median(medians)
     # A median of few answers is itself uncertain, more so if they differ much.
-    few = min(block.answered for block in last)
-    chance = 2.5 * middle / math.sqrt(few) if few < _FEW else 0.0
-    if few >= _LEAST_SPREAD:
-        chance = min(chance, 4 * max(block.spread_s for block in last) / math.sqrt(few))
+    fewest = min(block.answered for block in last)
+    chance = 2.5 * middle / math.sqrt(fewest) if fewest < _FEW else 0.0
+    if fewest >= _LEAST_SPREAD:
+        chance = min(chance, 4 * max(block.spread_s for block in last) / math.sqrt(fewest))
     return max(medians) - min(medians) <= max(TOLERANCE * middle, _SMALL_S, chance)

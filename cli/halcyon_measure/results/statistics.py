@@ -63,10 +63,10 @@ def answering_s(due: Floats, latency: Floats, length_s: float, *, counts: Intege
     total = int(weights.sum())
     if total < _LEAST_ANSWERS:
         return length_s
-    (first, last), (begun, ended) = (_at(times, weights, _MIDDLE) for times in (due, due + latency))
-    took, was_due = ended - begun, last - first
+    (first_due, last_due), (first_done, last_done) = (_at(times, weights, _MIDDLE) for times in (due, due + latency))
+    answer_span, due_span = last_done - first_done, last_due - first_due
     # Answers to a part of the schedule alone may all arrive within the run.
-    if took <= BEHIND * was_due or took / (_MIDDLE[1] - _MIDDLE[0]) <= BEHIND * length_s:
+    if answer_span <= BEHIND * due_span or answer_span / (_MIDDLE[1] - _MIDDLE[0]) <= BEHIND * length_s:
         return length_s
     # Answers that take seconds, some longer than others, also arrive over a longer time than they were due. But those
     # of a server that falls behind take longer and longer.
@@ -76,24 +76,24 @@ def answering_s(due: Floats, latency: Floats, length_s: float, *, counts: Intege
     early = order[: max(int(np.searchsorted(share, _QUARTER, side="right")), 1)]
     late = order[share > 1 - _QUARTER]
     low, middle, high = _at(latency[early], weights[early], (0.25, 0.5, 0.75))
-    growth = _middle_of(latency, weights, late) - middle
-    between = _middle_of(due, weights, late) - _middle_of(due, weights, early)
-    by_chance = 4 * (high - low) / math.sqrt(_QUARTER * total)
-    if between <= 0 or growth <= max(by_chance, (BEHIND - 1) * between):
+    growth = _median(latency, weights, late) - middle
+    distance = _median(due, weights, late) - _median(due, weights, early)
+    chance = 4 * (high - low) / math.sqrt(_QUARTER * total)
+    if distance <= 0 or growth <= max(chance, (BEHIND - 1) * distance):
         return length_s
-    return float(max(min(took / (_MIDDLE[1] - _MIDDLE[0]), length_s * (1 + growth / between)), length_s))
+    return float(max(min(answer_span / (_MIDDLE[1] - _MIDDLE[0]), length_s * (1 + growth / distance)), length_s))
 
 
-def _middle_of(values: Floats, weights: Integers, which: Integers) -> float:
-    return float(_at(values[which], weights[which], (0.5,))[0])
+def _median(values: Floats, weights: Integers, indices: Integers) -> float:
+    return float(_at(values[indices], weights[indices], (0.5,))[0])
 
 
 def _at(values: Floats, weights: Integers, shares: Sequence[float]) -> Floats:
     """Return the values at these shares of the total weight."""
     order = np.argsort(values, kind="stable")
     sums = np.cumsum(weights[order])
-    found: Floats = values[order[np.searchsorted(sums, np.array(shares) * sums[-1])]]
-    return found
+    selected: Floats = values[order[np.searchsorted(sums, np.array(shares) * sums[-1])]]
+    return selected
 
 
 class Blocks:
@@ -108,16 +108,16 @@ class Blocks:
         # The last block also has the requests of the remaining part of a second.
         lengths_s[-1] = max(length_s - self._count + 1, 1e-9)
         block = np.minimum(np.floor(np.clip(due, 0, None)).astype(np.int64), self._count - 1)
-        place = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
+        position = np.log10(np.maximum(latency, _LEAST_S) / _LEAST_S) * _BINS_PER_DECADE
         used, column = np.unique(
-            np.minimum(place.astype(np.int64), _BINS_PER_DECADE * _DECADES - 1), return_inverse=True
+            np.minimum(position.astype(np.int64), _BINS_PER_DECADE * _DECADES - 1), return_inverse=True
         )
-        table = _counts(block, column, self._count, len(used), often=counts)
+        table = _counts(block, column, self._count, len(used), weights=counts)
         self._answered = table.sum(axis=1)
         draws = np.random.default_rng(seed).integers(0, self._count, (_DRAWS, self._count))
         # Number of times that each block is in each draw.
-        number = np.repeat(np.arange(_DRAWS), self._count)
-        self._weights = _counts(number, draws.ravel(), _DRAWS, self._count).astype(np.float32)
+        draw = np.repeat(np.arange(_DRAWS), self._count)
+        self._weights = _counts(draw, draws.ravel(), _DRAWS, self._count).astype(np.float32)
         self._lengths_s = self._weights @ lengths_s
         self._edges = _LEAST_S * 10 ** ((used + 0.5) / _BINS_PER_DECADE)
         self._drawn = np.cumsum(self._weights @ table.astype(np.float32), axis=1)
@@ -129,13 +129,13 @@ class Blocks:
         totals = self._drawn[:, -1:]
         # The rows are ascending, so this is the index of the first value that isn't below.
         index = (self._drawn < share * totals).sum(axis=1)
-        return _middle(self._edges[np.minimum(index, len(self._edges) - 1)][totals[:, 0] > 0])
+        return _central_interval(self._edges[np.minimum(index, len(self._edges) - 1)][totals[:, 0] > 0])
 
     def rate(self, good: npt.NDArray[np.int64] | None = None) -> Interval | None:
         """Return the 95 % interval of answers per second, or of `good`, which has one count for each block."""
         if self._count < MIN_BLOCKS:
             return None
-        return _middle(self._weights @ (self._answered if good is None else good) / self._lengths_s)
+        return _central_interval(self._weights @ (self._answered if good is None else good) / self._lengths_s)
 
 
 def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -144,16 +144,16 @@ def per_second(due: Floats, length_s: float, mask: npt.NDArray[np.bool_]) -> npt
     return np.bincount(np.minimum(np.floor(due[mask]).astype(np.int64), count - 1), minlength=count)
 
 
-def _counts(row: Integers, column: Integers, rows: int, columns: int, *, often: Integers | None = None) -> Integers:
+def _counts(row: Integers, column: Integers, rows: int, columns: int, *, weights: Integers | None = None) -> Integers:
     """Return a table with the number of occurrences of each pair.
 
-    `often` is the weight of each entry; by default one.
+    `weights` has the number of times that each entry counts; by default one.
     """
-    found = np.bincount(row * columns + column, weights=often, minlength=rows * columns)
-    return found.astype(np.int64).reshape(rows, columns)
+    table = np.bincount(row * columns + column, weights=weights, minlength=rows * columns)
+    return table.astype(np.int64).reshape(rows, columns)
 
 
-def _middle(values: npt.NDArray[np.float64]) -> Interval | None:
+def _central_interval(values: npt.NDArray[np.float64]) -> Interval | None:
     if not len(values):
         return None
     low, high = np.quantile(values, (0.025, 0.975))

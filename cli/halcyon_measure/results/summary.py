@@ -45,8 +45,8 @@ def build(
     rows: str,
     objective_s: float | None,
     prepares: bool,
-    made_by: str,
-    made_at: str,
+    program: str,
+    timestamp: str,
 ) -> BenchDocument:
     """Return the document of a run."""
     is_at_once = scenario.kind == "offline"
@@ -63,13 +63,13 @@ def build(
     if is_behind and scenario.kind == "sustained":
         behind = (
             f"the server fell behind: {number(counted.due / length)} requests/s were due, and it answered "
-            f"{number(counted.ended / answering_s)}, so its latency grows with the length of the run"
+            f"{number(counted.answer_count / answering_s)}, so its latency grows with the length of the run"
         )
     failures = _failures(counted, run.messages)
-    n = counted.ended
+    n = counted.answer_count
     return BenchDocument(
-        made_by=made_by,
-        made_at=made_at,
+        made_by=program,
+        made_at=timestamp,
         target=_target(target, rows),
         scenario=_scenario(scenario, preset),
         run=_facts(run, requests, limit, failures, behind=behind),
@@ -79,7 +79,7 @@ def build(
             value=n / answering_s,
             unit="requests/s",
             n=n,
-            interval=None if counted.blocks is None else _slower(counted.blocks.rate(), length / answering_s),
+            interval=None if counted.blocks is None else _scaled(counted.blocks.rate(), length / answering_s),
             source="answers, over the time in which they ended, because the server fell behind"
             if is_behind
             else f"answers, by the second {'in which they ended' if is_at_once else 'they were due'}",
@@ -110,8 +110,8 @@ def accuracy(requests: Requests) -> Figure:
         return unmeasured("ratio", "no request was answered", _EXPECTED)
     share, z = requests.answered / n, 1.96
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    reach = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    interval = (max(middle - reach, 0.0), min(middle + reach, 1.0))
+    half_width = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    interval = (max(middle - half_width, 0.0), min(middle + half_width, 1.0))
     return Figure(value=share, unit="ratio", n=n, interval=interval, source=_EXPECTED)
 
 
@@ -124,7 +124,9 @@ def _target(target: Target, rows: str) -> MeasuredTarget:
         shared_memory=target.shared_memory,
         model=target.model,
         version=target.version,
-        inputs=tuple(InputShape(name=one.name, datatype=one.datatype, shape=one.shape) for one in target.inputs),
+        inputs=tuple(
+            InputShape(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape) for tensor in target.inputs
+        ),
         rows=rows,
     )
 
@@ -178,7 +180,9 @@ def _facts(
     if limit.limit != "none":
         reasons.append(f"the client limits ({limit.limit}): {limit.evidence}")
     unsent = [
-        f"{one.count} requests were {one.message}" for one in failures if one.outcome == Outcome.NOT_SENT.name.lower()
+        f"{failure.count} requests were {failure.message}"
+        for failure in failures
+        if failure.outcome == Outcome.NOT_SENT.name.lower()
     ]
     reasons += unsent or ([f"{requests.not_sent} requests were not sent"] if requests.not_sent else [])
     return RunFacts(
@@ -192,8 +196,8 @@ def _facts(
     )
 
 
-def _slower(interval: statistics.Interval | None, share: float) -> statistics.Interval | None:
-    return None if interval is None else (share * interval[0], share * interval[1])
+def _scaled(interval: statistics.Interval | None, factor: float) -> statistics.Interval | None:
+    return None if interval is None else (factor * interval[0], factor * interval[1])
 
 
 def _goodput(counted: Tally, *, length: float, answering_s: float, objective_s: float | None) -> Figure:
@@ -211,7 +215,7 @@ def _goodput(counted: Tally, *, length: float, answering_s: float, objective_s: 
         n=counted.good,
         interval=None
         if counted.blocks is None
-        else _slower(counted.blocks.rate(counted.good_by_second), length / answering_s),
+        else _scaled(counted.blocks.rate(counted.good_by_second), length / answering_s),
         source=f"answers within {1000 * objective_s:g} ms",
     )
 
@@ -220,7 +224,7 @@ def _latencies(values: Durations, blocks: statistics.Blocks | None, source: str,
     reason = reason or ("" if values.n else "no request was answered")
     source = f"{source}; {SOURCE}" if values.is_counted else source
 
-    def figure(value: float | None, interval: statistics.Interval | None = None, why: str = "") -> Figure:
+    def figure(value: float | None, interval: statistics.Interval | None = None, uncertainty: str = "") -> Figure:
         if interval is not None and value is not None:
             # The interval is of bins half a percent wide, and the value is exact.
             interval = min(interval[0], value), max(interval[1], value)
@@ -230,27 +234,29 @@ def _latencies(values: Durations, blocks: statistics.Blocks | None, source: str,
             n=values.n,
             interval=None if interval is None else (1000 * interval[0], 1000 * interval[1]),
             source=source,
-            reason=reason or why,
+            reason=reason or uncertainty,
         )
 
-    found = {}
+    figures = {}
     for name, share in PERCENTILES:
-        few = "" if statistics.supports(values.n, share) else "fewer than ten requests lie above it"
+        uncertainty = "" if statistics.supports(values.n, share) else "fewer than ten requests lie above it"
         value = values.percentile(share)
-        found[name] = figure(value, blocks.percentile(share) if blocks is not None and values.n else None, few)
-    return Latencies(mean=figure(values.mean), max=figure(values.largest if values.n else None), **found)
+        figures[name] = figure(
+            value, blocks.percentile(share) if blocks is not None and values.n else None, uncertainty
+        )
+    return Latencies(mean=figure(values.mean), max=figure(values.largest if values.n else None), **figures)
 
 
 def _failures(counted: Tally, messages: Sequence[str]) -> tuple[FailureKind, ...]:
     kinds = [
         FailureKind(
-            outcome=one.outcome.name.lower(),
-            message=messages[one.kind],
-            count=one.count,
-            first_s=round(one.first_s, 3),
-            last_s=round(one.last_s, 3),
+            outcome=failure.outcome.name.lower(),
+            message=messages[failure.kind],
+            count=failure.count,
+            first_s=round(failure.first_s, 3),
+            last_s=round(failure.last_s, 3),
         )
-        for one in counted.failures
+        for failure in counted.failures
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.count)[:_MAX_FAILURES])
 
@@ -259,26 +265,32 @@ def _timeline(counted: Tally) -> tuple[Second, ...]:
     return tuple(
         Second(
             t_s=float(start),
-            due=one.due,
-            answered=one.answered,
-            failed=one.due - one.answered,
-            p50_ms=None if one.p50_s is None else round(1000 * one.p50_s, 3),
-            p99_ms=None if one.p99_s is None else round(1000 * one.p99_s, 3),
+            due=second.due,
+            answered=second.answered,
+            failed=second.due - second.answered,
+            p50_ms=None if second.p50_s is None else round(1000 * second.p50_s, 3),
+            p99_ms=None if second.p99_s is None else round(1000 * second.p99_s, 3),
         )
-        for start, one in enumerate(counted.seconds)
+        for start, second in enumerate(counted.seconds)
     )
 
 
 def _client(run: Run, limit: ClientLimit, late: float | None, due: int) -> ClientUse:
-    cpu = sum(one["cpu_s"] for one in run.usage)
-    wall = max((one["wall_s"] for one in run.usage), default=0.0)
-    longest = max((one["gc_longest_s"] for one in run.usage), default=0.0)
+    cpu = sum(process["cpu_s"] for process in run.usage)
+    wall = max((process["wall_s"] for process in run.usage), default=0.0)
+    longest = max((process["gc_longest_s"] for process in run.usage), default=0.0)
     source = "getrusage of the processes of the load"
     return ClientUse(
         processes=len(run.usage),
-        cores=Figure(value=cpu / wall if wall else None, unit="cores", n=due, source=source),
-        cpu_per_request=Figure(value=1e6 * cpu / due if due else None, unit="us", n=due, source=source),
-        late_p99=Figure(value=None if late is None else 1000 * late, unit="ms", n=due, source="prepared to sent"),
+        cores=Figure(value=cpu / wall, unit="cores", n=due, source=source)
+        if wall
+        else unmeasured("cores", "no process of the load reported its use", source),
+        cpu_per_request=Figure(value=1e6 * cpu / due, unit="us", n=due, source=source)
+        if due
+        else unmeasured("us", "no request was due", source),
+        late_p99=Figure(value=1000 * late, unit="ms", n=due, source="prepared to sent")
+        if late is not None
+        else unmeasured("ms", "no request was sent", "prepared to sent"),
         gc_longest=Figure(value=1000 * longest, unit="ms", n=due, source="callbacks of the collector"),
         limit=limit.limit,
         evidence=limit.evidence,

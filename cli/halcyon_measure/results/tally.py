@@ -69,7 +69,7 @@ class Tally:
     is_folded: bool
 
     @property
-    def ended(self) -> int:
+    def answer_count(self) -> int:
         """Number of answered requests."""
         return self.outcomes[Outcome.ANSWERED]
 
@@ -94,32 +94,32 @@ def answered(run: Run) -> dict[str, Durations]:
     """Return the durations of the answered requests, by the names in `folded.PARTS`."""
     if run.folded is not None:
         return {name: run.folded.durations(name) for name in PARTS}
-    ended = run.columns.where(run.columns.outcome == Outcome.ANSWERED)
-    return {name: Durations.of(part(ended)) for name, part in PARTS.items()}
+    answers = run.columns.select(run.columns.outcome == Outcome.ANSWERED)
+    return {name: Durations.of(part(answers)) for name, part in PARTS.items()}
 
 
 def _of_columns(run: Run, objective_s: float | None, *, is_at_once: bool) -> Tally:
     columns, length_s = run.columns, run.measured_s
     mask = columns.outcome == Outcome.ANSWERED
-    ended = columns.where(mask)
-    latency = ended.finished - ended.due
+    answers = columns.select(mask)
+    latency = answers.finished - answers.due
     is_good = latency <= (math.inf if objective_s is None else objective_s)
-    at_s = ended.finished if is_at_once else ended.due
+    at_s = answers.finished if is_at_once else answers.due
     blocks = Blocks(at_s, latency, length_s)
     return Tally(
         due=len(columns),
         outcomes=outcomes(run),
         good=None if objective_s is None else int(np.count_nonzero(is_good)),
         good_by_second=statistics.per_second(at_s, length_s, is_good),
-        answering_s=statistics.answering_s(ended.due, latency, length_s),
-        rows=int(ended.rows.sum()),
+        answering_s=statistics.answering_s(answers.due, latency, length_s),
+        rows=int(answers.rows.sum()),
         answered=answered(run),
         late=Durations.of((columns.sent - columns.prepared)[np.isfinite(columns.sent)]),
         blocks=blocks,
         latency_blocks=None if is_at_once else blocks,
         failures=_failures(columns),
         seconds=_seconds(columns, length_s),
-        pods=Counter(ended.pod.tolist()),
+        pods=Counter(answers.pod.tolist()),
         is_folded=False,
     )
 
@@ -141,7 +141,8 @@ def _of_counts(run: Run, folded: Folded, objective_s: float | None, *, is_at_onc
         blocks=blocks,
         latency_blocks=blocks,
         failures=tuple(
-            FailureCount(Outcome(outcome), kind, *found) for (outcome, kind), found in sorted(folded.failures.items())
+            FailureCount(Outcome(outcome), kind, *failure)
+            for (outcome, kind), failure in sorted(folded.failures.items())
         ),
         seconds=_counted_seconds(folded, length_s),
         pods=folded.pods,
@@ -154,19 +155,19 @@ def _within(by_second: Integers, length: int) -> Integers:
 
     Later counts are added to the last second, as in `statistics.per_second`.
     """
-    made = np.zeros(length, dtype=np.int64)
-    np.add.at(made, np.minimum(np.arange(len(by_second)), length - 1), by_second)
-    return made
+    counts = np.zeros(length, dtype=np.int64)
+    np.add.at(counts, np.minimum(np.arange(len(by_second)), length - 1), by_second)
+    return counts
 
 
 def _failures(columns: Columns) -> tuple[FailureCount, ...]:
-    found = []
+    failures = []
     failed = columns.outcome != Outcome.ANSWERED
     for outcome in Outcome:
         for kind in np.unique(columns.kind[failed & (columns.outcome == outcome)]).tolist():
             due = columns.due[(columns.outcome == outcome) & (columns.kind == kind)]
-            found.append(FailureCount(outcome, kind, len(due), float(due.min()), float(due.max())))
-    return tuple(found)
+            failures.append(FailureCount(outcome, kind, len(due), float(due.min()), float(due.max())))
+    return tuple(failures)
 
 
 def _seconds(columns: Columns, length_s: float) -> tuple[SecondCount, ...]:
@@ -175,13 +176,13 @@ def _seconds(columns: Columns, length_s: float) -> tuple[SecondCount, ...]:
     second = np.minimum(np.floor(columns.due).astype(np.int64), count - 1)
     bounds = np.searchsorted(second, np.arange(count + 1))
     answered = columns.outcome == Outcome.ANSWERED
-    made = []
+    seconds = []
     for first, last in itertools.pairwise(bounds.tolist()):
-        ok = answered[first:last]
-        latency = (columns.finished[first:last] - columns.due[first:last])[ok]
+        mask = answered[first:last]
+        latency = (columns.finished[first:last] - columns.due[first:last])[mask]
         p50, p99 = statistics.percentile(latency, 0.5), statistics.percentile(latency, 0.99)
-        made.append(SecondCount(int(last - first), int(ok.sum()), p50, p99))
-    return tuple(made)
+        seconds.append(SecondCount(int(last - first), int(mask.sum()), p50, p99))
+    return tuple(seconds)
 
 
 def _counted_seconds(folded: Folded, length_s: float) -> tuple[SecondCount, ...]:
@@ -189,14 +190,14 @@ def _counted_seconds(folded: Folded, length_s: float) -> tuple[SecondCount, ...]
     count = math.ceil(length_s)
     bounds = np.searchsorted(np.minimum(second, count - 1), np.arange(count + 1))
     due = _within(folded.due_by_second, count).tolist()
-    made = []
+    seconds = []
     for number, (first, last) in enumerate(itertools.pairwise(bounds.tolist())):
         order = first + np.argsort(bins[first:last], kind="stable")
         sums = np.cumsum(counts[order])
         answered = int(sums[-1]) if len(sums) else 0
         p50, p99 = (_percentile(bins[order], sums, share) for share in (0.5, 0.99))
-        made.append(SecondCount(due[number], answered, p50, p99))
-    return tuple(made)
+        seconds.append(SecondCount(due[number], answered, p50, p99))
+    return tuple(seconds)
 
 
 def _percentile(bins: Integers, sums: Integers, share: float) -> float | None:

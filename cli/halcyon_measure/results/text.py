@@ -119,8 +119,8 @@ def _counts(document: BenchDocument) -> list[str]:
         (requests.wrong, "wrong"),
         (requests.not_sent, "not sent"),
     ]
-    said = ", ".join(f"{count} {name}" for count, name in counts if count or name == "answered")
-    lines.append(f"requests  {requests.due} due: {said}")
+    text = ", ".join(f"{count} {name}" for count, name in counts if count or name == "answered")
+    lines.append(f"requests  {requests.due} due: {text}")
     if document.run.histogram:
         lines.append("          too many to keep each: counted in a histogram, percentiles within 0.2 %")
     return lines
@@ -142,7 +142,6 @@ def _client(document: BenchDocument) -> list[str]:
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-
     return textwrap.wrap(text, 80, initial_indent=head, subsequent_indent=" " * len(head)) or [head]
 
 

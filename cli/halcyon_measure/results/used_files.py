@@ -34,16 +34,16 @@ def used(paths: Iterable[str]) -> tuple[UsedFile, ...]:
 def digest(path: Path) -> str | None:
     """Return the digest of a file or folder; None if it is too large or can't be read."""
     try:
-        files: Sequence[Path] = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
-        if sum(one.stat().st_size for one in files) > MAX_BYTES:
+        files: Sequence[Path] = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        if sum(file.stat().st_size for file in files) > MAX_BYTES:
             return None
-        made = hashlib.sha256()
-        for one in files:
-            if one != path:
-                made.update(f"{one.relative_to(path)}\0{one.stat().st_size}\0".encode())
-            with one.open("rb") as stream:
+        hasher = hashlib.sha256()
+        for file in files:
+            if file != path:
+                hasher.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as stream:
                 while block := stream.read(1 << 20):
-                    made.update(block)
-        return made.hexdigest()
+                    hasher.update(block)
+        return hasher.hexdigest()
     except OSError:
         return None

@@ -21,9 +21,9 @@ def label_output(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> str | 
 
     The result is None if there is none.
     """
-    least = 2 if labels is None or not len(labels) else int(labels.max()) + 1
+    classes = 2 if labels is None or not len(labels) else int(labels.max()) + 1
     for name, array in outputs.items():
-        if array.ndim == 2 and np.issubdtype(array.dtype, np.floating) and array.shape[1] >= max(least, 2):
+        if array.ndim == 2 and np.issubdtype(array.dtype, np.floating) and array.shape[1] >= max(classes, 2):
             return name
     return None
 
@@ -34,27 +34,27 @@ def accuracy(outputs: Arrays, labels: np.ndarray[Any, Any] | None) -> Figure:
         return unmeasured("ratio", "the data has no array labels; --labels names another, --score a function")
     name = label_output(outputs, labels)
     if name is None:
-        shapes = ", ".join(f"{one} {list(array.shape)}" for one, array in outputs.items())
+        shapes = ", ".join(f"{output} {list(array.shape)}" for output, array in outputs.items())
         return unmeasured(
             "ratio", f"no output has a value for each label up to {labels.max()}: {shapes}; --score names a function"
         )
     return share(outputs[name].argmax(axis=1) == labels, f"labels found by the largest value of {name}")
 
 
-def same_label(outputs: Arrays, first: Arrays) -> Figure:
-    """Return the share of the rows whose largest output is the same as in `first`."""
-    name = label_output(first, None)
+def same_label(outputs: Arrays, base: Arrays) -> Figure:
+    """Return the share of the rows whose largest output is the same as in `base`."""
+    name = label_output(base, None)
     if name is None:
         return unmeasured("ratio", "no output has one value for each label")
     return share(
-        outputs[name].argmax(axis=1) == first[name].argmax(axis=1), f"rows with the same largest value of {name}"
+        outputs[name].argmax(axis=1) == base[name].argmax(axis=1), f"rows with the same largest value of {name}"
     )
 
 
-def deviations(outputs: Arrays, first: Arrays) -> tuple[Figure, Figure]:
-    """Return the maximum and the mean difference from `first`, relative to each output's largest absolute value."""
+def deviations(outputs: Arrays, base: Arrays) -> tuple[Figure, Figure]:
+    """Return the maximum and the mean difference from `base`, relative to each output's largest absolute value."""
     largest, total, count = 0.0, 0.0, 0
-    for name, values in first.items():
+    for name, values in base.items():
         if not np.issubdtype(values.dtype, np.floating) or not values.size:
             continue
         scale = float(np.abs(values).max()) or 1.0
@@ -75,7 +75,7 @@ def deviations(outputs: Arrays, first: Arrays) -> tuple[Figure, Figure]:
     )
 
 
-def scored(values: Any, rows: int, where: str) -> Figure:
+def mean_score(values: Any, rows: int, function: str) -> Figure:
     """Return the mean of the user function's results: one value per row, either True or False, or from 0 to 1.
 
     Raises:
@@ -84,12 +84,13 @@ def scored(values: Any, rows: int, where: str) -> Figure:
     array = np.asarray(values)
     if array.shape != (rows,) or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         raise ModelError(
-            f"{where} returned {array.dtype} {list(array.shape)}; it must return {rows} numbers from 0 to 1, one for a row"
+            f"{function} returned {array.dtype} {list(array.shape)}; it must return {rows} numbers from 0 to 1, one for a "
+            "row"
         )
     array = array.astype(np.float64)
     if not ((array >= 0) & (array <= 1)).all():
-        raise ModelError(f"{where} returned {array.min():g} to {array.max():g}; each must be from 0 to 1")
-    return share(array, f"mean of {where}")
+        raise ModelError(f"{function} returned {array.min():g} to {array.max():g}; each must be from 0 to 1")
+    return share(array, f"mean of {function}")
 
 
 def share(good: np.ndarray[Any, Any], source: str) -> Figure:

@@ -26,7 +26,7 @@ _MAX_EXAMPLES = 3
 
 
 def convert(
-    name: str, model: Path, made: Path, calibration: Arrays, *, rows: int | None = None
+    name: str, model: Path, output: Path, calibration: Arrays, *, rows: int | None = None
 ) -> tuple[LeftOperator, ...]:
     """Write one variant of a model, and return its operators that still compute in FP32. `name` is a key of `VARIANTS`.
 
@@ -37,7 +37,7 @@ def convert(
     """
     with _quiet():
         try:
-            return VARIANTS[name](model, made, calibration, rows or _CALIBRATION_BATCH)
+            return VARIANTS[name](model, output, calibration, rows or _CALIBRATION_BATCH)
         except ModuleNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001  # the converters raise anything
@@ -45,25 +45,25 @@ def convert(
             raise ModelError(f"{model}: onnxruntime can't make {name}: {text}") from None
 
 
-def _fp16(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
+def _fp16(model: Path, output: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
     import onnx  # noqa: PLC0415  # of the extra models
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415
 
     # Inputs and outputs keep their types, so that clients need no change.
     converted = convert_float_to_float16(onnx.load(model), keep_io_types=True)
-    onnx.save(converted, made)
+    onnx.save(converted, output)
     return left_in_float(converted)
 
 
-def _dynamic(model: Path, made: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
+def _dynamic(model: Path, output: Path, _: Arrays, __: int) -> tuple[LeftOperator, ...]:
     from onnxruntime.quantization import quantize_dynamic  # noqa: PLC0415
 
-    with _prepared(model) as ready:
-        quantize_dynamic(ready, made)
-    return left_unquantised(made)
+    with _prepared(model) as prepared:
+        quantize_dynamic(prepared, output)
+    return left_unquantised(output)
 
 
-def _static(model: Path, made: Path, calibration: Arrays, batch: int) -> tuple[LeftOperator, ...]:
+def _static(model: Path, output: Path, calibration: Arrays, batch: int) -> tuple[LeftOperator, ...]:
     from onnxruntime.quantization import CalibrationDataReader, quantize_static  # noqa: PLC0415
 
     rows = len(next(iter(calibration.values())))
@@ -82,9 +82,9 @@ def _static(model: Path, made: Path, calibration: Arrays, batch: int) -> tuple[L
                 return None
             return {name: array[begin : begin + batch] for name, array in calibration.items()}
 
-    with _prepared(model) as ready:
-        quantize_static(ready, made, Reader())
-    return left_unquantised(made)
+    with _prepared(model) as prepared:
+        quantize_static(prepared, output, Reader())
+    return left_unquantised(output)
 
 
 VARIANTS: Mapping[str, Callable[[Path, Path, Arrays, int], tuple[LeftOperator, ...]]] = {
@@ -100,7 +100,7 @@ def left_in_float(model: onnx.ModelProto) -> tuple[LeftOperator, ...]:
     import onnx  # noqa: PLC0415  # of the extra models
 
     graph = onnx.shape_inference.infer_shapes(model).graph
-    types = {one.name: one.type.tensor_type.elem_type for one in (*graph.value_info, *graph.output)}
+    types = {info.name: info.type.tensor_type.elem_type for info in (*graph.value_info, *graph.output)}
     return _grouped(
         ((node.op_type, node.name or node.output[0]) for node in graph.node
          if node.op_type != "Cast" and any(types.get(name) == onnx.TensorProto.FLOAT for name in node.output)),
@@ -108,27 +108,27 @@ def left_in_float(model: onnx.ModelProto) -> tuple[LeftOperator, ...]:
     )  # fmt: skip
 
 
-def left_unquantised(made: Path) -> tuple[LeftOperator, ...]:
+def left_unquantised(path: Path) -> tuple[LeftOperator, ...]:
     """Return the operators of an INT8 model that still multiply in FP32."""
     import onnx  # noqa: PLC0415  # of the extra models
 
-    graph = onnx.load(made, load_external_data=False).graph
-    makers = {name: node.op_type for node in graph.node for name in node.output}
-    found = []
+    graph = onnx.load(path, load_external_data=False).graph
+    producers = {name: node.op_type for node in graph.node for name in node.output}
+    nodes = []
     for node in graph.node:
         kind = operators.kind_of(
             Node(node.name, node.op_type, (), (), domain="" if node.domain == "ai.onnx" else node.domain)
         )
-        integer = "Integer" in node.op_type or node.op_type.startswith(("QLinear", "QGemm", "DynamicQuantize"))
-        reads = [makers.get(name, "") for name in node.input[:2]]
-        if kind == "counted" and not integer and reads != ["DequantizeLinear"] * 2:
-            found.append((node.op_type, node.name or node.output[0]))
-    return _grouped(iter(found), "onnxruntime has no INT8 form of it here, or its weights aren't constant")
+        is_integer = "Integer" in node.op_type or node.op_type.startswith(("QLinear", "QGemm", "DynamicQuantize"))
+        sources = [producers.get(name, "") for name in node.input[:2]]
+        if kind == "counted" and not is_integer and sources != ["DequantizeLinear"] * 2:
+            nodes.append((node.op_type, node.name or node.output[0]))
+    return _grouped(iter(nodes), "onnxruntime has no INT8 form of it here, or its weights aren't constant")
 
 
-def _grouped(found: Iterator[tuple[str, str]], reason: str) -> tuple[LeftOperator, ...]:
+def _grouped(nodes: Iterator[tuple[str, str]], reason: str) -> tuple[LeftOperator, ...]:
     names: dict[str, list[str]] = {}
-    for operator, name in found:
+    for operator, name in nodes:
         names.setdefault(operator, []).append(name)
     return tuple(
         LeftOperator(operator=operator, nodes=len(all_names), examples=tuple(all_names[:_MAX_EXAMPLES]), reason=reason)
@@ -145,23 +145,23 @@ def _prepared(model: Path) -> Iterator[Path]:
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="halcyon-variants-") as folder:
-        ready = Path(folder) / "model.onnx"
+        prepared = Path(folder) / "model.onnx"
         try:
             # Symbolic shape inference needs another package; ONNX's own inference is enough.
-            quant_pre_process(model, ready, skip_symbolic_shape=True)
+            quant_pre_process(model, prepared, skip_symbolic_shape=True)
         except Exception:  # noqa: BLE001  # it raises anything
-            ready = model
-        yield ready
+            prepared = model
+        yield prepared
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress warnings of the conversion libraries, which are meant for users who call them directly."""
-    before = logging.root.manager.disable
+    level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level)

@@ -40,11 +40,11 @@ class LabelledRows:
     def part(self, begin: int, end: int | None) -> LabelledRows:
         """Return the rows from `begin` up to, but not including, `end`."""
         rows = len(self)
-        everything = {
+        arrays = {
             name: array[begin:end] if array.ndim and len(array) == rows else array for name, array in self.all.items()
         }
         labels = None if self.labels is None else self.labels[begin:end]
-        return LabelledRows({name: everything[name] for name in self.inputs}, labels, everything)
+        return LabelledRows({name: arrays[name] for name in self.inputs}, labels, arrays)
 
 
 def read(path: Path, shapes: Sequence[TensorShape], *, labels: str = "") -> LabelledRows:
@@ -79,7 +79,7 @@ def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> t
     """
     if calibration is not None:
         if len(calibration) < MIN_CALIBRATION_ROWS:
-            raise ModelError(_few(path, len(calibration)))
+            raise ModelError(_too_few_rows(path, len(calibration)))
         return rows, calibration.part(0, MAX_CALIBRATION_ROWS)
     count = min(len(rows) // 4, MAX_CALIBRATION_ROWS)
     if count < MIN_CALIBRATION_ROWS:
@@ -90,7 +90,7 @@ def split(path: Path, rows: LabelledRows, calibration: LabelledRows | None) -> t
     return rows.part(count, None), rows.part(0, count)
 
 
-def _few(path: Path, count: int) -> str:
+def _too_few_rows(path: Path, count: int) -> str:
     rows = "1 row" if count == 1 else f"{count} rows"
     return f"{path}: it has {rows} to calibrate with; at least {MIN_CALIBRATION_ROWS} are needed, for example 100"
 
@@ -101,18 +101,23 @@ def _fitting(path: Path, shape: TensorShape, arrays: Arrays) -> np.ndarray[Any, 
         raise ModelError(
             f"{path}: no array {shape.name}, which is an input of the model; it has {', '.join(arrays) or 'none'}"
         )
-    wanted = _DTYPES.get(shape.datatype)
-    if wanted is None:
-        raise ModelError(f"{path}: input {shape.name} has the type {shape.datatype}; variants of it aren't made")
-    must = f"{wanted} [{', '.join(shape.shape)}]"
-    fits = array.ndim == len(shape.shape) and all(
-        not size.isdigit() or int(size) == has for size, has in zip(shape.shape[1:], array.shape[1:], strict=True)
-    )
-    if not fits or not np.can_cast(array.dtype, wanted, "same_kind"):
+    if not shape.shape:
         raise ModelError(
-            f"{path}: array {shape.name} is {array.dtype} {list(array.shape)}; the model's input is {must}"
+            f"{path}: input {shape.name} of the model is a single number without rows; variants of it aren't made. Export "
+            f"the model with rows of {shape.name}, for example of the shape [batch, 1]"
         )
-    return array.astype(wanted)
+    dtype = _DTYPES.get(shape.datatype)
+    if dtype is None:
+        raise ModelError(f"{path}: input {shape.name} has the type {shape.datatype}; variants of it aren't made")
+    expected = f"{dtype} [{', '.join(shape.shape)}]"
+    fits = array.ndim == len(shape.shape) and all(
+        not size.isdigit() or int(size) == length for size, length in zip(shape.shape[1:], array.shape[1:], strict=True)
+    )
+    if not fits or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ModelError(
+            f"{path}: array {shape.name} is {array.dtype} {list(array.shape)}; the model's input is {expected}"
+        )
+    return array.astype(dtype)
 
 
 def _labels(path: Path, arrays: Arrays, name: str, rows: int) -> np.ndarray[Any, Any] | None:

@@ -59,7 +59,7 @@ class VariantsRequest:
 
 
 def make(
-    request: VariantsRequest, *, made_by: str, made_at: str, progress: Progress = lambda _: None
+    request: VariantsRequest, *, program: str, timestamp: str, progress: Progress = lambda _: None
 ) -> VariantsDocument:
     """Write the model repositories of the variants, and return their figures. No other files remain.
 
@@ -80,9 +80,9 @@ def make(
     inputs = model.inputs()
     rows = data.read(request.data, inputs, labels=request.labels)
     calibration = data.read(request.calibration, inputs) if request.calibration is not None else None
-    compared, calibrating = rows, rows
+    compared, calibration_rows = rows, rows
     if "int8-static" in request.only:
-        compared, calibrating = data.split(request.calibration or request.data, rows, calibration)
+        compared, calibration_rows = data.split(request.calibration or request.data, rows, calibration)
     fixed = _fixed_batch(inputs)
     if fixed:
         # Each execution has the number of rows with which the model was exported.
@@ -95,16 +95,16 @@ def make(
     stem = re.sub(r"[^a-z0-9_]+", "_", _stem(model.path).lower()).strip("_") or "model"
     with _removed_on_failure(request.out), tempfile.TemporaryDirectory(prefix="halcyon-variants-") as scratch:
         work = Path(scratch)
-        stored: dict[str, Any] = dict(compared.inputs)
-        np.savez(work / "rows.npz", **stored)
+        input_arrays: dict[str, Any] = dict(compared.inputs)
+        np.savez(work / "rows.npz", **input_arrays)
         variants: list[Variant] = []
-        library, first = "", None
+        library, base_outputs = "", None
         for name in (BASE, *request.only):
             progress(name)
             folder = request.out / f"{stem}_{name.replace('-', '_')}"
             file = repository.model_file(folder)
             try:
-                left = _write(name, model.path, file, calibrating, fixed)
+                left_operators = _write(name, model.path, file, calibration_rows, fixed)
                 result = _run(file, work, request, seconds=0, outputs=True)
             except ModelError as error:
                 if name == BASE:
@@ -117,30 +117,32 @@ def make(
             )
             library = f"onnxruntime {result['version']}"
             with np.load(work / "outputs.npz", allow_pickle=False) as outputs:
-                arrays = {one: outputs[one] for one in outputs.files}
-            first = arrays if first is None else first
-            right = _scored(score, request.score, arrays, compared) or comparison.accuracy(arrays, compared.labels)
-            base = variants[0].size.value if variants else None
+                arrays = {output: outputs[output] for output in outputs.files}
+            base_outputs = arrays if base_outputs is None else base_outputs
+            accuracy = _mean_score(score, request.score, arrays, compared) or comparison.accuracy(
+                arrays, compared.labels
+            )
+            base_size = variants[0].size.value if variants else None
             variants.append(
                 _variant(
                     name,
                     folder,
                     size=_size(file),
-                    base=base,
-                    accuracy=right,
+                    base_size=base_size,
+                    accuracy=accuracy,
                     outputs=arrays,
-                    first=first,
-                    left=left,
+                    base_outputs=base_outputs,
+                    left_operators=left_operators,
                 )
             )
         variants = _timed(variants, work, request, progress)
     return VariantsDocument(
-        made_by=made_by,
-        made_at=made_at,
+        made_by=program,
+        made_at=timestamp,
         model=str(request.model),
         data=str(request.data),
         rows=len(compared),
-        calibration_rows=len(calibrating) if "int8-static" in request.only else 0,
+        calibration_rows=len(calibration_rows) if "int8-static" in request.only else 0,
         batch=request.batch,
         threads=request.threads,
         library=library,
@@ -151,13 +153,13 @@ def make(
 @contextmanager
 def _removed_on_failure(out: Path) -> Iterator[None]:
     """Remove all files from a folder that was empty before, if the comparison fails."""
-    was_there = out.exists()
+    existed = out.exists()
     try:
         yield
     except BaseException:
         for child in out.iterdir() if out.exists() else ():
             shutil.rmtree(child)
-        if out.exists() and not was_there:
+        if out.exists() and not existed:
             out.rmdir()
         raise
 
@@ -168,10 +170,10 @@ def _stem(path: Path) -> str:
 
 
 def _write(
-    name: str, model: Path, file: Path, calibrating: data.LabelledRows, fixed: int | None
+    name: str, model: Path, file: Path, calibration_rows: data.LabelledRows, fixed: int | None
 ) -> tuple[LeftOperator, ...]:
     if name != BASE:
-        return convert(name, model, file, calibrating.inputs, rows=fixed)
+        return convert(name, model, file, calibration_rows.inputs, rows=fixed)
     import onnx  # noqa: PLC0415  # of the extra models
 
     # Write one file without external data, as for the other variants.
@@ -203,22 +205,25 @@ def _timed(variants: Sequence[Variant], work: Path, request: VariantsRequest, pr
 
     In each round every variant runs once, because the machine's speed drifts.
     """
-    results: dict[str, list[dict[str, Any]]] = {one.name: [] for one in variants if not one.failure}
+    results: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in variants if not variant.failure}
     for number in range(request.rounds):
         progress(f"round {number + 1} of {request.rounds}")
-        for one in variants:
-            if not one.failure:
-                file = Path(one.path) / "1" / "model.onnx"
-                results[one.name].append(_run(file, work, request, seconds=request.seconds / request.rounds))
-    return [one if one.failure else one.model_copy(update=_times(results[one.name], request.batch)) for one in variants]
+        for variant in variants:
+            if not variant.failure:
+                file = Path(variant.path) / "1" / "model.onnx"
+                results[variant.name].append(_run(file, work, request, seconds=request.seconds / request.rounds))
+    return [
+        variant if variant.failure else variant.model_copy(update=_times(results[variant.name], request.batch))
+        for variant in variants
+    ]
 
 
 def _times(rounds: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Figure]:
-    times = [one["runs"][str(batch)] for one in rounds]
-    pooled = [seconds for one in times for seconds in one]
-    rates = [batch * len(one) / sum(one) for one in times]
+    times = [result["runs"][str(batch)] for result in rounds]
+    pooled = [seconds for durations in times for seconds in durations]
+    rates = [batch * len(durations) / sum(durations) for durations in times]
     half = _T[len(rates)] * stdev(rates) / math.sqrt(len(rates))
-    loads = [1000 * one["load_s"] for one in rounds]
+    loads = [1000 * result["load_s"] for result in rounds]
     return {
         "rate": Figure(
             value=mean(rates), unit="rows/s", n=len(pooled), interval=(max(mean(rates) - half, 0.0), mean(rates) + half),
@@ -228,30 +233,30 @@ def _times(rounds: Sequence[Mapping[str, Any]], batch: int) -> dict[str, Figure]
         "load": Figure(
             value=median(loads), unit="ms", n=len(loads), interval=(min(loads), max(loads)), source="median of loads in new processes"
         ),
-        "memory": alone.memory_figure(max(rounds, key=lambda one: one["memory_bytes"])),
+        "memory": alone.memory_figure(max(rounds, key=lambda result: result["memory_bytes"])),
     }  # fmt: skip
 
 
 def _fixed_batch(inputs: Sequence[TensorShape]) -> int | None:
     """Return the fixed number of rows per execution; None if the model doesn't fix it."""
-    first = next((one.shape[0] for one in inputs if one.shape), "?")
-    return int(first) if first.isdigit() else None
+    size = next((tensor.shape[0] for tensor in inputs if tensor.shape), "?")
+    return int(size) if size.isdigit() else None
 
 
-def _scored(
-    score: Callable[..., Any] | None, where: str, outputs: comparison.Arrays, rows: data.LabelledRows
+def _mean_score(
+    score: Callable[..., Any] | None, function: str, outputs: comparison.Arrays, rows: data.LabelledRows
 ) -> Figure | None:
     if score is None:
         return None
     try:
         values = score(outputs, rows.all)
     except Exception as error:  # noqa: BLE001  # the user's code may raise anything
-        raise HookError(f"{where} raised {type(error).__name__}: {error}") from None
-    return comparison.scored(values, len(rows), where)
+        raise HookError(f"{function} raised {type(error).__name__}: {error}") from None
+    return comparison.mean_score(values, len(rows), function)
 
 
 def _size(file: Path) -> int:
-    return sum(one.stat().st_size for one in file.parent.iterdir())
+    return sum(path.stat().st_size for path in file.parent.iterdir())
 
 
 def _variant(
@@ -259,34 +264,34 @@ def _variant(
     folder: Path,
     *,
     size: int,
-    base: float | None,
+    base_size: float | None,
     accuracy: Figure,
     outputs: comparison.Arrays,
-    first: comparison.Arrays,
-    left: tuple[LeftOperator, ...],
+    base_outputs: comparison.Arrays,
+    left_operators: tuple[LeftOperator, ...],
 ) -> Variant:
-    largest, mean = comparison.deviations(outputs, first)
+    largest, mean = comparison.deviations(outputs, base_outputs)
     return Variant(
         name=name,
         path=str(folder),
         failure="",
         size=Figure(value=size, unit="bytes", n=1, source="size of the file"),
-        size_ratio=Figure(value=size / (base or size), unit="ratio", n=1, source="size over that of fp32"),
+        size_ratio=Figure(value=size / (base_size or size), unit="ratio", n=1, source="size over that of fp32"),
         accuracy=accuracy,
-        same_label=comparison.same_label(outputs, first),
+        same_label=comparison.same_label(outputs, base_outputs),
         largest_deviation=largest,
         mean_deviation=mean,
         load=unmeasured("ms", "not run yet"),
         memory=unmeasured("bytes", "not run yet"),
         rate=unmeasured("rows/s", "not run yet"),
         p99=unmeasured("ms", "not run yet"),
-        left=left,
+        left=left_operators,
     )
 
 
 def _failed(name: str, reason: str) -> Variant:
-    ratios = {one: unmeasured("ratio", "it couldn't be made") for one in ("size_ratio", "accuracy", "same_label", "largest_deviation", "mean_deviation")}  # fmt: skip
-    times = {one: unmeasured("ms", "it couldn't be made") for one in ("load", "p99")}
-    sizes = {one: unmeasured("bytes", "it couldn't be made") for one in ("size", "memory")}
+    ratios = {field: unmeasured("ratio", "it couldn't be made") for field in ("size_ratio", "accuracy", "same_label", "largest_deviation", "mean_deviation")}  # fmt: skip
+    times = {field: unmeasured("ms", "it couldn't be made") for field in ("load", "p99")}
+    sizes = {field: unmeasured("bytes", "it couldn't be made") for field in ("size", "memory")}
     rate = unmeasured("rows/s", "it couldn't be made")
     return Variant(name=name, path="", failure=reason, rate=rate, left=(), **ratios, **times, **sizes)

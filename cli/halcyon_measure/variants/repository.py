@@ -34,12 +34,13 @@ def check_empty(folder: Path) -> None:
 
 def configuration(name: str, inputs: Sequence[TensorShape], outputs: Sequence[TensorShape]) -> str:
     """Return the config.pbtxt of a model. Batches are allowed if the first dimension of all tensors is open."""
-    batched = all(one.shape and not one.shape[0].isdigit() for one in (*inputs, *outputs))
+    batched = all(tensor.shape and not tensor.shape[0].isdigit() for tensor in (*inputs, *outputs))
     lines = [f'name: "{name}"', 'backend: "onnxruntime"', f"max_batch_size: {MAX_BATCH_SIZE if batched else 0}"]
     for kind, tensors in (("input", inputs), ("output", outputs)):
         entries = [
-            f'  {{ name: "{one.name}" data_type: {_type(one.datatype)} dims: [ {", ".join(_dims(one, batched))} ] }}'
-            for one in tensors
+            f'  {{ name: "{tensor.name}" data_type: {_type(tensor.datatype)} '
+            f"dims: [ {', '.join(_dims(tensor, batched))} ] }}"
+            for tensor in tensors
         ]
         lines += [f"{kind} [", ",\n".join(entries), "]"]
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import NONE, number
+from halcyon_measure.results.number_text import NONE, count_text, number
 from halcyon_measure.results.sections.analysis import Variant, VariantsDocument
 
 _WIDTH = 80
@@ -17,37 +17,42 @@ def page(document: VariantsDocument) -> str:
     lines.append(
         f"{'variant':<13}{'size':>9}{'ratio':>7}{'right':>8}{'same':>8}{'max dev':>9}{'load ms':>9}{'MiB':>6}{'p99 ms':>8}"
     )
-    for one in document.variants:
-        if one.failure:
-            lines += _wrapped(f"{one.name:<13}", f"NOT MADE: {one.failure}")
+    for variant in document.variants:
+        if variant.failure:
+            lines += _wrapped(f"{variant.name:<13}", f"NOT MADE: {variant.failure}")
             continue
         lines.append(
-            f"{one.name:<13}{_size(one.size):>9}{_percent(one.size_ratio, 0):>7}{_percent(one.accuracy, 1):>8}"
-            f"{_percent(one.same_label, 1):>8}{_percent(one.largest_deviation, 2):>9}{number(one.load.value):>9}"
-            f"{number((one.memory.value or 0) / 2**20):>6}{number(one.p99.value) + ('?' if one.p99.reason else ''):>8}"
+            f"{variant.name:<13}{_size(variant.size):>9}{_percent(variant.size_ratio, 0):>7}"
+            f"{_percent(variant.accuracy, 1):>8}{_percent(variant.same_label, 1):>8}"
+            f"{_percent(variant.largest_deviation, 2):>9}{number(variant.load.value):>9}"
+            f"{number((variant.memory.value or 0) / 2**20):>6}"
+            f"{number(variant.p99.value) + ('?' if variant.p99.reason else ''):>8}"
         )
     lines += [
         "",
-        f"rows/s with batch {document.batch} on {document.threads} thread{'s' if document.threads > 1 else ''}, in turns, 95 % intervals:",
+        f"rows/s with batch {document.batch} on {count_text(document.threads, 'thread')}, in turns, 95 % intervals:",
     ]
     lines += [
-        f"  {one.name:<13}{number(one.rate.value):>9} {_interval(one.rate)}"
-        for one in document.variants
-        if not one.failure
+        f"  {variant.name:<13}{number(variant.rate.value):>9} {_interval(variant.rate)}"
+        for variant in document.variants
+        if not variant.failure
     ]
     lines += [f"right of {document.rows} rows, 95 % intervals:"]
     lines += [
-        f"  {one.name:<13}{_percent(one.accuracy, 1):>9} {_shares(one.accuracy)}"
-        for one in document.variants
-        if not one.failure
+        f"  {variant.name:<13}{_percent(variant.accuracy, 1):>9} {_shares(variant.accuracy)}"
+        for variant in document.variants
+        if not variant.failure
     ]
-    for one in document.variants:
-        for left in one.left:
-            examples = ", ".join(left.examples)
+    for variant in document.variants:
+        for operator in variant.left:
+            examples = ", ".join(operator.examples)
             lines += _wrapped(
-                "FP32 left: ", f"{one.name}: {left.operator}, {left.nodes} nodes ({examples}): {left.reason}"
+                "FP32 left: ",
+                f"{variant.name}: {operator.operator}, {count_text(operator.nodes, 'node')} ({examples}): {operator.reason}",
             )
-    reasons = dict.fromkeys(one.accuracy.reason for one in document.variants if one.accuracy.reason and not one.failure)
+    reasons = dict.fromkeys(
+        variant.accuracy.reason for variant in document.variants if variant.accuracy.reason and not variant.failure
+    )
     for reason in reasons:
         lines += _wrapped("right     ", f"not measured: {reason}")
     return "\n".join(lines)
@@ -55,23 +60,25 @@ def page(document: VariantsDocument) -> str:
 
 def answer(document: VariantsDocument) -> str:
     """Return one sentence with the result of the comparison."""
-    made = [one for one in document.variants[1:] if not one.failure]
+    variants = [variant for variant in document.variants[1:] if not variant.failure]
     base = document.variants[0]
-    if not made:
+    if not variants:
         return f"{document.model}: no variant could be made."
-    faster = [one for one in made if (one.rate.value or 0) > (base.rate.value or 0) and not _overlap(one, base)]
+    faster = [
+        variant
+        for variant in variants
+        if (variant.rate.value or 0) > (base.rate.value or 0) and not _overlap(variant, base)
+    ]
     if not faster:
-        least = min(made, key=lambda one: one.size.value or 0)
-        said = f"no variant is shown to be faster; {least.name} has"
-        return f"{document.model}: {said} {_percent(least.size_ratio, 0)} of fp32's size{_lost(least, base)}."
-    best = max(faster, key=lambda one: one.rate.value or 0)
+        smallest = min(variants, key=lambda variant: variant.size.value or 0)
+        finding = f"no variant is shown to be faster; {smallest.name} has"
+        return f"{document.model}: {finding} {_percent(smallest.size_ratio, 0)} of fp32's size{_accuracy_change(smallest, base)}."
+    best = max(faster, key=lambda variant: variant.rate.value or 0)
     gain = f"{(best.rate.value or 0) / (base.rate.value or 1):.2f} times fp32's rate"
-    return (
-        f"{document.model}: {best.name} has {gain} and {_percent(best.size_ratio, 0)} of its size{_lost(best, base)}."
-    )
+    return f"{document.model}: {best.name} has {gain} and {_percent(best.size_ratio, 0)} of its size{_accuracy_change(best, base)}."
 
 
-def _lost(variant: Variant, base: Variant) -> str:
+def _accuracy_change(variant: Variant, base: Variant) -> str:
     if variant.accuracy.value is None or base.accuracy.value is None:
         return ""
     difference = 100 * (variant.accuracy.value - base.accuracy.value)
@@ -82,10 +89,10 @@ def _lost(variant: Variant, base: Variant) -> str:
     )
 
 
-def _overlap(one: Variant, other: Variant) -> bool:
-    if one.rate.interval is None or other.rate.interval is None:
+def _overlap(first: Variant, second: Variant) -> bool:
+    if first.rate.interval is None or second.rate.interval is None:
         return True
-    return one.rate.interval[0] <= other.rate.interval[1] and other.rate.interval[0] <= one.rate.interval[1]
+    return first.rate.interval[0] <= second.rate.interval[1] and second.rate.interval[0] <= first.rate.interval[1]
 
 
 def _size(figure: Figure) -> str:

@@ -32,7 +32,12 @@ def html_page(result: TuneResult, namespace: str, *, made: str, library: str, li
         ),
     ]
     return html_document(
-        sections, title=result.name, command="halcyon tune", made=made, library=library, library_style=library_style
+        sections,
+        title=result.name,
+        command="halcyon tune",
+        time_text=made,
+        library=library,
+        library_style=library_style,
     )
 
 

@@ -61,7 +61,7 @@ def result(
     labels[::10] = (labels[::10] + 1) % LABELS
     data = rows(folder, x=x, labels=labels)
     request = VariantsRequest(model=model, data=data, out=folder / "out", seconds=0.01, rounds=3)
-    return make(request, made_by="test", made_at="now"), x, labels
+    return make(request, program="test", timestamp="now"), x, labels
 
 
 def test_each_variant_is_a_repository_for_triton(result: tuple[VariantsDocument, Any, Any]) -> None:
@@ -136,7 +136,7 @@ def test_a_function_can_score_the_rows(tmp_path: Path) -> None:
         seconds=0.01,
         rounds=2,
     )
-    (base, _) = make(request, made_by="test", made_at="now").variants
+    (base, _) = make(request, program="test", timestamp="now").variants
     assert (base.accuracy.n, base.accuracy.source) == (60, f"mean of {tmp_path / 'score.py'}:right")
 
 
@@ -145,7 +145,7 @@ def test_rows_without_labels_have_no_accuracy(tmp_path: Path) -> None:
     request = VariantsRequest(
         model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01, rounds=2
     )
-    document = make(request, made_by="test", made_at="now")
+    document = make(request, program="test", timestamp="now")
     assert document.variants[1].accuracy.value is None
     assert "the data has no array labels" in document.variants[1].accuracy.reason
     assert "not measured: the data has no array labels" in text.page(document)
@@ -176,7 +176,7 @@ def test_data_that_does_not_fit_is_an_error(arrays: dict[str, Any], labels: str,
         model=classifier(tmp_path), data=rows(tmp_path, **arrays), out=tmp_path / "out", labels=labels
     )
     with pytest.raises(ModelError) as caught:
-        make(request, made_by="test", made_at="now")
+        make(request, program="test", timestamp="now")
     assert str(tmp_path / "val.npz") in str(caught.value)
     assert said in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -189,7 +189,7 @@ def test_a_calibration_of_one_row_is_an_error(tmp_path: Path) -> None:
         model=classifier(tmp_path), data=data, calibration=tmp_path / "one.npz", out=tmp_path / "out"
     )
     with pytest.raises(ModelError, match=r"one\.npz: it has 1 row to calibrate with; at least 10 are needed"):
-        make(request, made_by="test", made_at="now")
+        make(request, program="test", timestamp="now")
 
 
 def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
@@ -198,7 +198,9 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
     data = rows(tmp_path, x=np.zeros((60, FEATURES), np.float32))
     with pytest.raises(ModelError, match="it isn't empty, and nothing is overwritten"):
         make(
-            VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out"), made_by="test", made_at="now"
+            VariantsRequest(model=classifier(tmp_path), data=data, out=tmp_path / "out"),
+            program="test",
+            timestamp="now",
         )
 
 
@@ -207,8 +209,8 @@ def test_a_model_that_does_not_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MeasureError, match="it doesn't run"):
         make(
             VariantsRequest(model=classifier(tmp_path, custom=True), data=data, out=tmp_path / "out"),
-            made_by="test",
-            made_at="now",
+            program="test",
+            timestamp="now",
         )
 
 
@@ -225,7 +227,7 @@ def test_a_score_that_raises_is_an_error(tmp_path: Path) -> None:
         rounds=2,
     )
     with pytest.raises(HookError, match=r"score\.py:right raised KeyError: 'none'"):
-        make(request, made_by="test", made_at="now")
+        make(request, program="test", timestamp="now")
     assert not (tmp_path / "out").exists()
 
 
@@ -238,7 +240,7 @@ def test_a_variant_that_cannot_be_made_has_its_reason(tmp_path: Path, monkeypatc
     request = VariantsRequest(
         model=classifier(tmp_path), data=data, out=tmp_path / "out", only=("fp16",), seconds=0.01, rounds=2
     )
-    document = make(request, made_by="test", made_at="now")
+    document = make(request, program="test", timestamp="now")
     assert document.variants[1].failure.endswith("onnxruntime can't make fp16: no such form")
     assert document.variants[1].rate.value is None
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["tiny_fp32"]
@@ -257,8 +259,8 @@ def test_a_model_with_a_fixed_batch_runs_with_it(tmp_path: Path) -> None:
         VariantsRequest(
             model=tmp_path / "m.onnx", data=data, out=tmp_path / "out", only=("int8-static",), seconds=0.01, rounds=2
         ),
-        made_by="test",
-        made_at="now",
+        program="test",
+        timestamp="now",
     )
     # 15 of 62 rows calibrate, and 44 of the others are whole executions.
     assert (document.batch, document.rows, document.calibration_rows) == (4, 44, 15)
@@ -281,5 +283,5 @@ def test_operators_that_stay_in_fp32_are_named(tmp_path: Path) -> None:
     request = VariantsRequest(
         model=tmp_path / "two.onnx", data=data, out=tmp_path / "out", only=("int8-dynamic",), seconds=0.01, rounds=2
     )
-    (left,) = make(request, made_by="test", made_at="now").variants[1].left
+    (left,) = make(request, program="test", timestamp="now").variants[1].left
     assert (left.operator, left.nodes, left.examples) == ("MatMul", 1, ("n1",))

@@ -215,7 +215,7 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
     answered = columns.outcome == Outcome.ANSWERED
     latency = np.where(answered, columns.finished - columns.due, np.inf)
     late = (columns.sent - columns.prepared)[np.isfinite(columns.sent)]
-    ended = columns.where(answered)
+    ended = columns.select(answered)
     length_s = run.measured_s
     if isinstance(load, Rate):
         length_s = statistics.answering_s(ended.due, ended.finished - ended.due, length_s)

@@ -89,7 +89,7 @@ def main(
         raise InputError("--gpu has published peaks and --roofline measures this machine's; leave one of them out")
     sizes = parse_dims(dims)
     if flops is not None:
-        static = analysis.given_flops(file, flops)
+        static = analysis.static_from_flops(file, flops)
     else:
         static = analysis.analyse(file, batches=parse_batches(batches), sizes=sizes)
     alone, roofline = _measured(

@@ -97,8 +97,8 @@ def main(
     )
     document = make(
         request,
-        made_by=f"halcyon {version('halcyon-cli')}",
-        made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        program=f"halcyon {version('halcyon-cli')}",
+        timestamp=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         progress=lambda name: print(f"halcyon variants: {name}", file=sys.stderr) if sys.stderr.isatty() else None,
     )
     if output.is_data:

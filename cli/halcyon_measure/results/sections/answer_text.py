@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from halcyon_measure.results.figure import Figure
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 from halcyon_measure.results.sections.capacity import Capacity
 from halcyon_measure.results.sections.comparison import Comparison
 from halcyon_measure.results.sections.sweep import Sweep
@@ -20,7 +20,7 @@ def capacity(section: Capacity) -> list[str]:
     tail = f"p{100 * section.percentile:g}"
     lines = [f"{'run':<14}{'load':<18}{'s':>5}{'answers/s':>11}{tail + ', ms':>12}{'late, %':>9}{'blocks':>8}"]
     for run in section.runs:
-        load = f"{number(run.rate_rps)} requests/s" if run.rate_rps is not None else _callers(run.callers)
+        load = f"{number(run.rate_rps)} requests/s" if run.rate_rps is not None else count_text(run.callers, "caller")
         late = None if run.late.value is None else 100 * run.late.value
         kept = "" if run.rate_rps is None or section.objective_ms is None else f"  {_KEPT[run.kept]}"
         lines.append(
@@ -36,23 +36,23 @@ def capacity(section: Capacity) -> list[str]:
 def comparison(section: Comparison) -> list[str]:
     """Return a table of the differences, or of the leaderboard, with the reasons for missing values."""
     lines: list[str] = []
-    reasons: dict[str, str] = {}
+    reasons: dict[str, list[str]] = {}
     if section.baseline is not None and section.candidate is not None:
         lines += [
             f"A {section.baseline.name}, B {section.candidate.name}, rounds {section.order or 'not in turns'}",
             "",
         ]
         lines.append(f"{'':<12}{'A':>10}{'B':>10}{'change':>9}  {'95 % interval':<18}")
-        for one in section.differences:
-            change, spread = one.change.value, one.change.interval
-            said = "-" if change is None else f"{change:+.1%}"
-            between = "-" if spread is None else f"[{spread[0]:+.1%}, {spread[1]:+.1%}]"
+        for difference in section.differences:
+            change, interval = difference.change.value, difference.change.interval
+            change_text = "-" if change is None else f"{change:+.1%}"
+            interval_text = "-" if interval is None else f"[{interval[0]:+.1%}, {interval[1]:+.1%}]"
             lines.append(
-                f"{one.figure:<12}{number(one.baseline.value):>10}{number(one.candidate.value):>10}{said:>9}  "
-                f"{between:<18}  {one.result}"
+                f"{difference.figure:<12}{number(difference.baseline.value):>10}{number(difference.candidate.value):>10}"
+                f"{change_text:>9}  {interval_text:<18}  {difference.result}"
             )
-            if one.change.reason:
-                reasons[one.change.reason] = one.figure
+            if difference.change.reason:
+                reasons.setdefault(difference.change.reason, []).append(difference.figure)
     if section.leaderboard:
         heads = ("requests/s", "p99, ms", "cost/1000", "J", "mg CO2", "accuracy")
         lines.append(f"{'':<{_NAME}}" + "".join(f"{head:>{_FIGURE}}" for head in heads))
@@ -68,15 +68,15 @@ def comparison(section: Comparison) -> list[str]:
             cells = "".join(f"{number(figure.value):>{_FIGURE}}" for figure in figures)
             # A longer name has a line of its own, because a cut one may be that of another row.
             lines += [f"{row.name:<{_NAME}}{cells}"] if len(row.name) < _NAME else [row.name, f"{'':<{_NAME}}{cells}"]
-            reasons |= {
-                figure.reason: head for head, figure in zip(heads, figures, strict=True) if figure.value is None
-            }
-    for reason, name in reasons.items():
-        lines += textwrap.wrap(f"{name}: {reason}", 80)
-    lines += [f"unlike    {one}" for one in section.unlike]
+            for head, figure in zip(heads, figures, strict=True):
+                if figure.value is None and head not in reasons.setdefault(figure.reason, []):
+                    reasons[figure.reason].append(head)
+    for reason, names in reasons.items():
+        lines += textwrap.wrap(f"{', '.join(names)}: {reason}", 80)
+    lines += [f"unlike    {phrase}" for phrase in section.unlike]
     for bound in section.bounds:
-        said = "FAILED" if bound.failed else "NOT DECIDED" if bound in section.undecided else "not shown"
-        lines += textwrap.wrap(f"{bound.text}: {said}; {bound.evidence}", 80)
+        outcome = "FAILED" if bound.failed else "NOT DECIDED" if bound in section.undecided else "not shown"
+        lines += textwrap.wrap(f"{bound.text}: {outcome}; {bound.evidence}", 80)
     return lines
 
 
@@ -85,17 +85,21 @@ def sweep(section: Sweep) -> list[str]:
     heads = (("answers/s", 9), ("rows/s", 9), ("p50, ms", 8), ("p99, ms", 8), ("CPU, us", 8), ("failed", 7))
     named = [("rows", "form", "load")]
     named += [
-        (one.rows, one.form, f"{number(one.rate_rps)}/s" if one.rate_rps is not None else _callers(one.callers))
-        for one in section.points
+        (
+            point.rows,
+            point.form,
+            f"{number(point.rate_rps)}/s" if point.rate_rps is not None else count_text(point.callers, "caller"),
+        )
+        for point in section.points
     ]
     widths = [max(map(len, column)) + 1 for column in zip(*named, strict=True)]
-    names = ["".join(f"{text:<{width}}" for text, width in zip(one, widths, strict=True)) for one in named]
+    names = ["".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)) for row in named]
     lines = [names[0] + "".join(f"{head:>{width}}" for head, width in heads)]
-    for name, one in zip(names[1:], section.points, strict=True):
-        figures = (one.throughput, one.rows_per_second, one.p50, one.p99, one.cpu_per_request)
-        cells = "".join(f"{number(each.value):>{width}}" for each, (_, width) in zip(figures, heads, strict=False))
-        lines.append(f"{name}{cells}{one.failed:>7}" + ("" if one.valid else "!"))
-    for reason in dict.fromkeys(reason for one in section.points for reason in one.invalid_because):
+    for name, point in zip(names[1:], section.points, strict=True):
+        figures = (point.throughput, point.rows_per_second, point.p50, point.p99, point.cpu_per_request)
+        cells = "".join(f"{number(figure.value):>{width}}" for figure, (_, width) in zip(figures, heads, strict=False))
+        lines.append(f"{name}{cells}{point.failed:>7}" + ("" if point.valid else "!"))
+    for reason in dict.fromkeys(reason for point in section.points for reason in point.invalid_because):
         lines += textwrap.wrap(f"!: not valid, {reason}", 80)
     if section.payloads:
         lines += ["", f"{'payload':<10}{'rows':<6}{'bytes':>10}{'write, us':>11}{'read, us':>10}"]
@@ -107,10 +111,6 @@ def sweep(section: Sweep) -> list[str]:
     for reason in dict.fromkeys(cost.size.reason for cost in section.payloads if cost.size.value is None):
         lines += textwrap.wrap(f"-: {reason}", 80)
     return lines
-
-
-def _callers(callers: int | None) -> str:
-    return "1 caller" if callers == 1 else f"{callers} callers"
 
 
 def _figure(figure: Figure) -> str:

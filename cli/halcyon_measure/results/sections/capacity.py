@@ -31,7 +31,7 @@ class CapacityRun(Part):
 
 
 class Capacity(Part):
-    """The answer: how many requests per second the server takes."""
+    """Number of requests per second that the server can answer."""
 
     sentence: str = Field(description="The answer in one sentence.")
     objective_ms: float | None = Field(description="Latency objective; null if none was given.")

@@ -70,5 +70,5 @@ class Comparison(Part):
     @property
     def undecided(self) -> tuple[Bound, ...]:
         """Conditions whose figure has no interval of its change, so that they neither hold nor fail."""
-        known = {one.figure for one in self.differences if one.change.interval is not None}
-        return tuple(one for one in self.bounds if re.split(r"[<>]", one.text)[0].strip() not in known)
+        decided = {difference.figure for difference in self.differences if difference.change.interval is not None}
+        return tuple(bound for bound in self.bounds if re.split(r"[<>]", bound.text)[0].strip() not in decided)

@@ -18,7 +18,7 @@ class Series(Part):
 
 
 class ReplicaUse(Part):
-    """What one replica did in the run."""
+    """Requests of one replica in the run, and their times."""
 
     pod: str = Field(description="Name or address of the replica.")
     requests: Figure = Field(description="Requests that it answered.")

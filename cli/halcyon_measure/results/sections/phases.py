@@ -40,7 +40,7 @@ class Phase(Part):
 
 
 class Phases(Part):
-    """Where the time of an answered request went."""
+    """Parts of the time of an answered request."""
 
     end_to_end: Figure = Field(description="Mean latency, from due to finished, in ms.")
     parts: tuple[Phase, ...] = Field(description="The parts in the order in which a request passes them.")

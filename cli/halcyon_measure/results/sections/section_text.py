@@ -38,19 +38,19 @@ def phases(section: Phases) -> list[str]:
 
     Phases that take no time are left out, and unmeasured ones have a line with the reason.
     """
-    whole = section.end_to_end.value
-    if not whole:
+    latency = section.end_to_end.value
+    if not latency:
         return []
     lines = [f"{'phase':<10}{'ms':>9}{'share':>8}"]
     for part in section.parts:
         value = part.mean.value
-        if value is None or value < 0.0005 * whole:
+        if value is None or value < 0.0005 * latency:
             continue
-        share = value / whole
+        share = value / latency
         bar = "#" * round(_BAR * share)
         lines.append(f"{_NAMES.get(part.name, part.name):<10}{value:>9.2f}{100 * share:>7.1f}%  {bar}".rstrip())
     lines.append(
-        f"{'latency':<10}{whole:>9.2f}  on average; {'the parts add up' if section.adds_up else 'NOT the sum'}"
+        f"{'latency':<10}{latency:>9.2f}  on average; {'the parts add up' if section.adds_up else 'NOT the sum'}"
     )
     if not section.adds_up or section.reason:
         lines += _wrapped("", section.reason)

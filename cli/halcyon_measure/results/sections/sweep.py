@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from halcyon_measure.results.figure import Figure, Part
-from halcyon_measure.results.number_text import number
+from halcyon_measure.results.number_text import count_text, number
 
 
 class SweepPoint(Part):
-    """One load of one form, and what came of it."""
+    """Results of one load in one form."""
 
     rows: str = Field(description="Rows of a request.")
     protocol: str = Field(description="http or grpc.")
@@ -40,9 +40,9 @@ class SweepPoint(Part):
 
 def load_name(rows: str, form: str, rate_rps: float | None, callers: int | None) -> str:
     """Return a phrase with the rows, the form and the load of requests, for example `8 rows, grpc raw, 32 callers`."""
-    each = "1 row" if rows == "1" else f"{rows} rows"
-    load = f"{number(rate_rps)}/s" if rate_rps is not None else "1 caller" if callers == 1 else f"{callers} callers"
-    return f"{each}, {form}, {load}"
+    rows_text = "1 row" if rows == "1" else f"{rows} rows"
+    load = f"{number(rate_rps)}/s" if rate_rps is not None else count_text(callers, "caller")
+    return f"{rows_text}, {form}, {load}"
 
 
 def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
@@ -51,7 +51,7 @@ def request_form(protocol: str, encoding: str, shared_memory: str) -> str:
 
 
 class PayloadCost(Part):
-    """What a form of the same tensors costs as a payload, without a server."""
+    """Cost of one form of the same tensors as a payload, without a server."""
 
     form: str = Field(description="binary, json, raw, typed, .npy or Arrow.")
     rows: str = Field(description="Rows of the request.")

@@ -27,14 +27,14 @@ LimitName = Literal[
 
 
 class Evidence(Part):
-    """A figure that speaks for the verdict."""
+    """A figure that supports the verdict."""
 
     what: str = Field(description="The figure in a sentence.")
     figure: Figure
 
 
 class Verdict(Part):
-    """What limited the run."""
+    """Limit of the run."""
 
     limit: LimitName = Field(
         description="client, preparing, transmission, balancer, waiting for batches, instances busy, server CPU, "

@@ -6,6 +6,7 @@ import pytest
 
 from halcyon_measure.breakdown import hardware
 from halcyon_measure.results.observations import (
+    BalancerSample,
     Counters,
     GpuSample,
     Observations,
@@ -64,6 +65,22 @@ def test_missing_sources_are_null_with_their_reasons() -> None:
     assert "doesn't answer: refused" in made.gpu_utilization.mean.reason
     assert made.server_cpu.p90.reason == "another machine"
     assert "--balancer-metrics" in made.balancer_cpu.mean.reason
+
+
+def test_a_server_that_was_read_once_has_reasons_for_its_missing_figures() -> None:
+    seen = Observations(processes=(Readings("a", (ProcessSample(0.0, cpu_s=10.0),)),))
+    made = hardware.build(seen, wall_s=1)
+    assert made.server_cpu.mean.reason == "fewer than two readings have their CPU time"
+    assert made.server_memory.mean.reason == "no reading has their memory"
+
+
+def test_cores_of_balancers_are_those_of_the_balancers_that_answer() -> None:
+    samples = tuple(BalancerSample(float(at), cpu_s=0.5 * at) for at in range(3))
+    silent = Readings[BalancerSample]("b", (), "http://b:9100/metrics doesn't answer: refused")
+    both = Observations(no_balancer="", balancers=(Readings("a", samples), silent))
+    assert hardware.build(both, wall_s=2).balancer_cpu.mean.value == pytest.approx(0.5)
+    none = Observations(no_balancer="", balancers=(silent,))
+    assert hardware.build(none, wall_s=2).balancer_cpu.mean.reason == silent.reason
 
 
 def test_a_replaced_pod_is_marked_and_its_parts_are_kept() -> None:

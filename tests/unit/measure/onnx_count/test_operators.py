@@ -114,6 +114,23 @@ def test_a_body_is_counted_for_each_step() -> None:
     assert (made.size.macs, made.parameters, made.complete) == (7 * 16, 16, True)
 
 
+def test_tensors_that_a_body_reads_live_until_its_node() -> None:
+    branch = Graph((Node("a", "Add", ("h", "h"), ("z",)),), {"z": Tensor("FP32", (4,))}, (), ("z",))
+    made = count(
+        graph(
+            Node("h", "Relu", ("x",), ("h",)),
+            Node("c", "Relu", ("x",), ("c",)),
+            Node("if", "If", ("c",), ("y",), bodies=(branch, branch)),
+            x=(4,),
+            h=(100,),
+            c=(1,),
+            y=(4,),
+        ),
+        1,
+    )
+    assert made.size.peak_activation_bytes == 4 * (4 + 100 + 1 + 4)
+
+
 def test_a_body_without_known_steps_is_counted_once_and_named() -> None:
     step = Node("m", "MatMul", ("s", "w"), ("z",))
     body = Graph((step,), {"s": Tensor("FP32", (1, 4)), "z": Tensor("FP32", (1, 4))}, ("s",), ("z",))

@@ -188,7 +188,7 @@ def test_functions_of_a_model_are_counted(tmp_path: Path) -> None:
 
 def test_operations_can_be_given_for_another_format(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"x")
-    static = analysis.given_flops(tmp_path / "model.pt", 8.2e9)
+    static = analysis.static_from_flops(tmp_path / "model.pt", 8.2e9)
     assert (static.source, static.sizes[0].flops, static.sizes[0].least_bytes) == ("given", 8_200_000_000, None)
     with pytest.raises(ModelError, match="it must be 1 to 1e18 for one row"):
-        analysis.given_flops(tmp_path / "model.pt", float("nan"))
+        analysis.static_from_flops(tmp_path / "model.pt", float("nan"))

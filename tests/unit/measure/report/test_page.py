@@ -60,6 +60,13 @@ def test_a_chart_is_beside_the_table_of_its_values() -> None:
     assert html.count('<figure class="plot"') == 3
 
 
+def test_a_run_of_one_caller_is_in_the_singular() -> None:
+    capacity = answers()["capacity"]
+    single = capacity.runs[0].model_copy(update={"rate_rps": None, "callers": 1})
+    capacity = capacity.model_copy(update={"runs": (single, *capacity.runs)})
+    assert ">1 caller<" in text_of(*stored(bench_document().model_copy(update={"capacity": capacity})))
+
+
 def test_a_result_that_isnt_valid_has_its_reasons() -> None:
     document = bench_document()
     reasons = ("the client limits (cores): it waited for a core 40% of the time",)
@@ -220,7 +227,7 @@ def test_replicas_of_a_sweep_have_a_line_each() -> None:
     document = bench_document().model_copy(update={"sweep": sweep.model_copy(update={"points": (*few, *more)})})
     found = lines_of(text_of(*stored(document)), "P99 by rate")
     assert found["4 replicas"] == ["2", "2", "2"]
-    assert "2" not in found["1 replicas"]
+    assert "2" not in found["1 replica"]
 
 
 def figure_of(value: float) -> Figure:

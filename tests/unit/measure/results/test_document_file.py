@@ -79,6 +79,15 @@ def test_a_file_that_is_cut_off_says_so(tmp_path: Path, share: float) -> None:
         ("[1]", "not a result of halcyon bench: it must be an object"),
         ('{"version": 1, oops: 2}', "not JSON: line 1, column 16"),
         ("[" * 100_000, "nested too deep"),
+        ('{"version": ' + "1" * 5000 + "}", "a number has more than 4,300 digits"),
+        (
+            '<!doctype html><script id="data" type="application/json" data-encoding="plain">[1]</script>',
+            "the results in this report are damaged",
+        ),
+        (
+            '<!doctype html><script id="data" type="application/json" data-encoding="plain">[]</script>',
+            "this report has no results",
+        ),
         ("<!doctype html><p>hello", "no results of halcyon bench are in this page"),
     ],
 )

@@ -25,7 +25,7 @@ def folded(run: Run, parts: int = 7) -> Run:
     """Return the run with its requests counted, in parts as processes and chunks have them."""
     made = Folded(0.1)
     for which in range(parts):
-        made.add(run.columns.where(np.arange(len(run.columns)) % parts == which))
+        made.add(run.columns.select(np.arange(len(run.columns)) % parts == which))
     return replace(run, columns=Columns.of([]), folded=made)
 
 
@@ -122,7 +122,7 @@ def test_processes_are_added_with_indices_of_common_lists() -> None:
     whole = Folded(0.1)
     for which, (kinds, pods) in enumerate((([0], [0, 1]), ([1], [1, 2]))):
         one = Folded(0.1)
-        one.add(run.columns.where(np.arange(len(run.columns)) % 2 == which))
+        one.add(run.columns.select(np.arange(len(run.columns)) % 2 == which))
         whole.merged(one, kinds, pods)
     assert len(whole) == len(run.columns)
     assert sum(count for count, *_ in whole.failures.values()) == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from halcyon_measure.inputs.tensors import ModelInput
 from halcyon_measure.protocols.reply import Outcome
 from halcyon_measure.protocols.target import Target, parse
-from halcyon_measure.results import summary, text
+from halcyon_measure.results import document_file, summary, text
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.document import BenchDocument
 from halcyon_measure.results.run import Run
@@ -55,11 +56,34 @@ def document(
     )
     scenario = Scenario(kind="sustained", rate_rps=100, duration_s=10)
     return summary.build(
-        run, TARGET, scenario, preset="", rows="2", objective_s=objective_s, prepares=False, made_by="t", made_at="now"
+        run,
+        TARGET,
+        scenario,
+        preset="",
+        rows="2",
+        objective_s=objective_s,
+        prepares=False,
+        program="t",
+        timestamp="now",
     )
 
 
 EVEN = [row(n / 100, 0.05) for n in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "figure", "reason"),
+    [
+        ([row(n / 10, 0.0, Outcome.NOT_SENT, 0) for n in range(50)], "late_p99", "no request was sent"),
+        ([], "cpu_per_request", "no request was due"),
+    ],
+)
+def test_figures_of_a_client_that_sent_nothing_have_reasons(
+    rows: list[tuple[float, ...]], figure: str, reason: str
+) -> None:
+    made = document(rows, messages=("not sent: prepare had not ended",))
+    assert getattr(made.client, figure).reason == reason
+    assert document_file.parse(json.loads(made.model_dump_json()), "bench.json") == made
 
 
 def test_rates_and_counts_are_those_of_the_requests() -> None:
@@ -203,7 +227,7 @@ def test_an_offline_run_has_the_interval_of_its_answers_by_second() -> None:
     )
     scenario = Scenario(kind="offline", requests=1000, callers=256, duration_s=600)
     made = summary.build(
-        run, TARGET, scenario, preset="", rows="2", objective_s=5.0, prepares=False, made_by="t", made_at="now"
+        run, TARGET, scenario, preset="", rows="2", objective_s=5.0, prepares=False, program="t", timestamp="now"
     )
     low, high = made.throughput.interval or (0.0, 0.0)
     assert 98 < low <= made.throughput.value == 100 <= high < 102

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from halcyon_measure.errors import ModelError
-from halcyon_measure.onnx_count.analysis import analyse, given_flops
+from halcyon_measure.onnx_count.analysis import analyse, static_from_flops
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.sections.roofline import Peak, Roofline
 from halcyon_measure.results.sections.static import Static
@@ -79,7 +79,7 @@ def test_a_point_above_the_roof_makes_it_wrong(static: Static) -> None:
 def test_a_model_without_bytes_has_no_roofline(tmp_path: Path) -> None:
     (tmp_path / "m.pt").write_bytes(b"x")
     with pytest.raises(ModelError, match="its bytes aren't known"):
-        made(given_flops(tmp_path / "m.pt", 1e9))
+        made(static_from_flops(tmp_path / "m.pt", 1e9))
 
 
 def test_a_peak_is_the_largest_sample() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from halcyon_measure.compare import section
 from halcyon_measure.results.figure import Figure
 from halcyon_measure.results.sections import answer_text
 from halcyon_measure.results.sections.sweep import Sweep, SweepPoint
+from tests.bench_documents import bench_document
 
 
 def figure(value: float) -> Figure:
@@ -29,6 +31,18 @@ def point(*, callers: int | None, rate_rps: float | None, protocol: str, encodin
         valid=valid,
         invalid_because=() if valid else ("the client was the bottleneck",),
     )
+
+
+def test_figures_with_the_same_reason_share_its_line() -> None:
+    results = [bench_document(seed=seed) for seed in (1, 2)]
+    lines = answer_text.comparison(section.build(("A", results), ("B", results), in_turns=True))
+    assert lines[-2:] == [
+        "throughput, mean, p50, p95, p99, cpu: fewer than 3 rounds, so there is no",
+        "interval",
+    ]
+    rows = [(name, result) for name, result in zip("AB", results, strict=True)]
+    lines = answer_text.comparison(section.leaderboard(rows, anyway=True))
+    assert "requests/s, cost/1000, J, mg CO2: it isn't in this result" in lines
 
 
 def test_the_table_of_a_sweep_is_at_most_80_columns_wide() -> None:
