@@ -9,7 +9,7 @@ from dataclasses import replace
 from benchmarks.quality.rows import PAGES, Row, commit, today
 from tests.faults.campaigns import CONTROL
 from tests.faults.drive import ANSWERS, EVENTS
-from tests.faults.findings import FALSE_ALARMS, FOUND
+from tests.faults.findings import FALSE_ALARMS, FINDINGS
 from tests.faults.mutations import Mutation
 from tests.faults.oracles import MASKED
 from tests.faults.plans import crashes
@@ -44,7 +44,7 @@ def rows(known: Known, mutations: Sequence[Mutation], codes: Mapping[str, Code],
         crashed,
         _views(counted, codes, code),
         _mutations(counted, mutations, codes, code),
-        _found(),
+        _mistakes(),
         _alarms(known),
     ]
 
@@ -52,19 +52,19 @@ def rows(known: Known, mutations: Sequence[Mutation], codes: Mapping[str, Code],
 def _planned(results: Results, counted: Mapping[str, Result]) -> dict[str, Result]:
     """Return the results without crashes at writes that no undisturbed run of the newest reference has."""
     points = results.reference.points if results.reference is not None else []
-    wanted = {plan.id for plan in crashes(results.name, points)}
-    return {name: r for name, r in counted.items() if name in wanted or "/crash-" not in name}
+    planned = {plan.id for plan in crashes(results.name, points)}
+    return {name: r for name, r in counted.items() if name in planned or "/crash-" not in name}
 
 
 def _versions(results: Mapping[str, Result], codes: Mapping[str, Code], code: Code) -> tuple[dict[str, object], str]:
     """Return the numbers of results on this version of the code and on earlier ones, and the earlier ones in words."""
     earlier = Counter(result.code for result in results.values() if result.code != code.digest)
-    said = ", ".join(
+    counts = ", ".join(
         f"{count} on {codes[digest].commit}" if digest in codes else f"{count} on another"
         for digest, count in sorted(earlier.items(), key=lambda item: -item[1])
     )
     value: dict[str, object] = {"on this code": len(results) - earlier.total(), "on earlier code": earlier.total()}
-    return value, f"of earlier code count {said}" if said else ""
+    return value, f"of earlier code count {counts}" if counts else ""
 
 
 def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
@@ -72,7 +72,7 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
     begun = [known[name] for name in WORKLOADS if known[name].reference is not None]
     planned = sum(len(crashes(r.name, r.reference.points)) for r in begun if r.reference is not None)
     hit = sum(result.hit for result in results.values())
-    versions, said = _versions(results, codes, code)
+    versions, earlier = _versions(results, codes, code)
     value = {
         "workloads begun": len(begun),
         "plans": planned,
@@ -85,8 +85,8 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
     limits = (("workloads begun", len(WORKLOADS), "=="), ("percent of plans run", 100, ">="), ("divergences", 0, "=="))
     missing = [name for name in WORKLOADS if known[name].reference is None]
     why = "a plan that is run without a kill is one whose write didn't come in that run"
-    if said:
-        why += f"; {said}"
+    if earlier:
+        why += f"; {earlier}"
     if missing:
         why += f"; not begun: {', '.join(missing)}"
     return _row(
@@ -103,8 +103,8 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
 def _views(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
     stale = of_kind(known, (FAULT,))
     events, answers = of_kind(known, tuple(EVENTS)), of_kind(known, tuple(ANSWERS))
-    wrong = sum(bool(result.problems) for found in (stale, events, answers) for result in found.values())
-    versions, said = _versions(stale | events | answers, codes, code)
+    wrong = sum(bool(result.problems) for results in (stale, events, answers) for result in results.values())
+    versions, earlier = _versions(stale | events | answers, codes, code)
     value = {
         "stale views": len(stale),
         "plans of events": len(events),
@@ -119,24 +119,24 @@ def _views(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
         ("plans of answers", 100, ">="),
         ("divergences", 0, "=="),
     )
-    what = (
+    title = (
         "Stale views of lists and watches, single events lost, held, repeated or swapped, and errors of single writes"
     )
     n = len(stale) + len(events) + len(answers)
-    return _row("2.2", what, value, ">= 100 plans each, 0 divergences", limits=limits, n=n, why=said)
+    return _row("2.2", title, value, ">= 100 plans each, 0 divergences", limits=limits, n=n, why=earlier)
 
 
 def _mutations(known: Known, planned: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> Row:
-    wanted = {mutation.id: mutation.path for mutation in planned}
-    results = {plan: result for plan, result in known[MUTATIONS].results.items() if plan in wanted}
-    fields = {wanted[plan] for plan in results}
+    paths = {mutation.id: mutation.path for mutation in planned}
+    results = {plan: result for plan, result in known[MUTATIONS].results.items() if plan in paths}
+    fields = {paths[plan] for plan in results}
     lines = [line for result in results.values() for line in result.problems]
-    versions, said = _versions(results, codes, code)
+    versions, earlier = _versions(results, codes, code)
     value = {
         "mutations": len(results),
-        "of": len(wanted),
-        "percent of mutations run": round(100 * len(results) / len(wanted), 1),
-        "percent of leaf fields": round(100 * len(fields) / len(set(wanted.values())), 1),
+        "of": len(paths),
+        "percent of mutations run": round(100 * len(results) / len(paths), 1),
+        "percent of leaf fields": round(100 * len(fields) / len(set(paths.values())), 1),
         **versions,
         "accepted by the API server": sum(result.hit for result in results.values()),
         "unrecovered": sum(line.startswith("recovery") for line in lines),
@@ -151,20 +151,20 @@ def _mutations(known: Known, planned: Sequence[Mutation], codes: Mapping[str, Co
         ("silent", 0, "=="),
         ("other problems", 0, "=="),
     )
-    why = [] if len(results) >= len(wanted) else ["not all specs that the API server accepts are judged yet"]
-    why += [said] if said else []
-    number = len(set(wanted.values()))
-    what = f"Mutations of {number} leaf fields of the CRD: unset, changed, at bounds, invalid, wrong beside others"
+    why = [] if len(results) >= len(paths) else ["not all specs that the API server accepts are judged yet"]
+    why += [earlier] if earlier else []
+    number = len(set(paths.values()))
+    title = f"Mutations of {number} leaf fields of the CRD: unset, changed, at bounds, invalid, wrong beside others"
     target = ">= 1,000, all fields, 0 unrecovered, 0 silent"
-    return _row("2.3", what, value, target, limits=limits, n=len(results), why="; ".join(why))
+    return _row("2.3", title, value, target, limits=limits, n=len(results), why="; ".join(why))
 
 
-def _found() -> Row:
-    value = {"found and mended": len(FOUND), "without a test": sum(not finding.test for finding in FOUND)}
+def _mistakes() -> Row:
+    value = {"found and mended": len(FINDINGS), "without a test": sum(not finding.test for finding in FINDINGS)}
     limits = (("without a test", 0, "=="),)
     target = "a list: what, how it was found, the test (docs/quality/faults.md)"
     return _row(
-        "2.4", "Mistakes of the product, found and mended on the way", value, target, limits=limits, n=len(FOUND)
+        "2.4", "Mistakes of the product, found and mended on the way", value, target, limits=limits, n=len(FINDINGS)
     )
 
 
@@ -185,14 +185,14 @@ def _alarms(known: Known) -> Row:
         "percent with those": round(100 * (wrong + former) / (runs + discarded), 2) if runs else None,
     }
     limits = (("percent", 3.5, "<="), ("controls", len(WORKLOADS), ">="))
-    what = "False alarms of the comparison as it is: divergences that were mistakes of the tests"
+    title = "False alarms of the comparison as it is: divergences that were mistakes of the tests"
     why = "a kind of false alarm that is mended, with a test, is listed with its explanation and counted apart"
-    return _row("2.5", what, value, "<= 3.5 %, each explained", limits=limits, n=runs, why=why)
+    return _row("2.5", title, value, "<= 3.5 %, each explained", limits=limits, n=runs, why=why)
 
 
 def _row(
     number: str,
-    what: str,
+    title: str,
     value: Mapping[str, object],
     target: str,
     *,
@@ -202,7 +202,7 @@ def _row(
 ) -> Row:
     return Row(
         number,
-        what,
+        title,
         value,
         target,
         limits,
@@ -216,12 +216,12 @@ def _row(
     )
 
 
-def write(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: Code) -> None:
+def write(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> None:
     """Write the page."""
-    (PAGES / "faults.md").write_text("\n".join(_lines(known, made, codes, code)) + "\n")
+    (PAGES / "faults.md").write_text("\n".join(_lines(known, rows, codes, code)) + "\n")
 
 
-def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: Code) -> Iterator[str]:
+def _lines(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> Iterator[str]:
     yield from (
         "# Faults at every step",
         "",
@@ -234,7 +234,7 @@ def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: C
         "| row | what | figures | target |",
         "| --- | --- | --- | --- |",
     )
-    for row in made:
+    for row in rows:
         figures = "; ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.value.items())
         yield f"| {row.id} | {row.what} | {figures} | {row.target} |"
     yield from _by_code(known, codes, code)
@@ -253,7 +253,7 @@ def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: C
     yield from ("", "## What isn't compared", "", "| field | why |", "| --- | --- |")
     yield from (f"| {name} | {why} |" for name, why in MASKED.items())
     yield from ("", "## Found and mended", "", "| what | found by | test |", "| --- | --- | --- |")
-    yield from (f"| {finding.what} | {finding.how} | {finding.test} |" for finding in FOUND)
+    yield from (f"| {finding.what} | {finding.how} | {finding.test} |" for finding in FINDINGS)
     yield from (
         "",
         "## False alarms",
@@ -263,17 +263,17 @@ def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: C
     )
     for alarm in FALSE_ALARMS:
         yield f"| {alarm.what} | {alarm.plans} | {alarm.cause} | {alarm.mended or 'not mended'} | {alarm.test} |"
-    left = {name: problems for results in known.values() for name, problems in results.problems().items()}
+    divergences = {name: problems for results in known.values() for name, problems in results.problems().items()}
     yield from ("", "## Divergences that are open", "")
-    if not left:
+    if not divergences:
         yield "None."
-    yield from (f"- `{name}`: {'; '.join(problems)[:300]}" for name, problems in sorted(left.items())[:40])
-    if len(left) > 40:
-        yield f"- and {len(left) - 40} more, in docs/quality/data/faults"
+    yield from (f"- `{name}`: {'; '.join(problems)[:300]}" for name, problems in sorted(divergences.items())[:40])
+    if len(divergences) > 40:
+        yield f"- and {len(divergences) - 40} more, in docs/quality/data/faults"
 
 
 def _by_code(known: Known, codes: Mapping[str, Code], code: Code) -> Iterator[str]:
-    """Yield the rule of which results count, and the numbers of plans by version of the code."""
+    """Yield the rule by which results count, and the numbers of plans by version of the code."""
     yield from (
         "",
         "## Which results count",

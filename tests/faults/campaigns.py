@@ -38,7 +38,7 @@ class Workbench:
     """What the campaigns of one call share."""
 
     site: Site
-    known: Mapping[str, Results]
+    results: Mapping[str, Results]
     """Results by workload, which the campaigns add to."""
     until_s: float
     """Monotonic time in seconds after which no run begins."""
@@ -62,7 +62,7 @@ class Workbench:
 
     def urgency(self, plan: Plan) -> int | None:
         """Return the rank of a plan, the first one 0; None if its result is of the code under test."""
-        result = self.known[plan.workload].results.get(plan.id)
+        result = self.results[plan.workload].results.get(plan.id)
         if result is None:
             return 0
         if result.code == self.code and not (self.again and result.problems):
@@ -79,7 +79,7 @@ def crash(bench: Workbench, *, sample: int = 0) -> None:
     """Run crash plans that have no result yet; `sample` is the number of points of each workload, 0 for all."""
     _refer(bench)
     wanted = []
-    for results in bench.known.values():
+    for results in bench.results.values():
         if bench.is_referred(results) and results.reference is not None:
             points = sorted(set(results.reference.points))
             wanted.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
@@ -110,7 +110,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
     """
     _refer(bench)
     wanted = []
-    for results in bench.known.values():
+    for results in bench.results.values():
         if bench.is_referred(results) and results.reference is not None:
             places: dict[bool, Sequence[object]] = {
                 True: plans.spread(sorted(set(results.reference.events)), most),
@@ -137,7 +137,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
 def _refer(bench: Workbench) -> None:
     """Run each workload three times without a fault, unless this machine has done so with the code under test."""
     for _ in range(_REFERRING):
-        new = [results.name for results in bench.known.values() if not bench.is_referred(results)]
+        new = [results.name for results in bench.results.values() if not bench.is_referred(results)]
         for group in _of_equal_images(new):
             for names in plans.sliced(group, SLICE // CONTROLS // 2):
                 if bench.over:
@@ -159,7 +159,7 @@ def _refer_together(bench: Workbench, names: Sequence[str]) -> None:
         for run in references:
             _begin_reference(bench, run)
         for run in runs:
-            reference = bench.known[run.plan.workload].reference
+            reference = bench.results[run.plan.workload].reference
             assert reference is not None
             reference.points.extend(driver.points[run.plan.id])
         _record(bench, [run for run in runs if run.plan.where != "1"], timed.began)
@@ -167,7 +167,7 @@ def _refer_together(bench: Workbench, names: Sequence[str]) -> None:
 
 def _begin_reference(bench: Workbench, run: Run) -> None:
     """Make an undisturbed run the reference of its workload. Points of other runs of the same code are kept: a write may come in some only."""
-    results = bench.known[run.plan.workload]
+    results = bench.results[run.plan.workload]
     before = results.reference
     kept = before.points if before is not None and before.code == bench.code else []
     results.reference = Reference(list(kept), run.outcome, run.events, bench.code)
@@ -202,7 +202,7 @@ def _driver(bench: Workbench, chunk: Sequence[Plan]) -> Driver:
 def _record(bench: Workbench, runs: Sequence[Run], began: float) -> None:
     seconds = (time.monotonic() - began) / max(len(runs), 1)
     for run in runs:
-        results = bench.known[run.plan.workload]
+        results = bench.results[run.plan.workload]
         assert results.reference is not None
         assert results.reference.outcome is not None
         problems = judge(run, results.reference.outcome)
@@ -235,7 +235,7 @@ class Timed:
             self._bench.site.leave()
         counts = Counter(plan.workload for plan in self._chunk)
         for name, count in counts.items():
-            results = self._bench.known[name]
+            results = self._bench.results[name]
             results.wall_s += seconds * count / counts.total()
             if reason is None:
                 self._bench.save(results)

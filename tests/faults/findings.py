@@ -33,7 +33,7 @@ class FalseAlarm:
     """Whether the results were discarded, so that the plans aren't among those that are counted."""
 
 
-FOUND: tuple[Finding, ...] = (
+FINDINGS: tuple[Finding, ...] = (
     Finding(
         "An operator with an old list of models creates the objects of a deleted model again, until the garbage collector deletes them",
         "delete/stale/view-2: the operator starts with the lists of a moment before the deletion",
