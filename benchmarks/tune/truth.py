@@ -1,6 +1,6 @@
 """True servers, apart from the code that is judged: a table of batch times for each number of instances, and two event loops.
 
-The search never sees a law; it sees the latencies and the batch times of the loads that it asks for.
+The search never gets a law, but the latencies and the batch times of its loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Law:
     seconds: Mapping[int, Floats]
     memory_batch: int = 10**9
     """Rows of a batch, times the instances, above which the memory is too small."""
-    known: dict[tuple[Configuration, float], float] = field(default_factory=dict, compare=False)
+    capacities: dict[tuple[Configuration, float], float] = field(default_factory=dict, compare=False)
 
     def fits(self, configuration: Configuration) -> bool:
         """Return whether the configuration fits into memory."""
@@ -41,8 +41,8 @@ class Law:
 
     def late_share(self, configuration: Configuration, rate_rps: float, objective_s: float) -> float:
         """Return the share of requests above the objective, in the long run."""
-        found = self.latencies(configuration, rate_rps, _TRUTH_REQUESTS, seed=12345)
-        return float(np.mean(found[_TRUTH_REQUESTS // 20 :] > objective_s))
+        latencies_s = self.latencies(configuration, rate_rps, _TRUTH_REQUESTS, seed=12345)
+        return float(np.mean(latencies_s[_TRUTH_REQUESTS // 20 :] > objective_s))
 
     def latencies(
         self,
@@ -69,9 +69,9 @@ class Law:
     def capacity(self, configuration: Configuration, objective_s: float) -> float:
         """Return the true largest rate of which at most 1 % is late; 0 if there is none, or no memory."""
         key = configuration, objective_s
-        if key not in self.known:
-            self.known[key] = self._capacity(configuration, objective_s) if self.fits(configuration) else 0.0
-        return self.known[key]
+        if key not in self.capacities:
+            self.capacities[key] = self._capacity(configuration, objective_s) if self.fits(configuration) else 0.0
+        return self.capacities[key]
 
     def _capacity(self, configuration: Configuration, objective_s: float) -> float:
         table = self.seconds[configuration.instances]
@@ -173,7 +173,7 @@ def _unit_arrivals(requests: int, seed: int) -> Floats:
 
 
 @jit
-def _taken(waiting: int, preferred: Ints) -> int:
+def _batch_rows(waiting: int, preferred: Ints) -> int:
     """Return how many of the waiting requests a batch takes: the largest preferred size that they fill, or else all."""
     best = 0
     for size in preferred:
@@ -200,7 +200,7 @@ def _open_loop(  # noqa: PLR0917  # arrays as they are
         tail = head + 1
         while tail < len(due) and tail - head < most and due[tail] <= start:
             tail += 1
-        tail = head + _taken(tail - head, preferred)
+        tail = head + _batch_rows(tail - head, preferred)
         end = start + table[tail - head]
         for request in range(head, tail):
             latency[request] = end - due[request]
@@ -231,7 +231,7 @@ def _closed_loop(  # noqa: PLR0917  # arrays as they are
         size = 0
         while size < min(most, callers) and due[order[size]] <= start:
             size += 1
-        size = _taken(size, preferred)
+        size = _batch_rows(size, preferred)
         end = start + table[size]
         for place in range(size):
             total += end - due[order[place]]
