@@ -137,7 +137,7 @@ def mutate(site: Site, names: Sequence[str], until_s: float, *, again: bool) -> 
 
 def _run_waves(site: Site, results: Results, pending: Sequence[Mutation], until_s: float) -> None:
     began = time.monotonic()
-    refused, accepted = acto.tried(site.space(), pending)
+    refused, accepted = acto.dry_run(site.space(), pending)
     _add(results, refused, began)
     save(FOLDER, results)
     if not accepted:
@@ -213,7 +213,7 @@ def sample(site: Site, minutes: float) -> dict[str, list[str]]:
     campaigns.crash(bench, sample=4)
     problems = results.problems()
     space = site.space()
-    refused, _ = acto.tried(space, every_mutation()[::20])
+    refused, _ = acto.dry_run(space, every_mutation()[::20])
     return problems | {name: result.problems for name, result in refused.items() if result.problems}
 
 

@@ -20,24 +20,24 @@ from tests.faults.workloads import WORKLOADS
 
 _COMMAND = "python -m benchmarks.hold.faults"
 _STAND_INS = "pods are KWOK's and load nothing; the HPA's write is the test's; no agent runs"
-Known = Mapping[str, Results]
+ResultsByName = Mapping[str, Results]
 
 
-def of_kind(known: Known, faults: Sequence[str]) -> dict[str, Result]:
+def of_kind(by_name: ResultsByName, faults: Sequence[str]) -> dict[str, Result]:
     """Return the results of all plans with one of these faults."""
     return {
         name: result
-        for results in known.values()
+        for results in by_name.values()
         for name, result in results.results.items()
         if results.name != MUTATIONS and name.split("/")[1] in faults
     }
 
 
-def rows(known: Known, mutations: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> list[Row]:
+def rows(by_name: ResultsByName, mutations: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> list[Row]:
     """Return the rows of the section, for the version `code` of the operator."""
     counted = {
         name: replace(results, results=_planned(results, counting(results, codes, code)))
-        for name, results in known.items()
+        for name, results in by_name.items()
     }
     crashed = _crashes(counted, codes, code)
     return [
@@ -45,7 +45,7 @@ def rows(known: Known, mutations: Sequence[Mutation], codes: Mapping[str, Code],
         _views(counted, codes, code),
         _mutations(counted, mutations, codes, code),
         _mistakes(),
-        _alarms(known),
+        _alarms(by_name),
     ]
 
 
@@ -67,9 +67,9 @@ def _versions(results: Mapping[str, Result], codes: Mapping[str, Code], code: Co
     return value, f"of earlier code count {counts}" if counts else ""
 
 
-def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
-    results = of_kind(known, ("crash-before", "crash-after"))
-    begun = [known[name] for name in WORKLOADS if known[name].reference is not None]
+def _crashes(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Row:
+    results = of_kind(by_name, ("crash-before", "crash-after"))
+    begun = [by_name[name] for name in WORKLOADS if by_name[name].reference is not None]
     planned = sum(len(crashes(r.name, r.reference.points)) for r in begun if r.reference is not None)
     hit = sum(result.hit for result in results.values())
     versions, earlier = _versions(results, codes, code)
@@ -83,7 +83,7 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
         "divergences": sum(bool(result.problems) for result in results.values()),
     }
     limits = (("workloads begun", len(WORKLOADS), "=="), ("percent of plans run", 100, ">="), ("divergences", 0, "=="))
-    missing = [name for name in WORKLOADS if known[name].reference is None]
+    missing = [name for name in WORKLOADS if by_name[name].reference is None]
     why = "a plan that is run without a kill is one whose write didn't come in that run"
     if earlier:
         why += f"; {earlier}"
@@ -100,9 +100,9 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
     )
 
 
-def _views(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
-    stale = of_kind(known, (FAULT,))
-    events, answers = of_kind(known, tuple(EVENTS)), of_kind(known, tuple(ANSWERS))
+def _views(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Row:
+    stale = of_kind(by_name, (FAULT,))
+    events, answers = of_kind(by_name, tuple(EVENTS)), of_kind(by_name, tuple(ANSWERS))
     wrong = sum(bool(result.problems) for results in (stale, events, answers) for result in results.values())
     versions, earlier = _versions(stale | events | answers, codes, code)
     value = {
@@ -126,9 +126,9 @@ def _views(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
     return _row("2.2", title, value, ">= 100 plans each, 0 divergences", limits=limits, n=n, why=earlier)
 
 
-def _mutations(known: Known, planned: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> Row:
+def _mutations(by_name: ResultsByName, planned: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> Row:
     paths = {mutation.id: mutation.path for mutation in planned}
-    results = {plan: result for plan, result in known[MUTATIONS].results.items() if plan in paths}
+    results = {plan: result for plan, result in by_name[MUTATIONS].results.items() if plan in paths}
     fields = {paths[plan] for plan in results}
     lines = [line for result in results.values() for line in result.problems]
     versions, earlier = _versions(results, codes, code)
@@ -168,9 +168,9 @@ def _mistakes() -> Row:
     )
 
 
-def _alarms(known: Known) -> Row:
-    controls = of_kind(known, (CONTROL,))
-    runs = sum(results.runs for results in known.values())
+def _alarms(by_name: ResultsByName) -> Row:
+    controls = of_kind(by_name, (CONTROL,))
+    runs = sum(results.runs for results in by_name.values())
     discarded = sum(alarm.plans for alarm in FALSE_ALARMS if alarm.discarded)
     former = sum(alarm.plans for alarm in FALSE_ALARMS)
     wrong = sum(bool(result.problems) for result in controls.values())
@@ -216,12 +216,12 @@ def _row(
     )
 
 
-def write(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> None:
+def write(by_name: ResultsByName, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> None:
     """Write the page."""
-    (PAGES / "faults.md").write_text("\n".join(_lines(known, rows, codes, code)) + "\n")
+    (PAGES / "faults.md").write_text("\n".join(_lines(by_name, rows, codes, code)) + "\n")
 
 
-def _lines(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> Iterator[str]:
+def _lines(by_name: ResultsByName, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> Iterator[str]:
     yield from (
         "# Faults at every step",
         "",
@@ -237,23 +237,23 @@ def _lines(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: C
     for row in rows:
         figures = "; ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.value.items())
         yield f"| {row.id} | {row.what} | {figures} | {row.target} |"
-    yield from _by_code(known, codes, code)
+    yield from _by_code(by_name, codes, code)
     yield from ("", "## By workload", "")
     yield "| workload | mutating requests | crash plans run | killed | other plans | divergences | wall time, s |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name in WORKLOADS:
-        results = known[name]
+        results = by_name[name]
         points = "not begun" if results.reference is None else str(len(set(results.reference.points)))
         crashed = of_kind({name: results}, ("crash-before", "crash-after"))
         others = len(results.results) - len(crashed)
         hit = sum(result.hit for result in crashed.values())
         yield f"| {name} | {points} | {len(crashed)} | {hit} | {others} | {len(results.problems())} | {results.wall_s:.0f} |"
     for name in ("views", MUTATIONS):
-        yield f"| {name} | | | | {len(known[name].results)} | {len(known[name].problems())} | {known[name].wall_s:.0f} |"
+        yield f"| {name} | | | | {len(by_name[name].results)} | {len(by_name[name].problems())} | {by_name[name].wall_s:.0f} |"
     yield from ("", "## What isn't compared", "", "| field | why |", "| --- | --- |")
     yield from (f"| {name} | {why} |" for name, why in MASKED.items())
     yield from ("", "## Found and mended", "", "| what | found by | test |", "| --- | --- | --- |")
-    yield from (f"| {finding.what} | {finding.how} | {finding.test} |" for finding in FINDINGS)
+    yield from (f"| {finding.description} | {finding.how} | {finding.test} |" for finding in FINDINGS)
     yield from (
         "",
         "## False alarms",
@@ -262,8 +262,8 @@ def _lines(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: C
         "| --- | --- | --- | --- | --- |",
     )
     for alarm in FALSE_ALARMS:
-        yield f"| {alarm.what} | {alarm.plans} | {alarm.cause} | {alarm.mended or 'not mended'} | {alarm.test} |"
-    divergences = {name: problems for results in known.values() for name, problems in results.problems().items()}
+        yield f"| {alarm.description} | {alarm.plans} | {alarm.cause} | {alarm.mended or 'not mended'} | {alarm.test} |"
+    divergences = {name: problems for results in by_name.values() for name, problems in results.problems().items()}
     yield from ("", "## Divergences that are open", "")
     if not divergences:
         yield "None."
@@ -272,7 +272,7 @@ def _lines(known: Known, rows: Sequence[Row], codes: Mapping[str, Code], code: C
         yield f"- and {len(divergences) - 40} more, in docs/quality/data/faults"
 
 
-def _by_code(known: Known, codes: Mapping[str, Code], code: Code) -> Iterator[str]:
+def _by_code(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Iterator[str]:
     """Yield the rule by which results count, and the numbers of plans by version of the code."""
     yield from (
         "",
@@ -286,8 +286,8 @@ def _by_code(known: Known, codes: Mapping[str, Code], code: Code) -> Iterator[st
         "| code | first tested on commit | modules that differ, % | plans | that count |",
         "| --- | --- | --- | --- | --- |",
     )
-    measured = Counter(result.code for results in known.values() for result in results.results.values())
-    count = Counter(r.code for results in known.values() for r in counting(results, codes, code).values())
+    measured = Counter(result.code for results in by_name.values() for result in results.results.values())
+    count = Counter(r.code for results in by_name.values() for r in counting(results, codes, code).values())
     for digest, number in sorted(measured.items(), key=lambda item: -item[1]):
         tested = codes.get(digest)
         if tested is None:

@@ -1,7 +1,8 @@
 """Campaigns: the plans of one kind of fault for several workloads, run in slices that each end with a comparison.
 
-Plans without a result come first, then those with a divergence, and then those whose version of the code is the oldest. A slice has plans of all workloads in turn. What takes a fixed time is done once for all of its runs: their beginning, the way to
-rest, and the undisturbed runs. An operator has one set of images, so a workload with other images has slices of its own.
+Plans without a result come first, then those with a divergence, and then those whose version of the code is the oldest. A slice has plans
+of all workloads in turn. Parts that take a fixed time are shared by all of its runs: their beginning, the way to rest, and the undisturbed
+runs. An operator has one set of images, so a workload with other images has slices of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _REFERRING = 3
 
 @dataclass(frozen=True)
 class Workbench:
-    """What the campaigns of one call share."""
+    """State that the campaigns of one call share."""
 
     site: Site
     results: Mapping[str, Results]
@@ -78,12 +79,12 @@ class Workbench:
 def crash(bench: Workbench, *, sample: int = 0) -> None:
     """Run crash plans that have no result yet; `sample` is the number of points of each workload, 0 for all."""
     _refer(bench)
-    wanted = []
+    plan_groups = []
     for results in bench.results.values():
         if bench.is_referred(results) and results.reference is not None:
             points = sorted(set(results.reference.points))
-            wanted.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
-    for chunk in _left(bench, wanted):
+            plan_groups.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
+    for chunk in _pending(bench, plan_groups):
         with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             begun = []
@@ -109,7 +110,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
         most: number of places of a workload to disturb with each fault, evenly spread over the reference.
     """
     _refer(bench)
-    wanted = []
+    plan_groups = []
     for results in bench.results.values():
         if bench.is_referred(results) and results.reference is not None:
             places: dict[bool, Sequence[object]] = {
@@ -117,7 +118,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
                 False: plans.spread(sorted(set(results.reference.points)), most),
             }
             groups = ([name for name in faults if (name in EVENTS) == of_events] for of_events in (True, False))
-            wanted.append(
+            plan_groups.append(
                 plans.in_turn(
                     [
                         [p for name in group for p in plans.each(results.name, places[name in EVENTS], [name])]
@@ -125,7 +126,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
                     ]
                 )
             )
-    for chunk in _left(bench, wanted):
+    for chunk in _pending(bench, plan_groups):
         with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             runs = driver.prepared(chunk)
@@ -153,7 +154,7 @@ def _refer_together(bench: Workbench, names: Sequence[str]) -> None:
         runs = driver.prepared(undisturbed)
         driver.together(runs)
         driver.converge(runs)
-        references = [run for run in runs if run.plan.where == "1"]
+        references = [run for run in runs if run.plan.place == "1"]
         assert not bench.site.standstills.since(timed.began), "the machine stood still in a reference"
         assert not any(run.problems for run in references), [(run.plan, run.problems) for run in references]
         for run in references:
@@ -162,21 +163,21 @@ def _refer_together(bench: Workbench, names: Sequence[str]) -> None:
             reference = bench.results[run.plan.workload].reference
             assert reference is not None
             reference.points.extend(driver.points[run.plan.id])
-        _record(bench, [run for run in runs if run.plan.where != "1"], timed.began)
+        _record(bench, [run for run in runs if run.plan.place != "1"], timed.began)
 
 
 def _begin_reference(bench: Workbench, run: Run) -> None:
     """Make an undisturbed run the reference of its workload. Points of other runs of the same code are kept: a write may come in some only."""
     results = bench.results[run.plan.workload]
-    before = results.reference
-    kept = before.points if before is not None and before.code == bench.code else []
-    results.reference = Reference(list(kept), run.outcome, run.events, bench.code)
+    earlier = results.reference
+    points = earlier.points if earlier is not None and earlier.code == bench.code else []
+    results.reference = Reference(list(points), run.outcome, run.events, bench.code)
 
 
-def _left(bench: Workbench, wanted: Sequence[Sequence[Plan]]) -> Iterator[list[Plan]]:
+def _pending(bench: Workbench, plan_groups: Sequence[Sequence[Plan]]) -> Iterator[list[Plan]]:
     """Yield slices of the plans without a result of the code under test, the most urgent first, until the time is over."""
     by_rank: dict[int, dict[str, list[Plan]]] = {}
-    for plan in itertools.chain.from_iterable(wanted):
+    for plan in itertools.chain.from_iterable(plan_groups):
         if (rank := bench.urgency(plan)) is not None:
             by_rank.setdefault(rank, {}).setdefault(plan.workload, []).append(plan)
     for _, by_name in sorted(by_rank.items()):

@@ -1,4 +1,4 @@
-"""What the campaigns have found in the product, and their false alarms. Both are shown in docs/quality/faults.md."""
+"""Mistakes of the product that the campaigns have found, and their false alarms. Both are shown in docs/quality/faults.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Finding:
     """A divergence that was a mistake of the product, and is mended."""
 
-    what: str
+    description: str
     how: str
     """The plan that has found it."""
     test: str
@@ -20,7 +20,7 @@ class Finding:
 class FalseAlarm:
     """A kind of divergence that was a mistake of the tests."""
 
-    what: str
+    description: str
     plans: int
     """Number of plans that it has affected."""
     cause: str
