@@ -69,12 +69,12 @@ def _versions(results: Mapping[str, Result], codes: Mapping[str, Code], code: Co
 
 def _crashes(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Row:
     results = of_kind(by_name, ("crash-before", "crash-after"))
-    begun = [by_name[name] for name in WORKLOADS if by_name[name].reference is not None]
-    planned = sum(len(crashes(r.name, r.reference.points)) for r in begun if r.reference is not None)
+    started = [by_name[name] for name in WORKLOADS if by_name[name].reference is not None]
+    planned = sum(len(crashes(r.name, r.reference.points)) for r in started if r.reference is not None)
     hit = sum(result.hit for result in results.values())
     versions, earlier = _versions(results, codes, code)
     value = {
-        "workloads begun": len(begun),
+        "workloads begun": len(started),
         "plans": planned,
         "run": len(results),
         **versions,

@@ -112,8 +112,8 @@ def plain_plane(folder: Path, *, counted: bool, dashboard: int) -> Iterator[Plan
         )
     )
     cluster = PlainCluster(PlainClient(port), kubeconfig)
-    more = ("--dashboard=localhost", f"--dashboard-port={dashboard}")
-    arguments: dict[str, Any] = {"more": more}
+    options = ("--dashboard=localhost", f"--dashboard-port={dashboard}")
+    arguments: dict[str, Any] = {"more": options}
     if counted:
         arguments["census"] = folder / "census.json"
     operator = (CountedOperator if counted else Operator)("halcyon", "bench-operator", kubeconfig, folder, **arguments)

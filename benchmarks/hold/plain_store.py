@@ -199,8 +199,11 @@ def _pod(name: str, template: Object) -> Object:
     def state(container: Object, now: Object) -> Object:
         return running | {"name": container["name"], "image": container["image"], "state": now}
 
-    begun, ended = {"running": {"startedAt": _now()}}, {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": _now(), "finishedAt": _now()}}  # fmt: skip
-    init = [state(c, begun if c.get("restartPolicy") else ended) for c in body["spec"].get("initContainers", ())]
+    running_state, ended_state = {"running": {"startedAt": _now()}}, {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": _now(), "finishedAt": _now()}}  # fmt: skip
+    init = [
+        state(c, running_state if c.get("restartPolicy") else ended_state)
+        for c in body["spec"].get("initContainers", ())
+    ]
     conditions = [
         {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
         for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
@@ -216,7 +219,7 @@ def _pod(name: str, template: Object) -> Object:
             "startTime": _now(),
             "conditions": conditions,
             "initContainerStatuses": init,
-            "containerStatuses": [state(c, begun) for c in body["spec"]["containers"]],
+            "containerStatuses": [state(c, running_state) for c in body["spec"]["containers"]],
         },
     }
 

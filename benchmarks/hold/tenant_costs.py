@@ -70,17 +70,17 @@ async def idle() -> Figures:
     tls = unverified()
     with served_ports() as site:
         await asyncio.sleep(0.5)
-        before, most = site.resident_mib(), 0.0
+        before, peak_mib = site.resident_mib(), 0.0
         began = time.monotonic()
 
         async def seconds_until_closed(number: int) -> float:
-            nonlocal most
+            nonlocal peak_mib
             try:
                 reader, writer = await asyncio.open_connection(
                     "127.0.0.1", site.https, ssl=tls, local_addr=(SOURCES[number % len(SOURCES)], 0)
                 )
                 writer.write(HALF)
-                most = max(most, site.resident_mib())
+                peak_mib = max(peak_mib, site.resident_mib())
                 while await reader.read(65536):
                     pass
             except OSError:
@@ -90,7 +90,7 @@ async def idle() -> Figures:
         closed_s = max(await asyncio.gather(*(seconds_until_closed(number) for number in range(IDLE))))
     return {
         "s until idle connections are closed": round(closed_s, 1),
-        "MiB of idle connections": round(most - before, 1),
+        "MiB of idle connections": round(peak_mib - before, 1),
     }
 
 

@@ -92,7 +92,7 @@ def capacity() -> Row:
 
 
 def capacity_row(
-    searches: Sequence[dict[str, Any]], kept: Sequence[dict[str, Any]], triton: Sequence[dict[str, Any]]
+    searches: Sequence[dict[str, Any]], runs_above: Sequence[dict[str, Any]], triton: Sequence[dict[str, Any]]
 ) -> Row:
     """Return row 4.1 from the searches, the runs at 5 % above, and the searches on Triton."""
     errors = [abs(search["off"]) for search in searches if search["off"] is not None]
@@ -112,8 +112,8 @@ def capacity_row(
             "truth in the interval (1 %)": sum(inside),
             "most runs": max(search["runs"] for search in searches),
             "longest in s": round(max(search["seconds"] for search in searches)),
-            "called kept at 5 % above": sum(run["kept"] is True for run in kept),
-            "runs at 5 % above": len(kept),
+            "called kept at 5 % above": sum(run["kept"] is True for run in runs_above),
+            "runs at 5 % above": len(runs_above),
             **on_triton.errors(triton),
         },
         target="within 4 %, <= 8 runs, <= 360 s; at 5 % above capacity <= 4 of 200 called kept; 6 laws on Triton",
@@ -132,10 +132,10 @@ def capacity_row(
         why="on Triton (`python -m benchmarks.measure.capacity.on_triton search`), executions take longer than the law says, so the ideal "
         "capacity times measured over ideal saturation is the nearer truth, and a fine sweep the best"
         + "".join(f"; {reason}" for reason in _missing(triton)),
-        n=len(searches) + len(kept) + len(triton),
+        n=len(searches) + len(runs_above) + len(triton),
         law="lines with batch 4 to 32, unbatched, 2 to 32 at once",
         load="Poisson, at the rates of the search",
-        raw={"laws": searches, "above": kept, "triton": list(triton)},
+        raw={"laws": searches, "above": runs_above, "triton": list(triton)},
     )
 
 

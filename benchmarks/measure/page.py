@@ -119,12 +119,12 @@ SECTIONS: tuple[tuple[str, tuple[Line, ...]], ...] = (
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page in Markdown. Pure."""
-    known = {str(row["id"]): row for row in rows}
+    by_id = {str(row["id"]): row for row in rows}
     met = sum(bool(row["holds"]) for row in rows)
     lines = sum(len(section) for _, section in SECTIONS)
     parts = [
         _HEAD,
-        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(known)} have no figure yet.",
+        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(by_id)} have no figure yet.",
         "",
     ]
     for title, section in SECTIONS:
@@ -134,7 +134,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
             "| | target | figure | met | judge | stand-in |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
-        parts += [_line(target, known.get(target.id)) for target in section]
+        parts += [_line(target, by_id.get(target.id)) for target in section]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 

@@ -288,11 +288,11 @@ def row_6(rounds: int = 6, seconds: float = 5.0) -> Row:
                     medians[name].append(document.latency.p50.value)
                 if document.hardware is not None and document.hardware.sampling_cpu.value is not None:
                     cores.append(document.hardware.sampling_cpu.value)
-    more = median(b / a for a, b in zip(medians["without"], medians["with"], strict=True))
+    ratio = median(b / a for a, b in zip(medians["without"], medians["with"], strict=True))
     return Row(
         id="3.6",
         what="cost of sampling: cores of the sampling thread, and P50 with it over P50 without, in turns",
-        value={"core_percent": round(100 * median(cores), 2), "p50_more_percent": round(100 * (more - 1), 2)},
+        value={"core_percent": round(100 * median(cores), 2), "p50_more_percent": round(100 * (ratio - 1), 2)},
         target="<= 1 % of a core, P50 +<= 1 %",
         limits=[("core_percent", 1, "<="), ("p50_more_percent", 1, "<=")],
         command="python -m benchmarks.measure.phases 3.6",

@@ -57,13 +57,13 @@ def row_1() -> Row:
         times, runs = [], []
         for _ in range(2):
             began = time.monotonic()
-            done = subprocess.run(
+            process = subprocess.run(
                 command("bench", "digits", "-o", "json", kubeconfig=installed.kube.kubeconfig),
                 capture_output=True, text=True, check=False, timeout=600,
             )  # fmt: skip
             times.append(time.monotonic() - began)
-            document = json.loads(done.stdout) if done.stdout.strip().startswith("{") else None
-            runs.append({"status": done.returncode, "stderr": done.stderr[-500:], "document": document})
+            document = json.loads(process.stdout) if process.stdout.strip().startswith("{") else None
+            runs.append({"status": process.returncode, "stderr": process.stderr[-500:], "document": document})
     valid = [run["document"] is not None and run["status"] in {0, 1} for run in runs]
     return Row(
         id="2.1",

@@ -141,10 +141,10 @@ class _Observer:
 def run(case: Case) -> tuple[ModelEvidence, BenchDocument]:
     """Run the case's load, and return its evidence and the measurement at the client."""
     spec = case.spec
-    most = server_connections(spec) * spec.traffic.balancer_replicas
+    max_connections = server_connections(spec) * spec.traffic.balancer_replicas
     with (
         tritons.running([case.model]) as (triton,),
-        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=most) as haproxy,
+        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=max_connections) as haproxy,
     ):
         observer = _Observer(triton, haproxy, case.room)
         with observer.observing():

@@ -193,7 +193,7 @@ async def beside(
                 sampling.cancel()
     began = max(load.began_s for load in together)
     share = job.rate(began + since_s, began + for_s) / max((1 - loads[-1]) * capacity_rps, 0.1)
-    way = _seconds_to_give_way(sent_at, began + step_s, began + for_s) if len(loads) > 1 else None
+    gave_way_s = _seconds_to_give_way(sent_at, began + step_s, began + for_s) if len(loads) > 1 else None
     comparison = Beside(
         f"{law.text.rpartition(',')[0]}, users at {' then '.join(f'{load:.0%}' for load in loads)}",
         len(latencies(together, since_s)),
@@ -205,7 +205,7 @@ async def beside(
         round(share, 3),
         round(capacity_rps, 1),
         sum(count for status, count in job.answers.items() if status != 200),
-        way,
+        gave_way_s,
     )
     say(f"lower: {comparison}")
     return comparison
@@ -243,7 +243,9 @@ def simulated() -> dict[str, dict[str, float]]:
         }
     law = lower_model.Law(0.08, 0.006, 8)
     alone, gentle = (Simulation(law, load=0.5, job=kind).run(1000.0) for kind in ("", "Gentle"))
-    fixed, filling = (priority_bound(law, load=0.5, most=1.1, for_s=1000.0, fills=fills) for fills in (False, True))
+    fixed, filling = (
+        priority_bound(law, load=0.5, max_ratio=1.1, for_s=1000.0, fills=fills) for fills in (False, True)
+    )
     figures["gentle, 80 + 6 b ms"] = {
         "p99_ratio": round(gentle.p(0.99) / alone.p(0.99), 3),
         "p50_ratio": round(gentle.p(0.5) / alone.p(0.5), 3),

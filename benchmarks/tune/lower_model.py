@@ -178,14 +178,14 @@ class Simulation:
             self._at(self._now + self._random.random() * POLL_S, self._poll, balancer)
 
     def _poll(self, balancer: int) -> None:
-        room, most = self._rooms[balancer]
+        room, max_lower = self._rooms[balancer]
         if self._next is not None:
             self._poll_at_end(balancer, self._next)
             return
         while True:
             lower = sum(self._lower[balancer])
             inside = sum(self._users[balancer]) + lower
-            if (inside + 1 > room or lower + 1 > most) and (inside or not room or not most):
+            if (inside + 1 > room or lower + 1 > max_lower) and (inside or not room or not max_lower):
                 return
             self._send(balancer, None)
 
@@ -242,7 +242,9 @@ class Simulation:
         self._at(self._now + EXCHANGE_S, self._exchange)
 
 
-def priority_bound(law: Law, *, load: float, most: float, for_s: float, fills: bool = False, seed: int = 1) -> float:
+def priority_bound(
+    law: Law, *, load: float, max_ratio: float, for_s: float, fills: bool = False, seed: int = 1
+) -> float:
     """Return the largest rate of the lower class with which the users' P99 is at most `most` times that of the users alone.
 
     One pod takes its users first whenever an execution begins, and then a fixed number of rows of the lower class, or more of them if
@@ -254,7 +256,7 @@ def priority_bound(law: Law, *, load: float, most: float, for_s: float, fills: b
         for beside in range(0, law.rows + 1, max(law.rows // 8, 1))
         for without in {0, beside, law.rows // 2, law.rows}
     ]
-    return max(rate for p99_s, rate in tried if p99_s <= most * alone_s)
+    return max(rate for p99_s, rate in tried if p99_s <= max_ratio * alone_s)
 
 
 def _with_priority(
@@ -271,12 +273,12 @@ def _with_priority(
             following += arrivals.expovariate(rate)
         users, waiting = waiting[: law.rows], waiting[law.rows :]
         added = max(beside - len(users), 0) if fills else beside
-        more = min(law.rows - len(users), added if users else without)
-        if not users and not more:
+        lower_rows = min(law.rows - len(users), added if users else without)
+        if not users and not lower_rows:
             now = following
             continue
-        now += law.fixed_s + law.row_s * (len(users) + more)
-        computed += more
+        now += law.fixed_s + law.row_s * (len(users) + lower_rows)
+        computed += lower_rows
         latency += [now - at for at in users]
     latency.sort()
     return latency[int(len(latency) * 0.99)], computed / for_s

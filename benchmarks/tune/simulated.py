@@ -87,25 +87,25 @@ def configurations(objective_s: float) -> Space:
 
 def row(laws: int = LAWS) -> Row:
     """Measure the cells that weren't measured on this commit, and return the row."""
-    done: dict[str, dict[str, object] | None] = {}
+    cells: dict[str, dict[str, object] | None] = {}
     if _PARTS.exists():
         stored = json.loads(_PARTS.read_text())
-        done = stored["cells"] if stored["commit"] == commit() else {}
+        cells = stored["cells"] if stored["commit"] == commit() else {}
     for number in range(laws):
         law = drawn(number)
         for place, objective_s in enumerate(objectives(law)):
             key = f"{number}.{place}"
-            if key in done:
+            if key in cells:
                 continue
             measured = cell(law, objective_s, seed=number)
-            done[key] = None if measured is None else asdict(measured)
+            cells[key] = None if measured is None else asdict(measured)
             _PARTS.parent.mkdir(parents=True, exist_ok=True)
-            _PARTS.write_text(json.dumps({"commit": commit(), "cells": done}, indent=1))
+            _PARTS.write_text(json.dumps({"commit": commit(), "cells": cells}, indent=1))
             if measured is not None:
                 say(
                     f"tune 6.2: {measured.law}, {measured.objective_ms:.0f} ms: {measured.share:.3f}, {measured.points} points, {measured.end}"
                 )
-    return row_of([Cell(**stored_cell) for stored_cell in done.values() if stored_cell is not None])  # type: ignore[arg-type]  # JSON values
+    return row_of([Cell(**stored_cell) for stored_cell in cells.values() if stored_cell is not None])  # type: ignore[arg-type]  # JSON values
 
 
 def row_of(cells: list[Cell]) -> Row:

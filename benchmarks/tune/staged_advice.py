@@ -83,8 +83,8 @@ class Model:
         """Return the case for the simulator."""
         scaling, law, spec = self.spec.scaling, self.law, self.spec
         assert scaling is not None, self.name
-        rest = self.duration_s - sum(seconds for seconds, _ in self.load)
-        steps = ((seconds, self.rps * share) for seconds, share in (*self.load, (rest, 1.0)))
+        rest_s = self.duration_s - sum(seconds for seconds, _ in self.load)
+        steps = ((seconds, self.rps * share) for seconds, share in (*self.load, (rest_s, 1.0)))
         latency = scaling.targets.latency
         return Case(
             self.name,

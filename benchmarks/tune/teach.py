@@ -247,11 +247,11 @@ def cost() -> Row:
         for objectives in (replace(aims, batch_prior=times), replace(aims, measured_batches=times))
     )
     rounds = [(_microseconds(plain, 50), _microseconds(taught, 50)) for _ in range(400)]
-    more = min(after for _, after in rounds) - min(before for before, _ in rounds)
+    added_us = min(after for _, after in rounds) - min(before for before, _ in rounds)
     return Row(
         "7.4",
         "what a measured capacity costs the operator",
-        {"us_a_decision": round(lookup_us + max(more, 0.0), 2), "status_bytes": _status_bytes(), "document_bytes": len(_document())},
+        {"us_a_decision": round(lookup_us + max(added_us, 0.0), 2), "status_bytes": _status_bytes(), "document_bytes": len(_document())},
         "<= 2 KiB a model, <= 2 us a decision, 0 writes at rest",
         [("us_a_decision", 2, "<="), ("status_bytes", 2048, "<="), ("document_bytes", 4096, "<=")],
         "python -m benchmarks.tune.teach 7.4",

@@ -184,7 +184,7 @@ def _batch_rows(waiting: int, preferred: Ints) -> int:
 
 @jit
 def _open_loop(  # noqa: PLR0917  # arrays as they are
-    due: Floats, table: Floats, most: int, instances: int, delay: float, counts: Floats, preferred: Ints
+    due: Floats, table: Floats, max_rows: int, instances: int, delay: float, counts: Floats, preferred: Ints
 ) -> Floats:
     """Return latencies: the instance that is free first takes all that wait, once a batch is full or its delay is over."""
     latency = np.empty(len(due))
@@ -192,13 +192,13 @@ def _open_loop(  # noqa: PLR0917  # arrays as they are
     head = 0
     while head < len(due):
         which = int(np.argmin(free))
-        full = preferred[0] if len(preferred) > 0 else most
+        full = preferred[0] if len(preferred) > 0 else max_rows
         ready = due[head] + delay
         if delay > 0 and head + full - 1 < len(due):
             ready = min(ready, due[head + full - 1])
         start = max(free[which], ready)
         tail = head + 1
-        while tail < len(due) and tail - head < most and due[tail] <= start:
+        while tail < len(due) and tail - head < max_rows and due[tail] <= start:
             tail += 1
         tail = head + _batch_rows(tail - head, preferred)
         end = start + table[tail - head]
@@ -212,7 +212,7 @@ def _open_loop(  # noqa: PLR0917  # arrays as they are
 
 @jit
 def _closed_loop(  # noqa: PLR0917  # arrays as they are
-    callers: int, table: Floats, most: int, instances: int, delay: float, counts: Floats, preferred: Ints
+    callers: int, table: Floats, max_rows: int, instances: int, delay: float, counts: Floats, preferred: Ints
 ) -> tuple[float, float]:
     """Fill the executions by size, and return the length of the run and the sum of all latencies."""
     due = np.arange(callers) * 1e-5
@@ -223,13 +223,13 @@ def _closed_loop(  # noqa: PLR0917  # arrays as they are
         which = int(np.argmin(free))
         order = np.argsort(due)
         first = due[order[0]]
-        full = preferred[0] if len(preferred) > 0 else most
+        full = preferred[0] if len(preferred) > 0 else max_rows
         ready = first + delay
         if delay > 0 and callers >= full:
             ready = min(ready, due[order[full - 1]])
         start = max(free[which], ready)
         size = 0
-        while size < min(most, callers) and due[order[size]] <= start:
+        while size < min(max_rows, callers) and due[order[size]] <= start:
             size += 1
         size = _batch_rows(size, preferred)
         end = start + table[size]

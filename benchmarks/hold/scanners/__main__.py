@@ -111,7 +111,7 @@ def _run(command: list[str], *, statuses: tuple[int, ...] = (0,), **environment:
     Raises:
         RuntimeError: it ended with another status; the message has the end of its errors.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=ROOT,
         env=os.environ | environment,
@@ -121,9 +121,11 @@ def _run(command: list[str], *, statuses: tuple[int, ...] = (0,), **environment:
         timeout=_LIMIT_S,
         stdin=subprocess.DEVNULL,
     )
-    if done.returncode not in statuses:
-        raise RuntimeError(f"{' '.join(command)[:200]} ended with status {done.returncode}: {done.stderr[-1000:]}")
-    return done.stdout
+    if process.returncode not in statuses:
+        raise RuntimeError(
+            f"{' '.join(command)[:200]} ended with status {process.returncode}: {process.stderr[-1000:]}"
+        )
+    return process.stdout
 
 
 if __name__ == "__main__":

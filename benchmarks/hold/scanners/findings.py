@@ -54,8 +54,10 @@ def checkov_findings(text: str) -> list[Finding]:
     findings = set()
     for check in document["results"]["failed_checks"]:
         # A resource is KIND.NAMESPACE.NAME; for a template of pods, labels follow.
-        kind, _, rest = check["resource"].partition(".")
-        findings.add(Finding("checkov", check["check_id"], f"{kind}/{rest.split('.')[1]}", check["check_name"]))
+        kind, _, qualified_name = check["resource"].partition(".")
+        findings.add(
+            Finding("checkov", check["check_id"], f"{kind}/{qualified_name.split('.')[1]}", check["check_name"])
+        )
     return sorted(findings)
 
 

@@ -90,10 +90,10 @@ def sweep(number: int) -> None:
     if result is None or result["rate_rps"] is None:
         say(f"4.1 on Triton: law {number} has no rate yet; search it first")
         return
-    done = {point["step"] for point in result.get("sweep", ())}
+    measured_steps = {point["step"] for point in result.get("sweep", ())}
     with tritons.running([law.work]) as (triton,):
         for step in STEPS:
-            if step in done:
+            if step in measured_steps:
                 continue
             scenario = Scenario(
                 kind="sustained", rate_rps=step * result["rate_rps"], duration_s=SWEEP_S, seed=100 + number

@@ -142,25 +142,25 @@ class LawRun:
         configuration = next(c for c in today(self._law).configurations if c.text() == key)
         document = self._store.read().get("sweep", {}).get(key)
         guess = self._law.guess.capacity(configuration, self._law.objective_s)
-        begun = (
+        initial = (
             SweptConfiguration.from_document(document)
             if document
             else SweptConfiguration(configuration=configuration, guess_rps=guess)
         )
         swept_configuration = self._measure_loads(
-            begun, SWEEP_SEED, sweep.load, lambda swept: self._store.write("sweep", key, swept.document())
+            initial, SWEEP_SEED, sweep.load, lambda swept: self._store.write("sweep", key, swept.document())
         )
         say(f"{self._law.kind}: sweep: {key}: {swept_configuration.capacity_rps(self._law.objective_s):.4g}/s")
 
     def _measure_loads(
         self,
-        begun: SweptConfiguration,
+        initial: SweptConfiguration,
         seed: int,
         load: Callable[[float], Rate],
         shown: Callable[[SweptConfiguration], None] = lambda _: None,
     ) -> SweptConfiguration:
         """Return a configuration after its missing loads. `shown` is called after each of them."""
-        swept_configuration, trial = begun, self._trial(seed)
+        swept_configuration, trial = initial, self._trial(seed)
         while (rate := swept_configuration.next_rate(self._law.objective_s)) is not None:
             point = trial.measure(swept_configuration.configuration, load(rate))
             swept_configuration = swept_configuration.after(point, self._law.excess(point))
@@ -170,8 +170,8 @@ class LawRun:
     def _tune(self, job: Job, search_space: Space) -> None:
         objective_s, began, seed = self._law.objective_s, time.monotonic(), int(job.key)
         trial = self._trial(seed if job.kind == "tunes" else seed + SEEDS)
-        begun = Search.begin(search_space, Criterion(predictor=Predictor(objective_s)), Budget())
-        search, end = run(begun, trial, lambda _: None)
+        initial = Search.begin(search_space, Criterion(predictor=Predictor(objective_s)), Budget())
+        search, end = run(initial, trial, lambda _: None)
         if end.reason == "interrupted":
             raise TimeUpError
         tuned = result("m", search, end)
@@ -215,8 +215,8 @@ class LawRun:
                 continue
             plain = state["sweep"].get(replace(configuration, preferred=()).text())
             guess = SweptConfiguration.from_document(plain).capacity_rps(self._law.objective_s) if plain else 0.0
-            begun = SweptConfiguration(configuration=configuration, guess_rps=guess, is_near=guess > 0)
-            swept_configuration = self._measure_loads(begun, _TURN_SEED + turn, sweep.turn_load)
+            initial = SweptConfiguration(configuration=configuration, guess_rps=guess, is_near=guess > 0)
+            swept_configuration = self._measure_loads(initial, _TURN_SEED + turn, sweep.turn_load)
             self._store.write("turns", key, swept_configuration.document())
             say(f"{self._law.kind}: turn {key}: {swept_configuration.capacity_rps(self._law.objective_s):.4g}/s")
 
@@ -276,6 +276,6 @@ def compared(law: TritonLaw, state: Mapping[str, Any]) -> Sequence[Configuration
 
 def _line(point: Point) -> list[Any]:
     """Return a point of a tuning in short: its settings and load, its time, and the measured times and rate, or its failure."""
-    begun = [point.configuration.text(), point.load.text(), round(point.seconds, 1)]
+    settings = [point.configuration.text(), point.load.text(), round(point.seconds, 1)]
     measured = [round(1000 * point.p99_s, 1), round(point.throughput_rps, 2), round(1000 * point.late_p99_s, 1)]
-    return [*begun, *(measured if point.failure is None else [point.failure])]
+    return [*settings, *(measured if point.failure is None else [point.failure])]

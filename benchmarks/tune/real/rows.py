@@ -25,8 +25,8 @@ def rows(recorded: Mapping[str, State]) -> list[Row]:
     tunes = [
         (laws[kind], state, tuning) for kind, state in recorded.items() for tuning in state.get("tunes", {}).values()
     ]
-    done = sum(not missing(laws[kind], state) for kind, state in recorded.items())
-    why = "" if done == len(LAWS) else f"{done} of {len(LAWS)} laws are complete; {_COMMAND} goes on"
+    complete_laws = sum(not missing(laws[kind], state) for kind, state in recorded.items())
+    why = "" if complete_laws == len(LAWS) else f"{complete_laws} of {len(LAWS)} laws are complete; {_COMMAND} goes on"
     shared: State = {
         "command": _COMMAND,
         "stand_ins": "models of Triton's Python backend that sleep on two CPU cores",
