@@ -1,6 +1,6 @@
 """A model of real Triton whose times are known, and the latencies that follow from them.
 
-Each request says how long it takes, and the model records when each of its executions began and ended.
+Each request contains its execution time, and the model records the begin and the end of each execution.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def row_3() -> Row:
 
 
 def _opened(path: Path, documents: Sequence[StoredDocument]) -> dict[str, Any]:
-    """Open the page in each look and further times, and return what the browser reports."""
+    """Open the page in each colour scheme and width, and further times. Return the browser's reports."""
     sys.path.insert(
         0, subprocess.run([ROOT / "scripts/browser-site"], check=True, capture_output=True, text=True).stdout.strip()
     )

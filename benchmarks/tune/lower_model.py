@@ -245,10 +245,10 @@ class Simulation:
 def priority_bound(
     law: Law, *, load: float, max_ratio: float, for_s: float, fills: bool = False, seed: int = 1
 ) -> float:
-    """Return the largest rate of the lower class with which the users' P99 is at most `most` times that of the users alone.
+    """Return the largest rate of the lower class with which the users' P99 is at most `max_ratio` times that of the users alone.
 
-    One pod takes its users first whenever an execution begins, and then a fixed number of rows of the lower class, or more of them if
-    there is no user. With `fills`, the number isn't fixed: it fills the batch up to a size. The numbers are tried.
+    At the begin of an execution, a pod takes its users first, and then a fixed number of rows of the lower class, or more of them without
+    users. With `fills`, the rows fill the batch up to a size instead. All numbers and sizes are tried.
     """
     alone_s, _ = _with_priority(law, load, 0, 0, for_s=for_s, fills=fills, seed=seed)
     tried = [

@@ -36,8 +36,8 @@ _STARTS = 4
 _POLL_S = 0.03
 BEGINNING_S = 120.0
 """Bound for all runs of a slice to come to their beginning without a fault, on an idle machine. No oracle is about this time."""
-_LOOK_S = 0.5
-"""Time after which a run is looked at although no object of its namespace has changed."""
+_MAX_POLL_INTERVAL_S = 0.5
+"""Time after which a run is polled although no object of its namespace has changed."""
 
 
 @dataclass
@@ -56,18 +56,18 @@ class Run:
     """Names of the events that were sent to the operator, in order."""
     excuse: str = ""
     """Error of the last check of an unfinished step."""
-    looked: tuple[int, float] = (-1, 0.0)
-    """Number of changes in the namespace, and monotonic time, at the last look."""
+    polled: tuple[int, float] = (-1, 0.0)
+    """Number of changes in the namespace, and monotonic time, at the last poll."""
 
     def advance(self, changes: Callable[[str], int]) -> bool:
-        """Do what the user does next, if the step before has ended; return True after the last step.
+        """Do the user's next action, if the step before has ended; return True after the last step.
 
-        `changes` returns the number of changes in a namespace so far: a step is looked at after a change, and now and then.
+        `changes` returns the number of changes in a namespace so far: a step is polled after a change, and now and then.
         """
         now = (changes(self.space.namespace), time.monotonic())
-        if self.acted and now[0] == self.looked[0] and now[1] - self.looked[1] < _LOOK_S:
+        if self.acted and now[0] == self.polled[0] and now[1] - self.polled[1] < _MAX_POLL_INTERVAL_S:
             return not self.todo
-        self.looked = now
+        self.polled = now
         while self.todo:
             step = self.todo[0]
             if not self.acted:

@@ -26,7 +26,7 @@ class FalseAlarm:
     cause: str
     """Why an equal or correct end looked like a divergence."""
     mended: str
-    """What keeps it from arising again; empty if nothing does yet."""
+    """Change that keeps it from arising again; empty if there is none yet."""
     test: str = ""
     """Path of the test that keeps it mended."""
     discarded: bool = True

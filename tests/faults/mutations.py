@@ -221,7 +221,7 @@ BEGINNINGS: Mapping[str, Spec] = {
         "rollout": _merged(_CANARY, {"canary": {"analysis": {"metrics": [_MAXIMUM]}}})
     },
 }
-"""What is set beside the field, by the longest prefix of its path."""
+"""Fields that are set beside a field, by the longest prefix of its path."""
 
 
 def begin(path: str) -> Spec:

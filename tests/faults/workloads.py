@@ -122,7 +122,7 @@ def namespace_is_deleted(space: Space) -> bool:
 
 
 def at_zero(space: Space) -> bool:
-    """Return True if no pod of the model is left, and the status says so."""
+    """Return True if no pod of the model is left, and the status has none."""
     model = space.get(kinds.MODEL_DEPLOYMENT, "m") or {"metadata": {}}
     status = model.get("status") or {}
     return (
@@ -204,9 +204,9 @@ WORKLOADS: Mapping[str, Workload] = {
     "scale-hpa": Workload((Step(lambda space: space.scale(3), served_by(3)),), before=_created(**_SCALED)),
     "scale-planner": Workload(
         (
-            # One decision asks for the maximum. With more between, the number of writes depends on the machine's speed.
+            # One decision goes to the maximum. With more between, the number of writes depends on the machine's speed.
             Step(Load.start, served_by(2)),
-            # What the status says of the load depends on which operator has had the last report, so autoscaling ends.
+            # The load in the status depends on which operator has had the last report, so autoscaling ends.
             Step(Load.stop, settled),
             _changed(served_by(2), replicas=2),
         ),
