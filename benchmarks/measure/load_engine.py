@@ -19,7 +19,7 @@ from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
 from benchmarks.measure import judges
 from benchmarks.measure.models import Executions, Timed, latencies, lindley
 from benchmarks.measure.stage import balancer
-from benchmarks.measure.table import measure
+from benchmarks.measure.table import measure, names_or_none
 from benchmarks.quality.rows import Row
 from demo.kube import samples
 from e2e.cluster.progress import say
@@ -268,7 +268,10 @@ def row_6(seconds: float = 5.0) -> Row:
     return Row(
         id="1.6",
         what="staged cases in which the client limits, or the server does: named rightly",
-        value={"right": sum(verdicts.values()), "wrong": [name for name, good in verdicts.items() if not good] or None},
+        value={
+            "right": sum(verdicts.values()),
+            "wrong": names_or_none([name for name, is_right in verdicts.items() if not is_right]),
+        },
         target="10 of 10",
         limits=[("right", 10, "==")],
         command="python -m benchmarks.measure.load_engine 1.6",

@@ -122,9 +122,10 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     by_id = {str(row["id"]): row for row in rows}
     met = sum(bool(row["holds"]) for row in rows)
     lines = sum(len(section) for _, section in SECTIONS)
+    missing = lines - len(by_id)
     parts = [
         _HEAD,
-        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(by_id)} have no figure yet.",
+        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {missing} {'has' if missing == 1 else 'have'} no figure yet.",
         "",
     ]
     for title, section in SECTIONS:

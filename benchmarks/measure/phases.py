@@ -16,7 +16,7 @@ from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, Triton
 from benchmarks.measure.stage import balancer, function, link, measured, pages, parts
 from benchmarks.measure.staged import Expected, Staged, cases
-from benchmarks.measure.table import measure
+from benchmarks.measure.table import measure, names_or_none
 from benchmarks.quality.rows import Row
 from e2e.cluster.progress import say
 from halcyon_measure.breakdown.energy import Prices
@@ -161,7 +161,7 @@ def row_2(seconds: float = 4.0) -> Row:
     return Row(
         id="3.2",
         what="staged bottlenecks: named, or named among two as unsure; none named wrongly without unsure",
-        value={"named": sum(right.values()), "of": len(right), "wrong": len(wrong), "missed": wrong or None},
+        value={"named": sum(right.values()), "of": len(right), "wrong": len(wrong), "missed": names_or_none(wrong)},
         target="13 of 14 named, 0 wrong without unsure",
         limits=[("named", 13, ">="), ("of", 14, ">="), ("wrong", 0, "==")],
         command="python -m benchmarks.measure.phases 3.2",
