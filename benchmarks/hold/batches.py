@@ -55,41 +55,43 @@ class BatchMemory:
 
 
 def measured(batches: int = BATCHES, models: int = MODELS) -> BatchMemory:
-    """Run an operator with these models, then with batches of them too, and return its memory.
+    """Run an operator with these models, then also with batches of them, and return its memory.
 
-    What was measured on this commit is not measured again.
+    A measurement of this commit is not repeated.
 
     Raises:
         BenchError: the models aren't served, or the batches don't run.
     """
     if _PART.exists() and (stored := json.loads(_PART.read_text()))["commit"] == commit():
-        found = BatchMemory(**stored["memory"])
-        if (found.batches, found.models) == (batches, models):
-            return found
+        memory = BatchMemory(**stored["memory"])
+        if (memory.batches, memory.models) == (batches, models):
+            return memory
     options = ("--bench-image=localhost/halcyon-bench:dev",)
-    with plane(hpa_sync_s=15, pods=4 * models + batches, options=options) as there:
-        found = asyncio.run(_measured(there, batches, models))
+    with plane(hpa_sync_s=15, pods=4 * models + batches, options=options) as control_plane:
+        memory = asyncio.run(_measured(control_plane, batches, models))
     _PART.parent.mkdir(parents=True, exist_ok=True)
-    _PART.write_text(json.dumps({"commit": commit(), "memory": asdict(found)}))
-    say(f"batches: {asdict(found)}, so {found.added_mib} MiB more")
-    return found
+    _PART.write_text(json.dumps({"commit": commit(), "memory": asdict(memory)}))
+    say(f"batches: {asdict(memory)}, so {memory.added_mib} MiB more")
+    return memory
 
 
-async def _measured(there: Plane, batches: int, models: int) -> BatchMemory:
-    async with Counts(there.kubeconfig, namespace_of) as counts:
+async def _measured(plane: Plane, batches: int, models: int) -> BatchMemory:
+    async with Counts(plane.kubeconfig, namespace_of) as counts:
         names = [f"m{number:03}" for number in range(models)]
         await create(counts, names)
         await counts.until_served(names, limit_s=_RUN_WITHIN_S)
-        models_mib = await _memory(there)
-        later_mib = await _memory(there)
-        made = [_batch(f"night-{number:03}", names[number % models]) for number in range(batches)]
-        for one in made:
-            await counts.client.create(kinds.BATCH_INFERENCE, one, namespace=one["metadata"]["namespace"])
-        await _until_running(counts, made)
-        batches_mib = await _memory(there)
-        for one in made:
-            await counts.client.delete(kinds.BATCH_INFERENCE, one["metadata"]["namespace"], one["metadata"]["name"])
-        ended_mib = await _memory(there)
+        models_mib = await _memory(plane)
+        later_mib = await _memory(plane)
+        documents = [_batch(f"night-{number:03}", names[number % models]) for number in range(batches)]
+        for document in documents:
+            await counts.client.create(kinds.BATCH_INFERENCE, document, namespace=document["metadata"]["namespace"])
+        await _until_running(counts, documents)
+        batches_mib = await _memory(plane)
+        for document in documents:
+            await counts.client.delete(
+                kinds.BATCH_INFERENCE, document["metadata"]["namespace"], document["metadata"]["name"]
+            )
+        ended_mib = await _memory(plane)
     return BatchMemory(models_mib, later_mib, batches_mib, ended_mib, batches, models)
 
 
@@ -108,41 +110,41 @@ def _batch(name: str, model: str) -> dict[str, Any]:
     }
 
 
-async def _until_running(counts: Counts, made: Sequence[dict[str, Any]]) -> None:
+async def _until_running(counts: Counts, documents: Sequence[dict[str, Any]]) -> None:
     """Wait until each batch has the Job of its runner.
 
     Raises:
         BenchError: some have none in time. The message has the conditions of one of them.
     """
-    until = time.monotonic() + _RUN_WITHIN_S
+    end_s = time.monotonic() + _RUN_WITHIN_S
     missing: list[str] = []
-    while time.monotonic() < until:
+    while time.monotonic() < end_s:
         missing = []
-        for one in made:
-            name, namespace = one["metadata"]["name"], one["metadata"]["namespace"]
-            found = await counts.client.get(kinds.JOB, namespace, f"{name}-batch")
-            if found is None:
+        for document in documents:
+            name, namespace = document["metadata"]["name"], document["metadata"]["namespace"]
+            job = await counts.client.get(kinds.JOB, namespace, f"{name}-batch")
+            if job is None:
                 missing.append(name)
         if not missing:
             return
         await asyncio.sleep(2.0)
-    [one] = [one["metadata"] for one in made if one["metadata"]["name"] == missing[0]]
-    batch = await counts.client.get(kinds.BATCH_INFERENCE, one["namespace"], one["name"])
+    [namespace] = [doc["metadata"]["namespace"] for doc in documents if doc["metadata"]["name"] == missing[0]]
+    batch = await counts.client.get(kinds.BATCH_INFERENCE, namespace, missing[0])
     status = (batch or {}).get("status")
     raise BenchError(
-        f"{len(missing)} of {len(made)} batches have no Job, for example {missing[0]}, whose status is {status}"
+        f"{len(missing)} of {len(documents)} batches have no Job, for example {missing[0]}, whose status is {status}"
     )
 
 
-async def _memory(there: Plane) -> float:
+async def _memory(plane: Plane) -> float:
     """Return the operator's memory once it has settled, in MiB."""
     await asyncio.sleep(_SETTLE_S)
-    found = []
-    until = time.monotonic() + _READ_S
-    while time.monotonic() < until:
-        found.append(rss_mib(there.operator.pid))
+    readings = []
+    end_s = time.monotonic() + _READ_S
+    while time.monotonic() < end_s:
+        readings.append(rss_mib(plane.operator.pid))
         await asyncio.sleep(0.5)
-    return round(median(found), 2)
+    return round(median(readings), 2)
 
 
 if __name__ == "__main__":

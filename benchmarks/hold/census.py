@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from halcyon import main as halcyon
-from halcyon.control.runtime import build as built
+from halcyon.control.runtime import build as composition
 from halcyon.control.runtime.operator import Operator
 
 _REST = "all else"
@@ -41,23 +41,23 @@ def reached(roots: Mapping[str, Any], apart: Sequence[Any]) -> tuple[Counter[str
     for name, root in roots.items():
         stack = [root, *(apart if name == _REST else ())]
         while stack:
-            one = stack.pop()
-            part = f"{name}: {type(one).__module__}.{type(one).__qualname__}" if name in _BY_TYPE else name
-            sizes[part] += sys.getsizeof(one)
+            obj = stack.pop()
+            part = f"{name}: {type(obj).__module__}.{type(obj).__qualname__}" if name in _BY_TYPE else name
+            sizes[part] += sys.getsizeof(obj)
             numbers[part] += 1
-            for found in gc.get_referents(one):
-                if id(found) not in seen and not isinstance(found, _SKIPPED):
-                    seen.add(id(found))
-                    stack.append(found)
-    rest = [one for one in gc.get_objects() if id(one) not in seen and not isinstance(one, _SKIPPED)]
-    seen |= {id(rest), id(seen), id(sizes), id(numbers)}
-    for one in rest:
-        if id(one) in seen:
+            for referent in gc.get_referents(obj):
+                if id(referent) not in seen and not isinstance(referent, _SKIPPED):
+                    seen.add(id(referent))
+                    stack.append(referent)
+    unreached = [obj for obj in gc.get_objects() if id(obj) not in seen and not isinstance(obj, _SKIPPED)]
+    seen |= {id(unreached), id(seen), id(sizes), id(numbers)}
+    for obj in unreached:
+        if id(obj) in seen:
             continue
-        seen.add(id(one))
-        name = f"(no part) {type(one).__module__.partition('.')[0]}.{type(one).__qualname__}"
-        for part in (one, *gc.get_referents(one)):
-            if part is one or (not gc.is_tracked(part) and id(part) not in seen):
+        seen.add(id(obj))
+        name = f"(no part) {type(obj).__module__.partition('.')[0]}.{type(obj).__qualname__}"
+        for part in (obj, *gc.get_referents(obj)):
+            if part is obj or (not gc.is_tracked(part) and id(part) not in seen):
                 seen.add(id(part))
                 sizes[name] += sys.getsizeof(part)
                 numbers[name] += 1
@@ -105,23 +105,28 @@ def _state(part: Any, name: str) -> Any:
 def main() -> int:
     """Run the operator, and write the census at each SIGUSR1."""
     file = Path(sys.argv[1])
-    made: list[Operator] = []
-    build = built.build
+    operators: list[Operator] = []
+    build = composition.build
 
-    def building(*arguments: Any) -> Operator:
-        made.append(build(*arguments))
-        return made[-1]
+    def build_operator(*arguments: Any) -> Operator:
+        operators.append(build(*arguments))
+        return operators[-1]
 
     def count(*_: Any) -> None:
         gc.unfreeze()
         gc.collect()
-        autoscaler = made[0].autoscaler
-        components = [made[0], *vars(made[0]).values(), *vars(autoscaler).values(), *made[0].caches.informers]
+        autoscaler = operators[0].autoscaler
+        components = [
+            operators[0],
+            *vars(operators[0]).values(),
+            *vars(autoscaler).values(),
+            *operators[0].caches.informers,
+        ]
         components += [asyncio.get_running_loop(), *asyncio.all_tasks()]
-        sizes, numbers = reached(dict(parts(made[0])), components)
+        sizes, numbers = reached(dict(parts(operators[0])), components)
         file.write_text(json.dumps({"bytes": sizes, "objects": numbers}))
 
-    vars(built)["build"] = building
+    vars(composition)["build"] = build_operator
     signal.signal(signal.SIGUSR1, count)
     return halcyon.main(sys.argv[2:])
 

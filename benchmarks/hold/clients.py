@@ -45,12 +45,12 @@ _STAND_INS = (
 )
 
 
-async def _measured(made: Scene, deed: str, seconds: float) -> dict[str, Any]:
+async def _measured(scene: Scene, deed: str, seconds: float) -> dict[str, Any]:
     beside, waits = Waits(), Waits()
     for turn in range(TURNS):
         # Plain, balancer, balancer, plain, and so on: a slow change of the machine adds to both.
         for is_plain in (True, False) if turn % 2 == 0 else (False, True):
-            await made.under(deed, seconds / TURNS, plain=is_plain, into=beside if is_plain else waits)
+            await scene.under(deed, seconds / TURNS, plain=is_plain, into=beside if is_plain else waits)
     return {
         "requests": waits.count,
         "failures": dict(waits.failures),
@@ -62,9 +62,9 @@ async def _measured(made: Scene, deed: str, seconds: float) -> dict[str, Any]:
         "growth_percent": {
             client: round(100 * (waits.within_ms(client) / beside.within_ms(client) - 1), 1) for client in _CLIENTS
         },
-        "restarts": made.restarts(),
-        "memory_percent": round(100 * made.memory_share(HAPROXY_MEMORY_MIB), 1),
-        "agent_memory_percent": round(100 * made.agent_memory_share(AGENT_MEMORY_MIB), 1),
+        "restarts": scene.restarts(),
+        "memory_percent": round(100 * scene.memory_share(HAPROXY_MEMORY_MIB), 1),
+        "agent_memory_percent": round(100 * scene.agent_memory_share(AGENT_MEMORY_MIB), 1),
     }
 
 
@@ -75,24 +75,24 @@ async def _deeds(names: Sequence[str], seconds: float, code: str, until_s: float
             return
         # Each has processes of its own, whose largest memory is that of this deed.
         with tempfile.TemporaryDirectory() as folder:
-            async with scene(Path(folder), models=MODELS) as made:
-                figures = await _measured(made, deed, seconds)
+            async with scene(Path(folder), models=MODELS) as setup:
+                figures = await _measured(setup, deed, seconds)
         print(deed, json.dumps(figures), flush=True)
         save(NAME, load(NAME) | {deed: measured(seconds, code, figures)})
 
 
 def row(results: Mapping[str, DeedResult], code: str) -> Row:
     """Return the row of these results."""
-    found = {deed: result.figures for deed, result in results.items()}
-    growths = [growth for one in found.values() for growth in one["growth_percent"].values()]
-    others = [one["growth_percent"]["other model"] for one in found.values()]
+    by_deed = {deed: result.figures for deed, result in results.items()}
+    growths = [growth for figures in by_deed.values() for growth in figures["growth_percent"].values()]
+    others = [figures["growth_percent"]["other model"] for figures in by_deed.values()]
     worst = {
-        deed: max(one["growth_percent"].values())
-        for deed, one in found.items()
-        if max(one["growth_percent"].values()) > 10
+        deed: max(figures["growth_percent"].values())
+        for deed, figures in by_deed.items()
+        if max(figures["growth_percent"].values()) > 10
     }
     falls = sorted(worst, key=lambda deed: -worst[deed])
-    failed = [deed for deed, one in found.items() if one["failures"]]
+    failed = [deed for deed, figures in by_deed.items() if figures["failures"]]
     reasons = (
         [f"{len(falls)} deeds grow by more than 10 %, the most {', '.join(map(repr, falls[:5]))}"] if falls else []
     )
@@ -101,15 +101,15 @@ def row(results: Mapping[str, DeedResult], code: str) -> Row:
         _ID,
         f"deeds of a client, with and without a key, beside clients of the same model and of {MODELS} others",
         {
-            "deeds": len(found),
-            "failed_requests": sum(sum(one["failures"].values()) for one in found.values()),
+            "deeds": len(by_deed),
+            "failed_requests": sum(sum(figures["failures"].values()) for figures in by_deed.values()),
             "p99_growth_percent": max(growths),
             "p99_growth_percent_median": round(statistics.median(growths), 1),
             "p99_growth_percent_other_models": max(others),
-            "deeds_within_10_percent": len(found) - len(falls),
-            "restarts": sum(one["restarts"] for one in found.values()),
-            "memory_percent": max(one["memory_percent"] for one in found.values()),
-            "agent_memory_percent": max(one["agent_memory_percent"] for one in found.values()),
+            "deeds_within_10_percent": len(by_deed) - len(falls),
+            "restarts": sum(figures["restarts"] for figures in by_deed.values()),
+            "memory_percent": max(figures["memory_percent"] for figures in by_deed.values()),
+            "agent_memory_percent": max(figures["agent_memory_percent"] for figures in by_deed.values()),
             "seconds_per_deed": min(result.seconds for result in results.values()),
             "on this code": sum(result.code == code for result in results.values()),
         },
@@ -126,10 +126,10 @@ def row(results: Mapping[str, DeedResult], code: str) -> Row:
         command="python -m benchmarks.hold.clients",
         stand_ins=_STAND_INS,
         why="; ".join(reasons),
-        n=sum(one["requests"] for one in found.values()),
+        n=sum(figures["requests"] for figures in by_deed.values()),
         law=f"{1000 * WORK_S:g} ms",
         load=f"two clients with 50 requests/s at most each, and one of each other model with {2:g}/s; in {TURNS} turns",
-        raw=found,
+        raw=by_deed,
     )
 
 

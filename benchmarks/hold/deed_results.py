@@ -24,7 +24,7 @@ FOLDER = DATA / "adversary"
 
 @dataclass(frozen=True)
 class DeedResult:
-    """What others met under one deed."""
+    """Effect of one deed on other clients or tenants."""
 
     seconds: float
     """Time of the deed; the deed at the plain server took as long."""
@@ -42,17 +42,17 @@ def measured(seconds: float, code: str, figures: Mapping[str, Any]) -> DeedResul
 
 def code_of(entry: str, texts: Iterable[str] = ()) -> str:
     """Return the digest of the modules that a module needs, and of other texts under test."""
-    found = sorted(modules_of(SOURCE, entry).items())
-    return hashlib.sha256(json.dumps([found, *texts]).encode()).hexdigest()[:10]
+    modules = sorted(modules_of(SOURCE, entry).items())
+    return hashlib.sha256(json.dumps([modules, *texts]).encode()).hexdigest()[:10]
 
 
 def load(name: str, folder: Path = FOLDER) -> dict[str, DeedResult]:
     """Return the results of an adversary by the deed's name, empty if there are none."""
     try:
-        known = json.loads((folder / f"{name}.json").read_text())
+        documents = json.loads((folder / f"{name}.json").read_text())
     except FileNotFoundError:
         return {}
-    return {deed: DeedResult(**result) for deed, result in known.items()}
+    return {deed: DeedResult(**result) for deed, result in documents.items()}
 
 
 def save(name: str, results: Mapping[str, DeedResult], folder: Path = FOLDER) -> None:
@@ -64,7 +64,7 @@ def save(name: str, results: Mapping[str, DeedResult], folder: Path = FOLDER) ->
     new.replace(folder / f"{name}.json")
 
 
-def left(
+def remaining(
     deeds: Sequence[str], results: Mapping[str, DeedResult], *, code: str, seconds: float, again: bool = False
 ) -> list[str]:
     """Return the deeds to measure, in order: those without a result, those of other code, and those that were shorter.
@@ -107,16 +107,16 @@ def run(
     parser.add_argument("--minutes", type=float, default=120.0, help="time after which no deed begins (default: 120)")
     parser.add_argument("--again", action="store_true", help="also measure deeds that have a result")
     parser.add_argument("--report", action="store_true", help="record the row of the results so far")
-    given = parser.parse_args(argv)
-    if unknown := set(given.deeds) - set(deeds):
+    options = parser.parse_args(argv)
+    if unknown := set(options.deeds) - set(deeds):
         parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(deeds)}")
-    until_s = time.monotonic() + 60 * given.minutes
-    chosen = left(given.deeds or deeds, load(name), code=code, seconds=given.seconds, again=given.again)
-    if chosen and not given.report:
-        measure(chosen, given.seconds, until_s)
+    until_s = time.monotonic() + 60 * options.minutes
+    chosen = remaining(options.deeds or deeds, load(name), code=code, seconds=options.seconds, again=options.again)
+    if chosen and not options.report:
+        measure(chosen, options.seconds, until_s)
     results = {deed: result for deed, result in load(name).items() if deed in deeds}
     if results:
-        made = row(results)
-        rows.record("hold", [made])
-        print(json.dumps(made.value), "holds" if rows.holds(made) else "falls short")
+        recorded = row(results)
+        rows.record("hold", [recorded])
+        print(json.dumps(recorded.value), "holds" if rows.holds(recorded) else "falls short")
     return 0

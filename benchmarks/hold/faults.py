@@ -55,28 +55,28 @@ _WAVE = 12
 class Campaign(Protocol):
     """Plans of one row, for some workloads, until a monotonic time; with `again` also those with a divergence."""
 
-    def __call__(self, made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+    def __call__(self, site: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
         """Run the plans."""
 
 
-def crash(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+def crash(site: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run crash plans of these workloads."""
-    bench = _bench(made, names, until_s, again=again)
+    bench = _bench(site, names, until_s, again=again)
     campaigns.crash(bench)
-    for results in bench.known.values():
+    for results in bench.results.values():
         _print(results)
     print(f"discarded, since the machine stood still: {bench.discarded}")
 
 
-def views(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+def views(site: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of stale views."""
     results, code = load(FOLDER, "views"), tested().digest
     chosen = [name for name in names if name in _STALE]
     current = [r for r in results.results.values() if r.code == code and not (again and r.problems)]
     if chosen and len(current) < VIEWS * len(chosen):
         began = time.monotonic()
-        for found in stale.run(made, chosen, views=VIEWS, until_s=until_s, commit=commit(), code=code):
-            for plan, result in found.items():
+        for outcomes in stale.run(site, chosen, views=VIEWS, until_s=until_s, commit=commit(), code=code):
+            for plan, result in outcomes.items():
                 results.add(plan, result)
             now = time.monotonic()
             results.wall_s, began = results.wall_s + now - began, now
@@ -84,20 +84,20 @@ def views(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> N
         _print(results)
 
 
-def disturb(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+def disturb(site: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run plans of events and requests that are disturbed."""
-    bench = _bench(made, names, until_s, again=again)
+    bench = _bench(site, names, until_s, again=again)
     campaigns.disturb(bench, [*EVENTS, *ANSWERS], most=3)
-    for results in bench.known.values():
+    for results in bench.results.values():
         _print(results)
 
 
-def _bench(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> Workbench:
-    known = {name: load(FOLDER, name, OUTCOMES) for name in names}
+def _bench(site: Site, names: Sequence[str], until_s: float, *, again: bool) -> Workbench:
+    by_workload = {name: load(FOLDER, name, OUTCOMES) for name in names}
     ages = {code.digest: age for age, code in enumerate(sorted(load_codes(FOLDER).values(), key=lambda c: c.since))}
     return Workbench(
-        made,
-        known,
+        site,
+        by_workload,
         until_s,
         commit(),
         tested().digest,
@@ -119,68 +119,68 @@ def every_mutation() -> list[Mutation]:
     return [mutation for leaf in mutations.leaves(schema) for mutation in mutations.mutations(leaf)]
 
 
-def mutate(made: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
+def mutate(site: Site, names: Sequence[str], until_s: float, *, again: bool) -> None:
     """Run mutations that have no result of this version of the code: first those without any, then those with a problem."""
     del names  # a mutation is of no workload
     results, code = load(FOLDER, MUTATIONS), tested().digest
     by_id = {mutation.id: mutation for mutation in every_mutation()}
     results.results = {plan: result for plan, result in results.results.items() if plan in by_id}
-    kept = {plan for plan, r in results.results.items() if r.code == code and not (again and r.problems)}
-    left = [mutation for mutation in by_id.values() if mutation.id not in kept]
+    done = {plan for plan, r in results.results.items() if r.code == code and not (again and r.problems)}
+    pending = [mutation for mutation in by_id.values() if mutation.id not in done]
     # Spread, so that a campaign that isn't complete has something of each field.
-    left = [mutation for start in range(7) for mutation in left[start::7]]
+    pending = [mutation for start in range(7) for mutation in pending[start::7]]
     problems = results.problems()
-    left.sort(key=lambda mutation: (mutation.id in results.results, mutation.id not in problems))
-    _waves(made, results, left, until_s)
+    pending.sort(key=lambda mutation: (mutation.id in results.results, mutation.id not in problems))
+    _run_waves(site, results, pending, until_s)
     _print(results)
 
 
-def _waves(made: Site, results: Results, left: Sequence[Mutation], until_s: float) -> None:
+def _run_waves(site: Site, results: Results, pending: Sequence[Mutation], until_s: float) -> None:
     began = time.monotonic()
-    refused, accepted = acto.tried(made.space(), left)
+    refused, accepted = acto.dry_run(site.space(), pending)
     _add(results, refused, began)
     save(FOLDER, results)
     if not accepted:
         return
     # Fields of a Gateway have an effect only if the cluster has the kinds of its routes.
-    gateway_api.install(made.cluster)
-    made.ledger.add(kinds.ROUTES)
-    operator = _start_for_mutations(made)
+    gateway_api.install(site.cluster)
+    site.ledger.add(kinds.ROUTES)
+    operator = _start_for_mutations(site)
     while accepted and time.monotonic() < until_s:
         began = time.monotonic()
         wave, accepted = accepted[:_WAVE], accepted[_WAVE:]
-        space = made.space()
+        space = site.space()
         space.apply(_files())
-        known = len(operator.complaints())
+        earlier = len(operator.complaints())
         try:
-            found = acto.Wave(space, made.ledger, operator, wave).run()
+            outcomes = acto.Wave(space, site.ledger, operator, wave).run()
         except acto.OperatorEndedError as ended:
             # Its plans have no result, and are run by the next call.
             print(f"the operator has ended, so {len(wave)} mutations are discarded: {ended}", flush=True)
-            found, operator = {}, _start_for_mutations(made)
+            outcomes, operator = {}, _start_for_mutations(site)
         else:
-            for result in found.values() if len(operator.complaints()) > known else ():
-                result.problems.append(f"the log has errors: {operator.complaints()[known:][:2]}")
+            for result in outcomes.values() if len(operator.complaints()) > earlier else ():
+                result.problems.append(f"the log has errors: {operator.complaints()[earlier:][:2]}")
         space.end()
-        if made.standstills.since(began):
-            found = {plan: result for plan, result in found.items() if not result.problems}
-        _add(results, found, began)
+        if site.standstills.since(began):
+            outcomes = {plan: result for plan, result in outcomes.items() if not result.problems}
+        _add(results, outcomes, began)
         save(FOLDER, results)
         _print(results)
     assert operator.stop() == 0, operator.tail()
 
 
-def _start_for_mutations(made: Site) -> ForkedOperator:
+def _start_for_mutations(site: Site) -> ForkedOperator:
     """Start an operator whose site allows the labels and annotations of mutated specs."""
-    return made.start(more=("--model-pod-labels=example.com/", "--model-pod-annotations=example.com/"))[0]
+    return site.start(more=("--model-pod-labels=example.com/", "--model-pod-annotations=example.com/"))[0]
 
 
-def _add(results: Results, found: dict[str, Result], began: float) -> None:
+def _add(results: Results, outcomes: dict[str, Result], began: float) -> None:
     """Add the results of plans that began together, at a monotonic time."""
     seconds = time.monotonic() - began
     code = tested()
-    for name, result in found.items():
-        result.commit, result.code, result.seconds = code.commit, code.digest, seconds / max(len(found), 1)
+    for name, result in outcomes.items():
+        result.commit, result.code, result.seconds = code.commit, code.digest, seconds / max(len(outcomes), 1)
         results.add(name, result)
     results.wall_s += seconds
 
@@ -197,24 +197,24 @@ _LANES: dict[Campaign, int] = {views: 0, mutate: 1}
 
 def jobs(rows: Sequence[str], names: Sequence[str], lane: int, lanes: int) -> list[tuple[Campaign, Sequence[str]]]:
     """Return the campaigns of a lane, with their workloads."""
-    found: list[tuple[Campaign, Sequence[str]]] = []
+    selected: list[tuple[Campaign, Sequence[str]]] = []
     for campaign in (campaign for row in rows for campaign in CAMPAIGNS[row]):
         if campaign not in _LANES:
-            found.append((campaign, names[lane::lanes]))
+            selected.append((campaign, names[lane::lanes]))
         elif _LANES[campaign] % lanes == lane:
-            found.append((campaign, names))
-    return [(campaign, chosen) for campaign, chosen in found if chosen]
+            selected.append((campaign, names))
+    return [(campaign, chosen) for campaign, chosen in selected if chosen]
 
 
-def sample(made: Site, minutes: float) -> dict[str, list[str]]:
+def sample(site: Site, minutes: float) -> dict[str, list[str]]:
     """Run a few plans of each kind without recording them; return the problems by the plan's id."""
     results = Results("create")
-    bench = Workbench(made, {"create": results}, time.monotonic() + 60 * minutes, commit(), tested().digest)
+    bench = Workbench(site, {"create": results}, time.monotonic() + 60 * minutes, commit(), tested().digest)
     campaigns.crash(bench, sample=4)
-    found = results.problems()
-    space = made.space()
-    refused, _ = acto.tried(space, every_mutation()[::20])
-    return found | {name: result.problems for name, result in refused.items() if result.problems}
+    problems = results.problems()
+    space = site.space()
+    refused, _ = acto.dry_run(space, every_mutation()[::20])
+    return problems | {name: result.problems for name, result in refused.items() if result.problems}
 
 
 def _print(results: Results) -> None:
@@ -237,22 +237,22 @@ def installed() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="halcyon-faults-") as folder:
         cluster = clusters.up(name, Options(control_plane_only=True, history=True))
         try:
-            with site(cluster, Path(folder)) as made:
-                yield made
+            with site(cluster, Path(folder)) as installation:
+                yield installation
         finally:
             clusters.down(name)
 
 
 def report() -> None:
     """Write the rows and the page from the results."""
-    known = {name: load(FOLDER, name) for name in (*WORKLOADS, "views", MUTATIONS)}
+    by_name = {name: load(FOLDER, name) for name in (*WORKLOADS, "views", MUTATIONS)}
     code = tested()
     codes = {code.digest: code} | load_codes(FOLDER)
-    measured = {result.code for results in known.values() for result in results.results.values()}
-    save_codes(FOLDER, {digest: code for digest, code in codes.items() if digest in measured})
-    rows = faults_page.rows(known, every_mutation(), codes, code)
+    digests = {result.code for results in by_name.values() for result in results.results.values()}
+    save_codes(FOLDER, {digest: code for digest, code in codes.items() if digest in digests})
+    rows = faults_page.rows(by_name, every_mutation(), codes, code)
     record("hold", rows)
-    faults_page.write(known, rows, codes, code)
+    faults_page.write(by_name, rows, codes, code)
 
 
 def register() -> None:
@@ -278,41 +278,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workload", action="append", choices=list(WORKLOADS), help="only this workload; repeatable")
     parser.add_argument("--lanes", type=int, default=1, help="number of API servers at the same time (default: 1)")
     parser.add_argument("--lane", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
-    if unknown := set(given.rows) - set(CAMPAIGNS):
+    options = parser.parse_args(argv)
+    if unknown := set(options.rows) - set(CAMPAIGNS):
         parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(CAMPAIGNS)}")
-    if given.report:
+    if options.report:
         report()
         return 0
-    if given.lane is None and not given.sample:
+    if options.lane is None and not options.sample:
         register()
-    if given.lanes > 1 and given.lane is None:
-        status = _lanes(given.lanes, [*(sys.argv[1:] if argv is None else argv)])
+    if options.lanes > 1 and options.lane is None:
+        status = _run_lanes(options.lanes, [*(sys.argv[1:] if argv is None else argv)])
         report()
         return status
     began = time.monotonic()
-    chosen = jobs(given.rows or list(CAMPAIGNS), given.workload or list(WORKLOADS), given.lane or 0, given.lanes)
+    chosen = jobs(
+        options.rows or list(CAMPAIGNS), options.workload or list(WORKLOADS), options.lane or 0, options.lanes
+    )
     if not chosen:
         return 0
-    with installed() as made:
-        if given.sample:
-            found = sample(made, 2.0)
-            print(found or "no problem", f"{time.monotonic() - began:.0f} s", sep="\n")
-            return int(bool(found))
+    with installed() as site:
+        if options.sample:
+            problems = sample(site, 2.0)
+            print(problems or "no problem", f"{time.monotonic() - began:.0f} s", sep="\n")
+            return int(bool(problems))
         failed = False
         for campaign, names in chosen:
             try:
-                campaign(made, names, began + 60 * given.minutes, again=given.again)
+                campaign(site, names, began + 60 * options.minutes, again=options.again)
             except AssertionError:  # the scene has failed, such as an operator without its lease on a busy machine
                 traceback.print_exc()
-                made.leave()
+                site.leave()
                 failed = True
-    if given.lane is None:
+    if options.lane is None:
         report()
     return int(failed)
 
 
-def _lanes(count: int, argv: Sequence[str]) -> int:
+def _run_lanes(count: int, argv: Sequence[str]) -> int:
     """Run the same command once for each lane, and return the largest exit status."""
     command = [sys.executable, "-m", "benchmarks.hold.faults", *argv]
     running = [subprocess.Popen([*command, "--lane", str(number)]) for number in range(count)]

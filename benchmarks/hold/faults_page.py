@@ -9,7 +9,7 @@ from dataclasses import replace
 from benchmarks.quality.rows import PAGES, Row, commit, today
 from tests.faults.campaigns import CONTROL
 from tests.faults.drive import ANSWERS, EVENTS
-from tests.faults.findings import FALSE_ALARMS, FOUND
+from tests.faults.findings import FALSE_ALARMS, FINDINGS
 from tests.faults.mutations import Mutation
 from tests.faults.oracles import MASKED
 from tests.faults.plans import crashes
@@ -20,61 +20,61 @@ from tests.faults.workloads import WORKLOADS
 
 _COMMAND = "python -m benchmarks.hold.faults"
 _STAND_INS = "pods are KWOK's and load nothing; the HPA's write is the test's; no agent runs"
-Known = Mapping[str, Results]
+ResultsByName = Mapping[str, Results]
 
 
-def of_kind(known: Known, faults: Sequence[str]) -> dict[str, Result]:
+def of_kind(by_name: ResultsByName, faults: Sequence[str]) -> dict[str, Result]:
     """Return the results of all plans with one of these faults."""
     return {
         name: result
-        for results in known.values()
+        for results in by_name.values()
         for name, result in results.results.items()
         if results.name != MUTATIONS and name.split("/")[1] in faults
     }
 
 
-def rows(known: Known, mutations: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> list[Row]:
+def rows(by_name: ResultsByName, mutations: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> list[Row]:
     """Return the rows of the section, for the version `code` of the operator."""
     counted = {
         name: replace(results, results=_planned(results, counting(results, codes, code)))
-        for name, results in known.items()
+        for name, results in by_name.items()
     }
     crashed = _crashes(counted, codes, code)
     return [
         crashed,
         _views(counted, codes, code),
         _mutations(counted, mutations, codes, code),
-        _found(),
-        _alarms(known),
+        _mistakes(),
+        _alarms(by_name),
     ]
 
 
 def _planned(results: Results, counted: Mapping[str, Result]) -> dict[str, Result]:
     """Return the results without crashes at writes that no undisturbed run of the newest reference has."""
     points = results.reference.points if results.reference is not None else []
-    wanted = {plan.id for plan in crashes(results.name, points)}
-    return {name: r for name, r in counted.items() if name in wanted or "/crash-" not in name}
+    planned = {plan.id for plan in crashes(results.name, points)}
+    return {name: r for name, r in counted.items() if name in planned or "/crash-" not in name}
 
 
 def _versions(results: Mapping[str, Result], codes: Mapping[str, Code], code: Code) -> tuple[dict[str, object], str]:
     """Return the numbers of results on this version of the code and on earlier ones, and the earlier ones in words."""
     earlier = Counter(result.code for result in results.values() if result.code != code.digest)
-    said = ", ".join(
+    counts = ", ".join(
         f"{count} on {codes[digest].commit}" if digest in codes else f"{count} on another"
         for digest, count in sorted(earlier.items(), key=lambda item: -item[1])
     )
     value: dict[str, object] = {"on this code": len(results) - earlier.total(), "on earlier code": earlier.total()}
-    return value, f"of earlier code count {said}" if said else ""
+    return value, f"of earlier code count {counts}" if counts else ""
 
 
-def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
-    results = of_kind(known, ("crash-before", "crash-after"))
-    begun = [known[name] for name in WORKLOADS if known[name].reference is not None]
-    planned = sum(len(crashes(r.name, r.reference.points)) for r in begun if r.reference is not None)
+def _crashes(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Row:
+    results = of_kind(by_name, ("crash-before", "crash-after"))
+    started = [by_name[name] for name in WORKLOADS if by_name[name].reference is not None]
+    planned = sum(len(crashes(r.name, r.reference.points)) for r in started if r.reference is not None)
     hit = sum(result.hit for result in results.values())
-    versions, said = _versions(results, codes, code)
+    versions, earlier = _versions(results, codes, code)
     value = {
-        "workloads begun": len(begun),
+        "workloads begun": len(started),
         "plans": planned,
         "run": len(results),
         **versions,
@@ -83,10 +83,10 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
         "divergences": sum(bool(result.problems) for result in results.values()),
     }
     limits = (("workloads begun", len(WORKLOADS), "=="), ("percent of plans run", 100, ">="), ("divergences", 0, "=="))
-    missing = [name for name in WORKLOADS if known[name].reference is None]
+    missing = [name for name in WORKLOADS if by_name[name].reference is None]
     why = "a plan that is run without a kill is one whose write didn't come in that run"
-    if said:
-        why += f"; {said}"
+    if earlier:
+        why += f"; {earlier}"
     if missing:
         why += f"; not begun: {', '.join(missing)}"
     return _row(
@@ -100,11 +100,11 @@ def _crashes(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
     )
 
 
-def _views(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
-    stale = of_kind(known, (FAULT,))
-    events, answers = of_kind(known, tuple(EVENTS)), of_kind(known, tuple(ANSWERS))
-    wrong = sum(bool(result.problems) for found in (stale, events, answers) for result in found.values())
-    versions, said = _versions(stale | events | answers, codes, code)
+def _views(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Row:
+    stale = of_kind(by_name, (FAULT,))
+    events, answers = of_kind(by_name, tuple(EVENTS)), of_kind(by_name, tuple(ANSWERS))
+    wrong = sum(bool(result.problems) for results in (stale, events, answers) for result in results.values())
+    versions, earlier = _versions(stale | events | answers, codes, code)
     value = {
         "stale views": len(stale),
         "plans of events": len(events),
@@ -119,24 +119,24 @@ def _views(known: Known, codes: Mapping[str, Code], code: Code) -> Row:
         ("plans of answers", 100, ">="),
         ("divergences", 0, "=="),
     )
-    what = (
+    title = (
         "Stale views of lists and watches, single events lost, held, repeated or swapped, and errors of single writes"
     )
     n = len(stale) + len(events) + len(answers)
-    return _row("2.2", what, value, ">= 100 plans each, 0 divergences", limits=limits, n=n, why=said)
+    return _row("2.2", title, value, ">= 100 plans each, 0 divergences", limits=limits, n=n, why=earlier)
 
 
-def _mutations(known: Known, planned: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> Row:
-    wanted = {mutation.id: mutation.path for mutation in planned}
-    results = {plan: result for plan, result in known[MUTATIONS].results.items() if plan in wanted}
-    fields = {wanted[plan] for plan in results}
+def _mutations(by_name: ResultsByName, planned: Sequence[Mutation], codes: Mapping[str, Code], code: Code) -> Row:
+    paths = {mutation.id: mutation.path for mutation in planned}
+    results = {plan: result for plan, result in by_name[MUTATIONS].results.items() if plan in paths}
+    fields = {paths[plan] for plan in results}
     lines = [line for result in results.values() for line in result.problems]
-    versions, said = _versions(results, codes, code)
+    versions, earlier = _versions(results, codes, code)
     value = {
         "mutations": len(results),
-        "of": len(wanted),
-        "percent of mutations run": round(100 * len(results) / len(wanted), 1),
-        "percent of leaf fields": round(100 * len(fields) / len(set(wanted.values())), 1),
+        "of": len(paths),
+        "percent of mutations run": round(100 * len(results) / len(paths), 1),
+        "percent of leaf fields": round(100 * len(fields) / len(set(paths.values())), 1),
         **versions,
         "accepted by the API server": sum(result.hit for result in results.values()),
         "unrecovered": sum(line.startswith("recovery") for line in lines),
@@ -151,26 +151,26 @@ def _mutations(known: Known, planned: Sequence[Mutation], codes: Mapping[str, Co
         ("silent", 0, "=="),
         ("other problems", 0, "=="),
     )
-    why = [] if len(results) >= len(wanted) else ["not all specs that the API server accepts are judged yet"]
-    why += [said] if said else []
-    number = len(set(wanted.values()))
-    what = f"Mutations of {number} leaf fields of the CRD: unset, changed, at bounds, invalid, wrong beside others"
+    why = [] if len(results) >= len(paths) else ["not all specs that the API server accepts are judged yet"]
+    why += [earlier] if earlier else []
+    number = len(set(paths.values()))
+    title = f"Mutations of {number} leaf fields of the CRD: unset, changed, at bounds, invalid, wrong beside others"
     target = ">= 1,000, all fields, 0 unrecovered, 0 silent"
-    return _row("2.3", what, value, target, limits=limits, n=len(results), why="; ".join(why))
+    return _row("2.3", title, value, target, limits=limits, n=len(results), why="; ".join(why))
 
 
-def _found() -> Row:
-    value = {"found and mended": len(FOUND), "without a test": sum(not finding.test for finding in FOUND)}
+def _mistakes() -> Row:
+    value = {"found and mended": len(FINDINGS), "without a test": sum(not finding.test for finding in FINDINGS)}
     limits = (("without a test", 0, "=="),)
     target = "a list: what, how it was found, the test (docs/quality/faults.md)"
     return _row(
-        "2.4", "Mistakes of the product, found and mended on the way", value, target, limits=limits, n=len(FOUND)
+        "2.4", "Mistakes of the product, found and mended on the way", value, target, limits=limits, n=len(FINDINGS)
     )
 
 
-def _alarms(known: Known) -> Row:
-    controls = of_kind(known, (CONTROL,))
-    runs = sum(results.runs for results in known.values())
+def _alarms(by_name: ResultsByName) -> Row:
+    controls = of_kind(by_name, (CONTROL,))
+    runs = sum(results.runs for results in by_name.values())
     discarded = sum(alarm.plans for alarm in FALSE_ALARMS if alarm.discarded)
     former = sum(alarm.plans for alarm in FALSE_ALARMS)
     wrong = sum(bool(result.problems) for result in controls.values())
@@ -185,14 +185,14 @@ def _alarms(known: Known) -> Row:
         "percent with those": round(100 * (wrong + former) / (runs + discarded), 2) if runs else None,
     }
     limits = (("percent", 3.5, "<="), ("controls", len(WORKLOADS), ">="))
-    what = "False alarms of the comparison as it is: divergences that were mistakes of the tests"
+    title = "False alarms of the comparison as it is: divergences that were mistakes of the tests"
     why = "a kind of false alarm that is mended, with a test, is listed with its explanation and counted apart"
-    return _row("2.5", what, value, "<= 3.5 %, each explained", limits=limits, n=runs, why=why)
+    return _row("2.5", title, value, "<= 3.5 %, each explained", limits=limits, n=runs, why=why)
 
 
 def _row(
     number: str,
-    what: str,
+    title: str,
     value: Mapping[str, object],
     target: str,
     *,
@@ -202,7 +202,7 @@ def _row(
 ) -> Row:
     return Row(
         number,
-        what,
+        title,
         value,
         target,
         limits,
@@ -216,12 +216,12 @@ def _row(
     )
 
 
-def write(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: Code) -> None:
+def write(by_name: ResultsByName, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> None:
     """Write the page."""
-    (PAGES / "faults.md").write_text("\n".join(_lines(known, made, codes, code)) + "\n")
+    (PAGES / "faults.md").write_text("\n".join(_lines(by_name, rows, codes, code)) + "\n")
 
 
-def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: Code) -> Iterator[str]:
+def _lines(by_name: ResultsByName, rows: Sequence[Row], codes: Mapping[str, Code], code: Code) -> Iterator[str]:
     yield from (
         "# Faults at every step",
         "",
@@ -234,26 +234,26 @@ def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: C
         "| row | what | figures | target |",
         "| --- | --- | --- | --- |",
     )
-    for row in made:
+    for row in rows:
         figures = "; ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.value.items())
         yield f"| {row.id} | {row.what} | {figures} | {row.target} |"
-    yield from _by_code(known, codes, code)
+    yield from _by_code(by_name, codes, code)
     yield from ("", "## By workload", "")
     yield "| workload | mutating requests | crash plans run | killed | other plans | divergences | wall time, s |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name in WORKLOADS:
-        results = known[name]
+        results = by_name[name]
         points = "not begun" if results.reference is None else str(len(set(results.reference.points)))
         crashed = of_kind({name: results}, ("crash-before", "crash-after"))
         others = len(results.results) - len(crashed)
         hit = sum(result.hit for result in crashed.values())
         yield f"| {name} | {points} | {len(crashed)} | {hit} | {others} | {len(results.problems())} | {results.wall_s:.0f} |"
     for name in ("views", MUTATIONS):
-        yield f"| {name} | | | | {len(known[name].results)} | {len(known[name].problems())} | {known[name].wall_s:.0f} |"
+        yield f"| {name} | | | | {len(by_name[name].results)} | {len(by_name[name].problems())} | {by_name[name].wall_s:.0f} |"
     yield from ("", "## What isn't compared", "", "| field | why |", "| --- | --- |")
     yield from (f"| {name} | {why} |" for name, why in MASKED.items())
     yield from ("", "## Found and mended", "", "| what | found by | test |", "| --- | --- | --- |")
-    yield from (f"| {finding.what} | {finding.how} | {finding.test} |" for finding in FOUND)
+    yield from (f"| {finding.description} | {finding.how} | {finding.test} |" for finding in FINDINGS)
     yield from (
         "",
         "## False alarms",
@@ -262,18 +262,18 @@ def _lines(known: Known, made: Sequence[Row], codes: Mapping[str, Code], code: C
         "| --- | --- | --- | --- | --- |",
     )
     for alarm in FALSE_ALARMS:
-        yield f"| {alarm.what} | {alarm.plans} | {alarm.cause} | {alarm.mended or 'not mended'} | {alarm.test} |"
-    left = {name: problems for results in known.values() for name, problems in results.problems().items()}
+        yield f"| {alarm.description} | {alarm.plans} | {alarm.cause} | {alarm.mended or 'not mended'} | {alarm.test} |"
+    divergences = {name: problems for results in by_name.values() for name, problems in results.problems().items()}
     yield from ("", "## Divergences that are open", "")
-    if not left:
+    if not divergences:
         yield "None."
-    yield from (f"- `{name}`: {'; '.join(problems)[:300]}" for name, problems in sorted(left.items())[:40])
-    if len(left) > 40:
-        yield f"- and {len(left) - 40} more, in docs/quality/data/faults"
+    yield from (f"- `{name}`: {'; '.join(problems)[:300]}" for name, problems in sorted(divergences.items())[:40])
+    if len(divergences) > 40:
+        yield f"- and {len(divergences) - 40} more, in docs/quality/data/faults"
 
 
-def _by_code(known: Known, codes: Mapping[str, Code], code: Code) -> Iterator[str]:
-    """Yield the rule of which results count, and the numbers of plans by version of the code."""
+def _by_code(by_name: ResultsByName, codes: Mapping[str, Code], code: Code) -> Iterator[str]:
+    """Yield the rule by which results count, and the numbers of plans by version of the code."""
     yield from (
         "",
         "## Which results count",
@@ -286,8 +286,8 @@ def _by_code(known: Known, codes: Mapping[str, Code], code: Code) -> Iterator[st
         "| code | first tested on commit | modules that differ, % | plans | that count |",
         "| --- | --- | --- | --- | --- |",
     )
-    measured = Counter(result.code for results in known.values() for result in results.results.values())
-    count = Counter(r.code for results in known.values() for r in counting(results, codes, code).values())
+    measured = Counter(result.code for results in by_name.values() for result in results.results.values())
+    count = Counter(r.code for results in by_name.values() for r in counting(results, codes, code).values())
     for digest, number in sorted(measured.items(), key=lambda item: -item[1]):
         tested = codes.get(digest)
         if tested is None:

@@ -66,7 +66,7 @@ class PlainCluster:
 
 @dataclass
 class CountedOperator(Operator):
-    """An operator that counts its memory by part when it is asked."""
+    """An operator that counts its memory by part on request."""
 
     census: Path = field(default=Path("/dev/null"))
 
@@ -112,8 +112,8 @@ def plain_plane(folder: Path, *, counted: bool, dashboard: int) -> Iterator[Plan
         )
     )
     cluster = PlainCluster(PlainClient(port), kubeconfig)
-    more = ("--dashboard=localhost", f"--dashboard-port={dashboard}")
-    arguments: dict[str, Any] = {"more": more}
+    options = ("--dashboard=localhost", f"--dashboard-port={dashboard}")
+    arguments: dict[str, Any] = {"more": options}
     if counted:
         arguments["census"] = folder / "census.json"
     operator = (CountedOperator if counted else Operator)("halcyon", "bench-operator", kubeconfig, folder, **arguments)
@@ -145,67 +145,67 @@ def _until_served(port: int) -> None:
             return
 
 
-async def _whole(there: Plane, sizes: Sequence[int]) -> None:
+async def _measure_sizes(plane: Plane, sizes: Sequence[int]) -> None:
     """Measure each size as `benchmarks.hold.size` does."""
-    found: list[size_page.Measured] = []
+    measurements: list[size_page.Measured] = []
     draw = random.Random(len(sizes))
     async with (
-        Counts(there.kubeconfig, namespace_of) as counts,
-        Agents(there, counts, idle_look_every_s=size.IDLE_LOOK_EVERY_S) as agents,
+        Counts(plane.kubeconfig, namespace_of) as counts,
+        Agents(plane, counts, idle_look_every_s=size.IDLE_LOOK_EVERY_S) as agents,
     ):
-        known: list[str] = []
-        for wanted in sizes:
-            served_s = await _grown(counts, agents, known, wanted)
-            found.append(
+        models: list[str] = []
+        for count in sizes:
+            served_s = await _grow(counts, agents, models, count)
+            measurements.append(
                 await size.measured(
-                    there, counts, agents, known=known, served_s=served_s, draw=draw, api_figures=lambda: (0.0, 0.0)
+                    plane, counts, agents, models=models, served_s=served_s, draw=draw, api_figures=lambda: (0.0, 0.0)
                 )
             )
-            _say(json.dumps(found[-1].__dict__))
-    memory = size_page.fit([(one.models, one.busy_mib) for one in found])
+            _say(json.dumps(measurements[-1].__dict__))
+    memory = size_page.fit([(m.models, m.busy_mib) for m in measurements])
     if memory is not None:
         _say(f"memory under load: {memory.constant:.1f} MiB + {1024 * memory.slope:.1f} KiB a model")
 
 
-async def _parts(there: Plane, sizes: Sequence[int]) -> None:
+async def _measure_parts(plane: Plane, sizes: Sequence[int]) -> None:
     """Print the growth of each part's memory from the first size to the last, by model."""
-    operator = there.operator
+    operator = plane.operator
     assert isinstance(operator, CountedOperator), "it was started so"
-    seen: list[tuple[int, float, float, dict[str, dict[str, int]]]] = []
+    samples: list[tuple[int, float, float, dict[str, dict[str, int]]]] = []
     async with (
-        Counts(there.kubeconfig, namespace_of) as counts,
-        Agents(there, counts, idle_look_every_s=size.IDLE_LOOK_EVERY_S) as agents,
+        Counts(plane.kubeconfig, namespace_of) as counts,
+        Agents(plane, counts, idle_look_every_s=size.IDLE_LOOK_EVERY_S) as agents,
     ):
-        known: list[str] = []
-        for wanted in sizes:
-            await _grown(counts, agents, known, wanted)
+        models: list[str] = []
+        for count in sizes:
+            await _grow(counts, agents, models, count)
             before_s = cpu_s(operator.pid)
             await asyncio.sleep(_REST_S)
             cores = (cpu_s(operator.pid) - before_s) / _REST_S
             mib = rss_mib(operator.pid)
-            seen.append((wanted, mib, cores, await asyncio.to_thread(operator.counted)))
-            _say(f"{wanted} models: {mib:.1f} MiB resident, {cores:.3f} cores at rest")
-    (few, few_mib, _, first), (many, many_mib, _, last) = seen[0], seen[-1]
-    models = many - few
-    _say(f"resident memory: {1024 * (many_mib - few_mib) / models:.1f} KiB a model")
-    rows = sorted(((last["bytes"][name] - first["bytes"].get(name, 0)) / models / 1024, name) for name in last["bytes"])
+            samples.append((count, mib, cores, await asyncio.to_thread(operator.counted)))
+            _say(f"{count} models: {mib:.1f} MiB resident, {cores:.3f} cores at rest")
+    (few, few_mib, _, first), (many, many_mib, _, last) = samples[0], samples[-1]
+    added = many - few
+    _say(f"resident memory: {1024 * (many_mib - few_mib) / added:.1f} KiB a model")
+    rows = sorted(((last["bytes"][name] - first["bytes"].get(name, 0)) / added / 1024, name) for name in last["bytes"])
     _say(f"objects of Python: {sum(kib for kib, _ in rows):.1f} KiB a model")
     for kib, name in reversed(rows):
         if kib >= 0.1:
-            number = (last["objects"][name] - first["objects"].get(name, 0)) / models
+            number = (last["objects"][name] - first["objects"].get(name, 0)) / added
             _say(f"{kib:8.1f} KiB {number:8.1f} objects  {name}")
 
 
-async def _grown(counts: Counts, agents: Agents, known: list[str], wanted: int) -> float:
+async def _grow(counts: Counts, agents: Agents, models: list[str], count: int) -> float:
     """Add models up to this number, and their agents. Return the seconds until they were served."""
-    names = [f"m{number:04}" for number in range(len(known), wanted)]
+    names = [f"m{number:04}" for number in range(len(models), count)]
     began_s = time.monotonic()
     await create(counts, names, balancers=size.BALANCERS, minReplicas=size.SERVERS)
     await counts.until_served(names, limit_s=1800)
     served_s = time.monotonic() - began_s
     await agents.begin(names, balancers=size.BALANCERS)
-    known += names
-    for name in known:
+    models += names
+    for name in models:
         agents.set_rate(name, 0.0)
     await asyncio.sleep(_SETTLE_S)
     return served_s
@@ -218,16 +218,16 @@ def _say(text: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, and print the figures."""
-    sizes = tuple(int(one) for one in os.environ.get("SIZES", "100,300,1000").split(","))
+    sizes = tuple(int(number) for number in os.environ.get("SIZES", "100,300,1000").split(","))
     counted = "parts" in arguments
     with (
         tempfile.TemporaryDirectory(prefix="halcyon-memory-") as folder,
-        plain_plane(Path(folder), counted=counted, dashboard=size.DASHBOARD_PORT) as there,
+        plain_plane(Path(folder), counted=counted, dashboard=size.DASHBOARD_PORT) as plane,
     ):
         try:
-            asyncio.run((_parts if counted else _whole)(there, sizes))
+            asyncio.run((_measure_parts if counted else _measure_sizes)(plane, sizes))
         except BaseException:
-            _say(there.operator.tail())
+            _say(plane.operator.tail())
             raise
     return 0
 

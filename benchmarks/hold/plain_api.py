@@ -21,7 +21,7 @@ import orjson
 import yaml
 from aiohttp import web
 
-from benchmarks.hold.plain_store import Object, Store, Where, merged
+from benchmarks.hold.plain_store import Object, ObjectKey, Store, merged
 from halcyon.api.types import API_VERSION, GROUP, VERSION
 from halcyon.kube.auth.reviews import POD_NAME
 
@@ -68,13 +68,13 @@ class PlainApi:
         group = parts[1] if parts[0] == "api" else "/".join(parts[1:3])
         if group.startswith(_ABSENT):
             return _status(404, "NotFound")
-        rest = parts[2:] if parts[0] == "api" else parts[3:]
-        if not rest:
+        segments = parts[2:] if parts[0] == "api" else parts[3:]
+        if not segments:
             return _json({"kind": "APIResourceList", "groupVersion": group, "resources": _resources(group)})
         namespace = ""
-        if rest[0] == "namespaces" and len(rest) > 2:
-            namespace, rest = rest[1], rest[2:]
-        plural, name, sub = (*rest, "", "")[:3]
+        if segments[0] == "namespaces" and len(segments) > 2:
+            namespace, segments = segments[1], segments[2:]
+        plural, name, sub = (*segments, "", "")[:3]
         if plural in {"tokenreviews", "subjectaccessreviews"}:
             return _json(_reviewed(plural, await request.json()), 201)
         if request.method == "GET" and not name:
@@ -83,55 +83,58 @@ class PlainApi:
             return await self._post(request, (group, plural, namespace, name), sub)
         if request.method == "PATCH":
             return await self._patch(request, (group, plural, namespace, name), sub)
-        return self._one(request, (group, plural, namespace, name))
+        return self._get_or_delete(request, (group, plural, namespace, name))
 
-    def _one(self, request: web.Request, where: Where) -> web.StreamResponse:
-        found = self.store.get(where)
+    def _get_or_delete(self, request: web.Request, key: ObjectKey) -> web.StreamResponse:
+        stored = self.store.get(key)
         if request.method == "DELETE":
             return (
-                _json({"kind": "Status", "status": "Success"}) if self.store.delete(where) else _status(404, "NotFound")
+                _json({"kind": "Status", "status": "Success"}) if self.store.delete(key) else _status(404, "NotFound")
             )
-        return _status(404, "NotFound") if found is None else _json(found)
+        return _status(404, "NotFound") if stored is None else _json(stored)
 
-    async def _patch(self, request: web.Request, where: Where, sub: str) -> web.StreamResponse:
-        found = self.store.get(where)
+    async def _patch(self, request: web.Request, key: ObjectKey, sub: str) -> web.StreamResponse:
+        current = self.store.get(key)
         text = await request.read()
         if request.content_type == "application/apply-patch+yaml":
             body = orjson.loads(text) if text[:1] == b"{" else yaml.safe_load(text)
             meta = body["metadata"]
             uid = meta.get("uid")
-            if (found is not None and meta.get("resourceVersion") == "1") or (
-                uid and (found is None or found["metadata"]["uid"] != uid)
+            if (current is not None and meta.get("resourceVersion") == "1") or (
+                uid and (current is None or current["metadata"]["uid"] != uid)
             ):
                 return _status(409, "Conflict")
-            return _json(self.store.apply(where, body, manager=request.query["fieldManager"], sub=sub))
-        if found is None:
+            return _json(self.store.apply(key, body, manager=request.query["fieldManager"], sub=sub))
+        if current is None:
             return _status(404, "NotFound")
         patch = orjson.loads(text)
         if sub == "scale":
             replicas = patch[-1]["value"]
-            if patch[1]["value"] != (found["spec"].get("replicas", 1) or None):
+            if patch[1]["value"] != (current["spec"].get("replicas", 1) or None):
                 return _status(422, "Invalid")
-            made = found | {"spec": found["spec"] | {"replicas": replicas}, "metadata": dict(found["metadata"])}
-            stored = self.store.put(where, made, before=found)
+            scaled = current | {"spec": current["spec"] | {"replicas": replicas}, "metadata": dict(current["metadata"])}
+            stored = self.store.put(key, scaled, before=current)
             return _json({"kind": "Scale", "metadata": stored["metadata"], "spec": {"replicas": replicas}})
-        wanted = patch.get("metadata", {}).get("resourceVersion")
-        if wanted and wanted != found["metadata"]["resourceVersion"]:
+        version = patch.get("metadata", {}).get("resourceVersion")
+        if version and version != current["metadata"]["resourceVersion"]:
             return _status(409, "Conflict")
-        return _json(self.store.put(where, merged(copy.deepcopy(found), patch, {}), before=found))
+        return _json(self.store.put(key, merged(copy.deepcopy(current), patch, {}), before=current))
 
-    async def _post(self, request: web.Request, where: Where, sub: str) -> web.StreamResponse:
+    async def _post(self, request: web.Request, key: ObjectKey, sub: str) -> web.StreamResponse:
         body = await request.json()
         if sub == "token":
-            who = f"{where[2]}:{where[3]}:{body['spec']['boundObjectRef']['name']}"
-            return _json({"status": {"token": base64.urlsafe_b64encode(who.encode()).decode()}}, 201)
-        if where[1] in _DISCARDED or "dryRun" in request.query:
+            identity = f"{key[2]}:{key[3]}:{body['spec']['boundObjectRef']['name']}"
+            return _json({"status": {"token": base64.urlsafe_b64encode(identity.encode()).decode()}}, 201)
+        if key[1] in _DISCARDED or "dryRun" in request.query:
             return _json(body, 201)
-        named = (*where[:3], body["metadata"].get("name") or f"{body['metadata']['generateName']}{self.store.version}")
-        if self.store.get(named) is not None:
+        object_key = (
+            *key[:3],
+            body["metadata"].get("name") or f"{body['metadata']['generateName']}{self.store.version}",
+        )
+        if self.store.get(object_key) is not None:
             return _status(409, "AlreadyExists")
         self.store.own(body, body, manager=request.query.get("fieldManager", "bench"), sub="")
-        return _json(self.store.put(named, body, before=None), 201)
+        return _json(self.store.put(object_key, body, before=None), 201)
 
     async def _collection(self, request: web.Request, kind: tuple[str, str], namespace: str) -> web.StreamResponse:
         selects = _selector(request.query.get("labelSelector", ""))
@@ -142,9 +145,9 @@ class PlainApi:
             for (space, _), obj in self.store.objects[kind].items()
             if (not namespace or space == namespace) and selects(obj)
         ]
-        named = _KIND_OF.get(kind[1], kind[1][:-1].capitalize())
+        kind_name = _KIND_OF.get(kind[1], kind[1][:-1].capitalize())
         meta = {"resourceVersion": str(self.store.version)}
-        return _json({"kind": f"{named}List", "apiVersion": kind[0], "metadata": meta, "items": items})
+        return _json({"kind": f"{kind_name}List", "apiVersion": kind[0], "metadata": meta, "items": items})
 
     async def _watch(
         self, request: web.Request, kind: tuple[str, str], namespace: str, selects: Callable[[Object], bool]
@@ -158,14 +161,14 @@ class PlainApi:
             while loop.time() < end_s:
                 try:
                     async with asyncio.timeout(_BOOKMARK_S):
-                        _, what, obj = await queue.get()
+                        _, event_type, obj = await queue.get()
                 except TimeoutError:
                     meta = {"resourceVersion": str(self.store.version)}
-                    what, obj = "BOOKMARK", {"kind": "", "apiVersion": kind[0], "metadata": meta}
-                if what == "BOOKMARK" or (
+                    event_type, obj = "BOOKMARK", {"kind": "", "apiVersion": kind[0], "metadata": meta}
+                if event_type == "BOOKMARK" or (
                     (not namespace or obj["metadata"].get("namespace") == namespace) and selects(obj)
                 ):
-                    await response.write(orjson.dumps({"type": what, "object": obj}) + b"\n")
+                    await response.write(orjson.dumps({"type": event_type, "object": obj}) + b"\n")
         except ConnectionError:
             return response  # the client has ended the watch
         finally:
@@ -174,21 +177,21 @@ class PlainApi:
 
 
 def _selector(text: str) -> Callable[[Object], bool]:
-    """Return a function that tells whether an object has the labels of a selector of `a=b` and `a in (b,c)`."""
-    wanted: list[tuple[str, set[str]]] = []
+    """Return a function that is true for objects with the labels of a selector of `a=b` and `a in (b,c)`."""
+    requirements: list[tuple[str, set[str]]] = []
     for part in text.replace(", ", ",").replace(",", "\n").splitlines() if "(" not in text else _split(text):
         if " in " in part:
             key, _, values = part.partition(" in ")
-            wanted.append((key.strip(), set(values.strip(" ()").split(","))))
+            requirements.append((key.strip(), set(values.strip(" ()").split(","))))
         elif "=" in part:
             key, _, value = part.partition("=")
-            wanted.append((key, {value}))
+            requirements.append((key, {value}))
         elif part:
-            wanted.append((part, set()))
+            requirements.append((part, set()))
 
     def selects(obj: Object) -> bool:
         labels = obj["metadata"].get("labels") or {}
-        return all(key in labels and (not values or labels[key] in values) for key, values in wanted)
+        return all(key in labels and (not values or labels[key] in values) for key, values in requirements)
 
     return selects
 

@@ -3,7 +3,7 @@
     python -m benchmarks.hold.size                 100, 300, 1,000 and 2,000 models
     SIZES=100,300 python -m benchmarks.hold.size   fewer
 
-Each size adds models to those that are there. The page docs/benchmarks/size.md has the figures, fitted lines and a plot.
+Each size adds models to those of the size before. The page docs/benchmarks/size.md has the figures, fitted lines and a plot.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _DECIDED = "halcyon_model_replicas_desired{"
 def main() -> int:
     """Measure all sizes, write the page, and record the rows."""
     options = ("--dashboard=localhost", f"--dashboard-port={DASHBOARD_PORT}")
-    with plane(hpa_sync_s=15, pods=(BALANCERS + SERVERS + 1) * max(SIZES), options=options) as there:
-        found = asyncio.run(_run(there, SIZES))
-    size_page.write(found)
-    record("hold", rows(found))
+    with plane(hpa_sync_s=15, pods=(BALANCERS + SERVERS + 1) * max(SIZES), options=options) as control_plane:
+        measurements = asyncio.run(_run(control_plane, SIZES))
+    size_page.write(measurements)
+    record("hold", rows(measurements))
     return 0
 
 
-def rows(found: Sequence[Measured], *, why: str = "") -> list[Row]:
+def rows(measurements: Sequence[Measured], *, why: str = "") -> list[Row]:
     """Return the rows, from the measurements of all sizes. `why` explains figures that fall short."""
-    memory = size_page.fit([(one.models, one.busy_mib) for one in found])
-    largest = max(found, key=lambda one: one.models)
+    memory = size_page.fit([(m.models, m.busy_mib) for m in measurements])
+    largest = max(measurements, key=lambda m: m.models)
     law, load = "80 + 6 b ms, batch 8", f"35/s on {BUSY_SHARE:.0%} of the models, steps to 210/s on {STEP_SHARE:.0%}"
     stand_ins = (
         "; ".join(STAND_INS)
@@ -99,7 +99,7 @@ def rows(found: Sequence[Measured], *, why: str = "") -> list[Row]:
             n=1,
             law=law,
             load=load,
-            raw=[one.__dict__ for one in found],
+            raw=[m.__dict__ for m in measurements],
         ),
         Row(
             id="3.2",
@@ -127,53 +127,53 @@ def rows(found: Sequence[Measured], *, why: str = "") -> list[Row]:
             n=1,
             law=law,
             load=load,
-            raw=[one.__dict__ for one in found],
+            raw=[m.__dict__ for m in measurements],
         ),
     ]
 
 
-async def _run(there: Plane, sizes: Sequence[int]) -> list[Measured]:
-    found: list[Measured] = []
+async def _run(plane: Plane, sizes: Sequence[int]) -> list[Measured]:
+    measurements: list[Measured] = []
     draw = random.Random(len(sizes))
     async with (
-        Counts(there.kubeconfig, namespace_of) as counts,
-        Agents(there, counts, idle_look_every_s=IDLE_LOOK_EVERY_S) as agents,
+        Counts(plane.kubeconfig, namespace_of) as counts,
+        Agents(plane, counts, idle_look_every_s=IDLE_LOOK_EVERY_S) as agents,
     ):
-        known: list[str] = []
+        models: list[str] = []
         for size in sizes:
-            names = [f"m{number:04}" for number in range(len(known), size)]
+            names = [f"m{number:04}" for number in range(len(models), size)]
             began_s = time.monotonic()
             await create(counts, names, balancers=BALANCERS, minReplicas=SERVERS)
             await counts.until_served(names, limit_s=_SERVED_WITHIN_S)
             served_s = time.monotonic() - began_s
             say(f"size: {len(names)} more models are served after {served_s:.0f} s")
             await agents.begin(names, balancers=BALANCERS)
-            known += names
-            for name in known:
+            models += names
+            for name in models:
                 agents.set_rate(name, 0.0)
             await asyncio.sleep(_SETTLE_S)
-            found.append(
+            measurements.append(
                 await measured(
-                    there,
+                    plane,
                     counts,
                     agents,
-                    known=known,
+                    models=models,
                     served_s=served_s,
                     draw=draw,
-                    api_figures=lambda: _api_figures(there),
+                    api_figures=lambda: _api_figures(plane),
                 )
             )
-            size_page.write(found)
-            say(f"size: {found[-1]}")
-    return found
+            size_page.write(measurements)
+            say(f"size: {measurements[-1]}")
+    return measurements
 
 
 async def measured(
-    there: Plane,
+    plane: Plane,
     counts: Counts,
     agents: Agents,
     *,
-    known: Sequence[str],
+    models: Sequence[str],
     served_s: float,
     draw: random.Random,
     api_figures: Callable[[], tuple[float, float]],
@@ -182,7 +182,7 @@ async def measured(
 
     `api_figures` returns the requests that the API server has answered so far, and the MiB of its store.
     """
-    operator = there.operator
+    operator = plane.operator
     os.sched_setaffinity(operator.pid, {0})
     before, cpu_before = await asyncio.to_thread(operator.metrics), cpu_s(operator.pid)
     requests_before, _ = await asyncio.to_thread(api_figures)
@@ -193,31 +193,31 @@ async def measured(
     after = await asyncio.to_thread(operator.metrics)
     writes = after["halcyon_api_writes_total"] - before["halcyon_api_writes_total"]
 
-    busy = set(draw.sample(list(known), int(BUSY_SHARE * len(known))))
+    busy = set(draw.sample(list(models), int(BUSY_SHARE * len(models))))
     for name in busy:
         agents.set_rate(name, LOW_RPS)
     await asyncio.sleep(_SETTLE_S / 2)
     before, cpu_before, began = await asyncio.to_thread(operator.metrics), cpu_s(operator.pid), time.monotonic()
     agents.take_lag_s()
-    times, missed = await _steps(counts, agents, known=known, busy=busy, draw=draw)
+    times, missed = await _steps(counts, agents, models=models, busy=busy, draw=draw)
     busy_cores = (cpu_s(operator.pid) - cpu_before) / (time.monotonic() - began)
     late_s, busy_mib = agents.take_lag_s(), rss_mib(operator.pid)
     after = await asyncio.to_thread(operator.metrics)
 
-    for name in known:
+    for name in models:
         agents.set_rate(name, 0.0)
     await asyncio.sleep(_SETTLE_S)
     most_mib = max(busy_mib, rss_mib(operator.pid))
-    replicas = {name: counts.count(name) for name in known}
+    replicas = {name: counts.count(name) for name in models}
     async with Dashboards(DASHBOARD_PORT) as dashboards:
-        decided_s, back_s, peak_mib = await _killed(there, agents, dashboards, len(known))
+        decided_s, back_s, peak_mib = await _kill_operator(plane, agents, dashboards, len(models))
         await asyncio.sleep(10)
     # Models that had a step return to their minimum in this time anyway.
     moved = [name for name, replica in replicas.items() if counts.count(name) != replica == SERVERS]
     for name in moved:
         say(f"size: replicas of {name} were {SERVERS}, and are {counts.count(name)}: {counts.decisions(name)}")
     return Measured(
-        models=len(known),
+        models=len(models),
         served_s=round(served_s, 1),
         rest_mib=round(rest_mib, 1),
         busy_mib=round(busy_mib, 1),
@@ -241,15 +241,15 @@ async def measured(
 
 
 async def _steps(
-    counts: Counts, agents: Agents, *, known: Sequence[str], busy: set[str], draw: random.Random
+    counts: Counts, agents: Agents, *, models: Sequence[str], busy: set[str], draw: random.Random
 ) -> tuple[list[float], int]:
     """Run waves of load steps on models chosen at random, each once; return the seconds, and how many had no answer."""
     times: list[float] = []
     missed = 0
-    fresh = [name for name in known if counts.count(name) == SERVERS]
+    fresh = [name for name in models if counts.count(name) == SERVERS]
     draw.shuffle(fresh)
     for _ in range(_WAVES):
-        number = max(int(STEP_SHARE * len(known)), 1)
+        number = max(int(STEP_SHARE * len(models)), 1)
         chosen, fresh = fresh[:number], fresh[number:]
         _, rises = await raise_load(counts, agents, chosen)
         times += rises
@@ -260,14 +260,14 @@ async def _steps(
     return times, missed
 
 
-async def _killed(
-    there: Plane, agents: Agents, dashboards: Dashboards, models: int
+async def _kill_operator(
+    plane: Plane, agents: Agents, dashboards: Dashboards, models: int
 ) -> tuple[float | None, float | None, float]:
     """Kill the operator and start it again; return the seconds to all decisions and to all streams, and the most memory then.
 
     None: not within the limit.
     """
-    operator = there.operator
+    operator = plane.operator
     assert operator.process is not None, "the plane has started it"
     operator.process.kill()
     operator.process.wait()
@@ -333,9 +333,9 @@ class Dashboards:
             await asyncio.sleep(1)
 
 
-def _metrics_text(there: Plane) -> str:
+def _metrics_text(plane: Plane) -> str:
     """Return the API server's metrics page."""
-    identity = there.cluster.api.identity
+    identity = plane.cluster.api.identity
     address = urlsplit(identity.url)
     context = ssl.create_default_context(cafile=str(identity.ca))
     context.load_cert_chain(identity.certificate, identity.key)
@@ -349,9 +349,9 @@ def _sum(page: str, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-def _api_figures(there: Plane) -> tuple[float, float]:
+def _api_figures(plane: Plane) -> tuple[float, float]:
     """Return the number of requests that the API server has answered so far, from all of its clients, and etcd's MiB."""
-    page = _metrics_text(there)
+    page = _metrics_text(plane)
     return _sum(page, "apiserver_request_total"), _sum(page, "apiserver_storage_size_bytes") / 2**20
 
 

@@ -80,13 +80,13 @@ def limit_mib(models: int) -> int:
     return 3 * (130 + (8 * models + 9) // 10) // 2
 
 
-def write(found: Sequence[Measured], *, page: Path = PAGE, plot: Path = PLOT) -> None:
+def write(measurements: Sequence[Measured], *, page: Path = PAGE, plot: Path = PLOT) -> None:
     """Write the page and its plot."""
-    page.write_text(text(found))
-    _draw(found, plot)
+    page.write_text(text(measurements))
+    _draw(measurements, plot)
 
 
-def text(found: Sequence[Measured]) -> str:
+def text(measurements: Sequence[Measured]) -> str:
     """Return the page."""
     lines = [
         "# Size: one operator and many models",
@@ -98,27 +98,27 @@ def text(found: Sequence[Measured]) -> str:
         "",
         _table(
             ["models", "served after, s", "memory at rest, MiB", "under load, MiB", "largest, MiB", "cores at rest", "cores under load"],
-            [[m.models, m.served_s, m.rest_mib, m.busy_mib, m.most_mib, m.rest_cores, m.busy_cores] for m in found],
+            [[m.models, m.served_s, m.rest_mib, m.busy_mib, m.most_mib, m.rest_cores, m.busy_cores] for m in measurements],
         ),
         "",
         _table(
             ["models", "step to /scale p50, s", "p99, s", "steps", "not raised", "decision age p99, s", "load generator late p99, s"],
-            [[m.models, m.step_p50_s, m.step_p99_s, m.steps, m.not_raised, m.decision_age_p99_s, m.generator_late_p99_s] for m in found],
+            [[m.models, m.step_p50_s, m.step_p99_s, m.steps, m.not_raised, m.decision_age_p99_s, m.generator_late_p99_s] for m in measurements],
         ),
         "",
         "For the next table, the operator was killed (SIGKILL) and restarted. Its times are measured from the restart.",
         "",
         _table(
             ["models", "first decision of every model, s", "all agents and dashboards back, s", "agents", "dashboards", "replicas changed by it"],
-            [[m.models, m.first_decisions_s, m.agents_back_s, 2 * m.models, m.dashboards, m.counts_moved] for m in found],
+            [[m.models, m.first_decisions_s, m.agents_back_s, 2 * m.models, m.dashboards, m.counts_moved] for m in measurements],
         ),
         "",
         _table(
             ["models", "writes in 30 s at rest", "requests to the API server per s at rest, all clients", "etcd, MiB"],
-            [[m.models, m.writes_at_rest, m.api_requests_per_s, m.etcd_mib] for m in found],
+            [[m.models, m.writes_at_rest, m.api_requests_per_s, m.etcd_mib] for m in measurements],
         ),
         "",
-        *_on_paper(found),
+        *_on_paper(measurements),
         "![Memory, CPU and times by the number of models](size.svg)",
         "",
         "In this benchmark, KWOK simulates the pods, so no container runs and each pod is Ready immediately. A load generator",
@@ -131,18 +131,18 @@ def text(found: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
-def _on_paper(found: Sequence[Measured]) -> list[str]:
+def _on_paper(measurements: Sequence[Measured]) -> list[str]:
     lines = {
-        "memory under load, MiB": fit([(m.models, m.busy_mib) for m in found]),
-        "cores at rest": fit([(m.models, m.rest_cores) for m in found]),
-        "etcd, MiB": fit([(m.models, m.etcd_mib) for m in found]),
+        "memory under load, MiB": fit([(m.models, m.busy_mib) for m in measurements]),
+        "cores at rest": fit([(m.models, m.rest_cores) for m in measurements]),
+        "etcd, MiB": fit([(m.models, m.etcd_mib) for m in measurements]),
     }
-    known = {name: line for name, line in lines.items() if line is not None}
-    if not known:
+    fitted = {name: line for name, line in lines.items() if line is not None}
+    if not fitted:
         return []
     rows = [
         [name, round(line.constant, 2), f"{1000 * line.slope:.4g}", *(round(line.at(models), 1) for models in ON_PAPER)]
-        for name, line in known.items()
+        for name, line in fitted.items()
     ]
     return [
         "## On paper",
@@ -151,7 +151,7 @@ def _on_paper(found: Sequence[Measured]) -> list[str]:
         "",
         _table(["figure", "constant", "per 1,000 models", *(f"at {models:,} models" for models in ON_PAPER)], rows),
         "",
-        _first_to_bend(known),
+        _first_to_bend(fitted),
         "",
     ]
 
@@ -178,21 +178,21 @@ def _cell(value: object) -> str:
     return f"{round(value, 3):g}" if isinstance(value, float) else f"{value}"
 
 
-def _draw(found: Sequence[Measured], path: Path) -> None:
-    models = [m.models for m in found]
+def _draw(measurements: Sequence[Measured], path: Path) -> None:
+    models = [m.models for m in measurements]
     with mpl.rc_context({"svg.hashsalt": "halcyon", "svg.fonttype": "none", "font.size": 9, "axes.grid": True}):
         figure = Figure(figsize=(9, 3), layout="constrained")
         memory, cores, times = figure.subplots(1, 3)
-        memory.plot(models, [m.rest_mib for m in found], marker="o", label="at rest")
-        memory.plot(models, [m.busy_mib for m in found], marker="o", label="under load")
+        memory.plot(models, [m.rest_mib for m in measurements], marker="o", label="at rest")
+        memory.plot(models, [m.busy_mib for m in measurements], marker="o", label="under load")
         memory.set(xlabel="models", ylabel="MiB", ylim=(0, None))
-        cores.plot(models, [m.rest_cores for m in found], marker="o", label="at rest")
-        cores.plot(models, [m.busy_cores for m in found], marker="o", label="under load")
+        cores.plot(models, [m.rest_cores for m in measurements], marker="o", label="at rest")
+        cores.plot(models, [m.busy_cores for m in measurements], marker="o", label="under load")
         cores.set(xlabel="models", ylabel="cores", ylim=(0, None))
         for label, values in (
-            ("step to /scale p99", [m.step_p99_s for m in found]),
-            ("first decisions", [m.first_decisions_s for m in found]),
-            ("streams back", [m.agents_back_s for m in found]),
+            ("step to /scale p99", [m.step_p99_s for m in measurements]),
+            ("first decisions", [m.first_decisions_s for m in measurements]),
+            ("streams back", [m.agents_back_s for m in measurements]),
         ):
             points = [(x, y) for x, y in zip(models, values, strict=True) if y is not None]
             times.plot([x for x, _ in points], [y for _, y in points], marker="o", label=label)

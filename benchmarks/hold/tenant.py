@@ -5,8 +5,8 @@
 
 The tenant may edit one namespace, has the tokens of its own agents and reaches all ports (`tests.adversary.tenant.wire_deeds`). Each deed
 is done over the wire, in turns against a plain server with ConfigMaps without a reader, and against the operator with its models. The
-operator is a process with a real API server; the other models' agents report a steady load. What the others wait for: values of the metrics
-API through the API server, as the HPA asks for them, and the operator's probes.
+operator is a process with a real API server; the other models' agents report a steady load. The others request values of the metrics API
+through the API server, as the HPA does, and the operator's probes. Their waiting times are measured.
 
 Each call measures deeds that have no result for this code and time. The results are in docs/quality/data/adversary, so the same command
 resumes the campaign.
@@ -63,8 +63,8 @@ _METRIC = (
 
 
 @dataclass
-class Met:
-    """What others met during the turns of one deed at one aim."""
+class Impact:
+    """Effect of one deed on the others, over its turns at one aim."""
 
     took_s: dict[str, list[float]] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
@@ -73,10 +73,10 @@ class Met:
     streams_lost: int = 0
     most_mib: float = 0.0
 
-    def within_ms(self, what: str, share: float = 0.99) -> float | None:
+    def within_ms(self, kind: str, share: float = 0.99) -> float | None:
         """Return the time within which this share of the requests was answered, in milliseconds."""
-        found = quantile(self.took_s.get(what, []), share)
-        return None if found is None else round(1000 * found, 1)
+        seconds = quantile(self.took_s.get(kind, []), share)
+        return None if seconds is None else round(1000 * seconds, 1)
 
 
 def _namespace_of(name: str) -> str:
@@ -86,16 +86,16 @@ def _namespace_of(name: str) -> str:
 class Bench:
     """The others, whose requests are measured, and the tenant."""
 
-    def __init__(self, there: Plane, counts: Counts, agents: Agents, session: aiohttp.ClientSession) -> None:
+    def __init__(self, plane: Plane, counts: Counts, agents: Agents, session: aiohttp.ClientSession) -> None:
         """Keep the parts; nothing is created."""
-        self._there, self._counts, self._agents, self._session = there, counts, agents, session
+        self._plane, self._counts, self._agents, self._session = plane, counts, agents, session
         self.victims = [f"m{number:04}" for number in range(VICTIMS)]
         self.own = [f"t{number}" for number in range(MODELS)]
         self._metric = ""
 
     async def begin(self) -> None:
         """Create the models, start the other models' agents, and find the metric that they have."""
-        api = self._there.cluster.api
+        api = self._plane.cluster.api
         api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         await self.restore()
         for name in self.victims:
@@ -120,32 +120,32 @@ class Bench:
 
     async def restore(self) -> None:
         """Create what the tenant needs and an earlier deed may have deleted, and wait until its models are served."""
-        api = self._there.cluster.api
+        api = self._plane.cluster.api
         files = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
         api.call("DELETE", f"{files}/model")
         api.create(files, {"metadata": {"name": "model"}, "data": {"config.pbtxt": "max_batch_size: 8"}})
         path = kinds.MODEL_DEPLOYMENT.path(NAMESPACE)
-        found = await asyncio.to_thread(api.call, "GET", path)
-        known = [item["metadata"]["name"] for item in (found.body or {}).get("items", ())]
-        for name in known:
+        response = await asyncio.to_thread(api.call, "GET", path)
+        existing = [item["metadata"]["name"] for item in (response.body or {}).get("items", ())]
+        for name in existing:
             if name not in self.own:
                 await asyncio.to_thread(api.call, "DELETE", f"{path}/{name}")
         for name in self.own:
-            if name not in known:
+            if name not in existing:
                 with contextlib.suppress(Exception):
                     await self._counts.client.create(kinds.MODEL_DEPLOYMENT, self._model(name), namespace=NAMESPACE)
 
     async def aim(self, plain: tuple[int, int] | None) -> Aim:
         """Return the tenant's aim: the operator, or the plain server with these ports."""
-        api, operator, first = self._there.cluster.api, self._there.operator, self.own[0]
+        api, operator, first = self._plane.cluster.api, self._plane.operator, self.own[0]
         await self._counts.until_served(self.own, limit_s=120)
         tokens = {}
         for pod in self._counts.balancers(first):
             bound = {"kind": "Pod", "apiVersion": "v1", "name": pod}
-            wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": 3600, "boundObjectRef": bound}}
+            token_request = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": 3600, "boundObjectRef": bound}}
             path = kinds.SERVICE_ACCOUNT.path(NAMESPACE, names.balancer(first), "token")
-            found = await asyncio.to_thread(api.call, "POST", path, wish)
-            tokens[pod] = (found.body or {})["status"]["token"]
+            response = await asyncio.to_thread(api.call, "POST", path, token_request)
+            tokens[pod] = (response.body or {})["status"]["token"]
         identity = api.identity
         https, http = plain or (operator.port, operator.http_port)
         return Aim(
@@ -163,9 +163,9 @@ class Bench:
             plain is not None,
         )
 
-    async def under(self, deed: str, seconds: float, aim: Aim, met: Met) -> None:
-        """Do a deed in a process of its own, and add what the others meet meanwhile."""
-        operator = self._there.operator
+    async def under(self, deed: str, seconds: float, aim: Aim, impact: Impact) -> None:
+        """Do a deed in a process of its own, and add its effect on the others."""
+        operator = self._plane.operator
         before = await asyncio.to_thread(operator.metrics)
         replicas = {name: len(self._counts.replicas[name]) for name in self.victims}
         process = await asyncio.create_subprocess_exec(
@@ -178,23 +178,23 @@ class Bench:
         process.stdin.write(aim.to_json().encode())
         process.stdin.close()
         try:
-            await asyncio.wait_for(self._meanwhile(process, met), seconds + 60)
+            await asyncio.wait_for(self._meanwhile(process, impact), seconds + 60)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
         if process.returncode:
-            met.failures[f"the deed ended with {process.returncode}"] += 1
+            impact.failures[f"the deed ended with {process.returncode}"] += 1
         after = await asyncio.to_thread(operator.metrics)
         age = histogram_quantile(before, after, _DECISION_AGE, 0.99)
-        met.ages_s += [] if age is None else [age]
-        met.moved += sum(len(self._counts.replicas[name]) - known for name, known in replicas.items())
+        impact.ages_s += [] if age is None else [age]
+        impact.moved += sum(len(self._counts.replicas[name]) - count for name, count in replicas.items())
         self._agents.check()
 
-    async def _meanwhile(self, process: asyncio.subprocess.Process, met: Met) -> None:
-        pid, all_streams = self._there.operator.pid, 2 * VICTIMS
+    async def _meanwhile(self, process: asyncio.subprocess.Process, impact: Impact) -> None:
+        pid, all_streams = self._plane.operator.pid, 2 * VICTIMS
 
-        async def repeated(what: str, send: Callable[[], Awaitable[str]], pause_s: float, after_s: float) -> None:
+        async def repeated(kind: str, send: Callable[[], Awaitable[str]], pause_s: float, after_s: float) -> None:
             await asyncio.sleep(after_s)
             while process.returncode is None:
                 began = time.monotonic()
@@ -202,15 +202,15 @@ class Bench:
                     failure = await send()
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
                     failure = type(error).__name__
-                met.took_s.setdefault(what, []).append(time.monotonic() - began)
+                impact.took_s.setdefault(kind, []).append(time.monotonic() - began)
                 if failure:
-                    met.failures[f"{what}: {failure}"] += 1
+                    impact.failures[f"{kind}: {failure}"] += 1
                 await asyncio.sleep(pause_s)
 
-        async def look() -> None:
+        async def sample() -> None:
             while process.returncode is None:
-                met.most_mib = max(met.most_mib, rss_mib(pid))
-                met.streams_lost = max(met.streams_lost, all_streams - self._agents.connected)
+                impact.most_mib = max(impact.most_mib, rss_mib(pid))
+                impact.streams_lost = max(impact.streams_lost, all_streams - self._agents.connected)
                 await asyncio.sleep(0.5)
 
         values = [
@@ -218,23 +218,23 @@ class Bench:
             for number, name in enumerate(self.victims)
         ]
         probes = [repeated("probe", lambda path=path: self._probe(path), 0.2, 0.0) for path in ("/readyz", "/healthz")]  # type: ignore[misc]
-        await asyncio.gather(*values, *probes, look(), process.wait())
+        await asyncio.gather(*values, *probes, sample(), process.wait())
 
     async def _value(self, name: str, metric: str) -> str:
-        url = self._there.cluster.api.identity.url + _METRIC.format(_namespace_of(name), metric, name)
+        url = self._plane.cluster.api.identity.url + _METRIC.format(_namespace_of(name), metric, name)
         async with self._session.get(url) as answer:
             await answer.read()
             return "" if answer.status == 200 else str(answer.status)
 
     async def _probe(self, path: str) -> str:
-        async with self._session.get(f"http://127.0.0.1:{self._there.operator.http_port}{path}") as answer:
+        async with self._session.get(f"http://127.0.0.1:{self._plane.operator.http_port}{path}") as answer:
             await answer.read()
             return "" if answer.status == 200 else str(answer.status)
 
 
 @asynccontextmanager
-async def _session(there: Plane) -> AsyncIterator[aiohttp.ClientSession]:
-    identity = there.cluster.api.identity
+async def _session(plane: Plane) -> AsyncIterator[aiohttp.ClientSession]:
+    identity = plane.cluster.api.identity
     context = ssl.create_default_context(cafile=str(identity.ca))
     context.load_cert_chain(identity.certificate, identity.key)
     connector = aiohttp.TCPConnector(limit=0, ssl=context)
@@ -254,37 +254,37 @@ def _plain_server() -> Iterator[tuple[int, int]]:
         process.wait()
 
 
-def _figures(beside: Met, met: Met, *, restarts: int) -> dict[str, Any]:
+def _figures(beside: Impact, impact: Impact, *, restarts: int) -> dict[str, Any]:
     growth = {}
-    for what in met.took_s:
-        mine, plain = met.within_ms(what), beside.within_ms(what)
-        growth[what] = None if not mine or not plain else round(100 * (mine / plain - 1), 1)
+    for kind in impact.took_s:
+        mine, plain = impact.within_ms(kind), beside.within_ms(kind)
+        growth[kind] = None if not mine or not plain else round(100 * (mine / plain - 1), 1)
     return {
-        "requests": sum(map(len, met.took_s.values())),
-        "failures": dict(met.failures),
+        "requests": sum(map(len, impact.took_s.values())),
+        "failures": dict(impact.failures),
         "failures_beside": dict(beside.failures),
-        "p99_ms": {what: met.within_ms(what) for what in met.took_s},
-        "p99_beside_ms": {what: beside.within_ms(what) for what in met.took_s},
-        "p50_ms": {what: met.within_ms(what, 0.5) for what in met.took_s},
-        "p50_beside_ms": {what: beside.within_ms(what, 0.5) for what in met.took_s},
+        "p99_ms": {kind: impact.within_ms(kind) for kind in impact.took_s},
+        "p99_beside_ms": {kind: beside.within_ms(kind) for kind in impact.took_s},
+        "p50_ms": {kind: impact.within_ms(kind, 0.5) for kind in impact.took_s},
+        "p50_beside_ms": {kind: beside.within_ms(kind, 0.5) for kind in impact.took_s},
         "growth_percent": growth,
-        "decision_age_p99_s": round(max(met.ages_s, default=0.0), 2),
+        "decision_age_p99_s": round(max(impact.ages_s, default=0.0), 2),
         "decision_age_beside_p99_s": round(max(beside.ages_s, default=0.0), 2),
-        "counts_moved": met.moved,
+        "counts_moved": impact.moved,
         "counts_moved_beside": beside.moved,
-        "streams_lost": met.streams_lost,
+        "streams_lost": impact.streams_lost,
         "restarts": restarts,
-        "memory_percent": round(100 * met.most_mib / limit_mib(_EXPECTED_MODELS), 1),
+        "memory_percent": round(100 * impact.most_mib / limit_mib(_EXPECTED_MODELS), 1),
     }
 
 
-async def _run(there: Plane, chosen: Sequence[str], seconds: float, code: str, until_s: float) -> None:
+async def _run(plane: Plane, chosen: Sequence[str], seconds: float, code: str, until_s: float) -> None:
     async with (
-        _session(there) as session,
-        Counts(there.kubeconfig, _namespace_of) as counts,
-        Agents(there, counts) as agents,
+        _session(plane) as session,
+        Counts(plane.kubeconfig, _namespace_of) as counts,
+        Agents(plane, counts) as agents,
     ):
-        bench = Bench(there, counts, agents, session)
+        bench = Bench(plane, counts, agents, session)
         await bench.begin()
         await asyncio.sleep(20)
         with _plain_server() as ports:
@@ -292,36 +292,36 @@ async def _run(there: Plane, chosen: Sequence[str], seconds: float, code: str, u
                 if time.monotonic() + 2 * (seconds + REST_S) > until_s:
                     print(f"the time is over before {deed!r}; the same command goes on")
                     return
-                beside, met, restarts = Met(), Met(), 0
+                beside, impact, restarts = Impact(), Impact(), 0
                 for turn in range(TURNS):
                     for is_plain in (True, False) if turn % 2 == 0 else (False, True):
                         await bench.restore()
                         aim = await bench.aim(ports if is_plain else None)
-                        await bench.under(deed, seconds / TURNS, aim, beside if is_plain else met)
-                        process = there.operator.process
+                        await bench.under(deed, seconds / TURNS, aim, beside if is_plain else impact)
+                        process = plane.operator.process
                         if process is None or process.poll() is not None:
                             restarts += 1
-                            there.operator.start()
-                            there.operator.wait_ready(60)
+                            plane.operator.start()
+                            plane.operator.wait_ready(60)
                         await asyncio.sleep(REST_S)
-                figures = _figures(beside, met, restarts=restarts)
+                figures = _figures(beside, impact, restarts=restarts)
                 print(deed, json.dumps(figures), flush=True)
                 save(NAME, load(NAME) | {deed: measured(seconds, code, figures)})
 
 
 def row(results: Mapping[str, DeedResult], costs: Mapping[str, DeedResult], code: str) -> Row:
     """Return the row of these results."""
-    found = {deed: result.figures for deed, result in results.items()}
+    by_deed = {deed: result.figures for deed, result in results.items()}
     worst = {
-        deed: max((g for g in one["growth_percent"].values() if g is not None), default=None)
-        for deed, one in found.items()
+        deed: max((g for g in figures["growth_percent"].values() if g is not None), default=None)
+        for deed, figures in by_deed.items()
     }
     growths = [growth for growth in worst.values() if growth is not None]
     falls = sorted(
         (deed for deed, growth in worst.items() if growth is None or growth > 10), key=lambda d: -(worst[d] or 1e9)
     )
-    failed = [deed for deed, one in found.items() if one["failures"]]
-    moved = [deed for deed, one in found.items() if one["counts_moved"]]
+    failed = [deed for deed, figures in by_deed.items() if figures["failures"]]
+    moved = [deed for deed, figures in by_deed.items() if figures["counts_moved"]]
     reasons = (
         [f"{len(falls)} deeds grow by more than 10 %, the most {', '.join(map(repr, falls[:5]))}"] if falls else []
     )
@@ -332,16 +332,16 @@ def row(results: Mapping[str, DeedResult], costs: Mapping[str, DeedResult], code
         "1.1.1",
         f"deeds of a tenant over the wire, beside {VICTIMS} models under load, and what some cost the operator",
         {
-            "deeds": len(found),
-            "failed_requests": sum(sum(one["failures"].values()) for one in found.values()),
+            "deeds": len(by_deed),
+            "failed_requests": sum(sum(figures["failures"].values()) for figures in by_deed.values()),
             "p99_growth_percent": max(growths),
             "p99_growth_percent_median": round(statistics.median(growths), 1),
-            "deeds_within_10_percent": len(found) - len(falls),
-            "counts_moved": sum(one["counts_moved"] for one in found.values()),
-            "streams_lost": sum(one["streams_lost"] for one in found.values()),
-            "decision_age_p99_s": max(one["decision_age_p99_s"] for one in found.values()),
-            "restarts": sum(one["restarts"] for one in found.values()),
-            "memory_percent": max(one["memory_percent"] for one in found.values()),
+            "deeds_within_10_percent": len(by_deed) - len(falls),
+            "counts_moved": sum(figures["counts_moved"] for figures in by_deed.values()),
+            "streams_lost": sum(figures["streams_lost"] for figures in by_deed.values()),
+            "decision_age_p99_s": max(figures["decision_age_p99_s"] for figures in by_deed.values()),
+            "restarts": sum(figures["restarts"] for figures in by_deed.values()),
+            "memory_percent": max(figures["memory_percent"] for figures in by_deed.values()),
             "seconds_per_deed": min(result.seconds for result in results.values()),
             "on this code": sum(result.code == code for result in results.values()),
         }
@@ -365,10 +365,10 @@ def row(results: Mapping[str, DeedResult], costs: Mapping[str, DeedResult], code
         + "; one operator process, in place of two replicas; the tenant writes with an administrator's "
         "certificate, in its own namespace only; for the costs, reviews of the API server are functions",
         why="; ".join(reasons),
-        n=sum(one["requests"] for one in found.values()),
+        n=sum(figures["requests"] for figures in by_deed.values()),
         law="80 + 6 b ms, batch 8",
         load=f"{RATE_RPS:g}/s on each of {VICTIMS} models with two balancers and two servers; 40 values/s and 10 probes/s at most",
-        raw=found,
+        raw=by_deed,
     )
 
 
@@ -379,8 +379,8 @@ def main(argv: list[str]) -> int:
     def measure(chosen: Sequence[str], seconds: float, until_s: float) -> None:
         name = f"tenant-{os.getpid()}"
         try:
-            with plane(hpa_sync_s=15, pods=5 * (VICTIMS + MODELS) + 200, name=name) as there:
-                asyncio.run(_run(there, chosen, seconds, code, until_s))
+            with plane(hpa_sync_s=15, pods=5 * (VICTIMS + MODELS) + 200, name=name) as control_plane:
+                asyncio.run(_run(control_plane, chosen, seconds, code, until_s))
         finally:
             clusters.down(name)
 

@@ -70,32 +70,32 @@ async def idle() -> Figures:
     tls = unverified()
     with served_ports() as site:
         await asyncio.sleep(0.5)
-        before, most = site.resident_mib(), 0.0
+        before, peak_mib = site.resident_mib(), 0.0
         began = time.monotonic()
 
-        async def one(number: int) -> float:
-            nonlocal most
+        async def seconds_until_closed(number: int) -> float:
+            nonlocal peak_mib
             try:
                 reader, writer = await asyncio.open_connection(
                     "127.0.0.1", site.https, ssl=tls, local_addr=(SOURCES[number % len(SOURCES)], 0)
                 )
                 writer.write(HALF)
-                most = max(most, site.resident_mib())
+                peak_mib = max(peak_mib, site.resident_mib())
                 while await reader.read(65536):
                     pass
             except OSError:
                 pass
             return time.monotonic() - began
 
-        closed_s = max(await asyncio.gather(*(one(number) for number in range(IDLE))))
+        closed_s = max(await asyncio.gather(*(seconds_until_closed(number) for number in range(IDLE))))
     return {
         "s until idle connections are closed": round(closed_s, 1),
-        "MiB of idle connections": round(most - before, 1),
+        "MiB of idle connections": round(peak_mib - before, 1),
     }
 
 
 async def fake_pods() -> Figures:
-    """Report 2,000 pods that don't exist, from many agents; return the longest iteration of the loop, and what is stored."""
+    """Report 2,000 pods that don't exist, from many agents; return the longest iteration of the loop, and the pods stored."""
     longest_s, pods = await _reports(lambda agent: [f"{agent}-{pod:04}" for pod in range(PODS)])
     return {"ms of the loop, pods that don't exist": round(longest_s * 1000, 1), "pods stored that don't exist": pods}
 
@@ -126,8 +126,8 @@ async def _reports(pods_of: Callable[[str], list[str]]) -> tuple[float, int]:
             await scene.until_accepted(AGENTS)
         done.set()
         await sending
-        found = scene.store.snapshot("t", "m", time.monotonic())
-        return measured.longest_s, 0 if found is None else len(found.pods)
+        snapshot = scene.store.snapshot("t", "m", time.monotonic())
+        return measured.longest_s, 0 if snapshot is None else len(snapshot.pods)
 
 
 async def tokens() -> Figures:
@@ -167,7 +167,7 @@ async def pages() -> Figures:
 
 async def reviews() -> Figures:
     """Open the dashboard's page as a user of one namespace among 1,000; return the access reviews a second, after the first page."""
-    now, asked = 0.0, 0
+    now, review_count = 0.0, 0
 
     class Reviews:
         knows_all = True
@@ -176,21 +176,21 @@ async def reviews() -> Figures:
             return User(token)
 
         async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-            nonlocal asked
+            nonlocal review_count
             del user, name
-            asked += 1
+            review_count += 1
             return namespace == "ns1"
 
     spaces = [f"ns{number}" for number in range(NAMESPACES)]
     access = Authorizer(Reviews(), clock=lambda: now, namespaces=lambda: spaces)
     await access.sees(User("u"))
-    first, longest_s = asked, 0.0
+    first, longest_s = review_count, 0.0
     for _ in range(PAGES):
         now += 1.0
         began = time.thread_time()
         await access.sees(User("u"))
         longest_s = max(longest_s, time.thread_time() - began)
-    return {"access reviews/s of a page": round((asked - first) / PAGES, 1)}
+    return {"access reviews/s of a page": round((review_count - first) / PAGES, 1)}
 
 
 DEEDS: Mapping[str, Callable[[], Awaitable[Figures]]] = {
@@ -211,14 +211,14 @@ LIMITS = (
 
 
 def main(argv: list[str]) -> int:
-    """Measure the named deeds, or all, and keep what they cost."""
+    """Measure the named deeds, or all, and save their costs."""
     parser = argparse.ArgumentParser(prog="benchmarks.hold.tenant_costs", description="Deeds of a tenant.")
     parser.add_argument("deeds", nargs="*", choices=[*DEEDS, []], help="deeds to measure (default: all)")
     code = code_of(ENTRY)
     for name in parser.parse_args(argv).deeds or DEEDS:
-        found = asyncio.run(_measured(DEEDS[name]))
-        print(name, json.dumps(found), flush=True)
-        save(NAME, load(NAME) | {name: measured(0.0, code, found)})
+        figures = asyncio.run(_measured(DEEDS[name]))
+        print(name, json.dumps(figures), flush=True)
+        save(NAME, load(NAME) | {name: measured(0.0, code, figures)})
     return 0
 
 

@@ -59,7 +59,7 @@ class Case:
 def cases(count: int) -> list[Case]:
     """Return laws and objectives: lines with batches, unbatched ones, several at once, and many long ones at once."""
     draws = np.random.default_rng(43)
-    found = []
+    cases = []
     for number in range(count):
         execution = float(np.exp(draws.uniform(math.log(0.005), math.log(0.3))))
         noise = float(draws.choice([0.0, 0.02, 0.05]))
@@ -78,41 +78,42 @@ def cases(count: int) -> list[Case]:
         objective = (
             full * float(draws.uniform(2.5, 8.0)) if server.instances < 16 else full * float(draws.uniform(1.5, 3))
         )
-        found.append(Case(server, objective, bool(number // 4 % 2), 1000 + 20 * number))
-    return found
+        cases.append(Case(server, objective, bool(number // 4 % 2), 1000 + 20 * number))
+    return cases
 
 
 def capacity() -> Row:
     """Search for the capacity of each law, and decide runs at 5 % above it."""
     end = time.monotonic() + BUDGET_S
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
-        made = list(pool.map(_searched, cases(LAWS), [end] * LAWS))
-    found = [one for one in made if one is not None]
-    return capacity_row(found, above(found), on_triton.results())
+        searches = list(pool.map(_searched, cases(LAWS), [end] * LAWS))
+    finished = [search for search in searches if search is not None]
+    return capacity_row(finished, above(finished), on_triton.results())
 
 
 def capacity_row(
-    found: Sequence[dict[str, Any]], kept: Sequence[dict[str, Any]], triton: Sequence[dict[str, Any]]
+    searches: Sequence[dict[str, Any]], runs_above: Sequence[dict[str, Any]], triton: Sequence[dict[str, Any]]
 ) -> Row:
     """Return row 4.1 from the searches, the runs at 5 % above, and the searches on Triton."""
-    off = [abs(one["off"]) for one in found if one["off"] is not None]
+    errors = [abs(search["off"]) for search in searches if search["off"] is not None]
     inside = [
-        one["interval"][0] <= one["true_rps"] * 1.01 and one["interval"][1] >= one["true_rps"] * 0.99 for one in found
+        search["interval"][0] <= search["true_rps"] * 1.01 and search["interval"][1] >= search["true_rps"] * 0.99
+        for search in searches
     ]
     return Row(
         id="4.1",
         what="Capacity at an objective against long runs in which it is known, and runs at 5 % above it",
         value={
-            "laws": len(found),
-            "off by more than 4 %": sum(one > 0.04 for one in off),
-            "largest error in %": round(100 * max(off), 1),
-            "median error in %": round(100 * float(np.median(off)), 1),
-            "confirmed by a last run": sum(bool(one["confirmed"]) for one in found),
+            "laws": len(searches),
+            "off by more than 4 %": sum(error > 0.04 for error in errors),
+            "largest error in %": round(100 * max(errors), 1),
+            "median error in %": round(100 * float(np.median(errors)), 1),
+            "confirmed by a last run": sum(bool(search["confirmed"]) for search in searches),
             "truth in the interval (1 %)": sum(inside),
-            "most runs": max(one["runs"] for one in found),
-            "longest in s": round(max(one["seconds"] for one in found)),
-            "called kept at 5 % above": sum(one["kept"] is True for one in kept),
-            "runs at 5 % above": len(kept),
+            "most runs": max(search["runs"] for search in searches),
+            "longest in s": round(max(search["seconds"] for search in searches)),
+            "called kept at 5 % above": sum(run["kept"] is True for run in runs_above),
+            "runs at 5 % above": len(runs_above),
             **on_triton.errors(triton),
         },
         target="within 4 %, <= 8 runs, <= 360 s; at 5 % above capacity <= 4 of 200 called kept; 6 laws on Triton",
@@ -130,18 +131,18 @@ def capacity_row(
         stand_ins=_SIMULATED + " in the searches and in the runs at 5 % above",
         why="on Triton (`python -m benchmarks.measure.capacity.on_triton search`), executions take longer than the law says, so the ideal "
         "capacity times measured over ideal saturation is the nearer truth, and a fine sweep the best"
-        + "".join(f"; {what}" for what in _missing(triton)),
-        n=len(found) + len(kept) + len(triton),
+        + "".join(f"; {reason}" for reason in _missing(triton)),
+        n=len(searches) + len(runs_above) + len(triton),
         law="lines with batch 4 to 32, unbatched, 2 to 32 at once",
         load="Poisson, at the rates of the search",
-        raw={"laws": found, "above": kept, "triton": list(triton)},
+        raw={"laws": searches, "above": runs_above, "triton": list(triton)},
     )
 
 
 def _missing(triton: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what isn't measured on Triton, or was measured on another commit."""
-    every, swept = len(on_triton.LAWS), sum(len(one.get("sweep", ())) >= len(on_triton.STEPS) for one in triton)
-    others = sorted({str(one["commit"]) for one in triton} - {commit()})
+    """Return the reasons why the results on Triton are incomplete or of another commit."""
+    every, swept = len(on_triton.LAWS), sum(len(result.get("sweep", ())) >= len(on_triton.STEPS) for result in triton)
+    others = sorted({str(result["commit"]) for result in triton} - {commit()})
     return [
         *([f"{len(triton)} of {every} laws were run there"] if len(triton) < every else []),
         *([f"{swept} of {every} laws have a sweep"] if swept < every else []),
@@ -150,7 +151,7 @@ def _missing(triton: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _searched(case: Case, end: float) -> dict[str, Any] | None:
-    """Return what a search finds; None after `end` of the monotonic clock."""
+    """Return the result of a search; None after `end` of the monotonic clock."""
     if time.monotonic() > end:
         return None
     true = case.true_rps()
@@ -171,25 +172,25 @@ def _searched(case: Case, end: float) -> dict[str, Any] | None:
     }
 
 
-def above(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what single runs at 5 % above the capacity decide, with several seeds for each of the first laws."""
-    end, made = time.monotonic() + BUDGET_S / 3, list[dict[str, Any]]()
-    few = found[:20]
-    for one in few:
-        server = SimulatedServer(**one["law"])
-        goal = Goal(one["objective_s"], seed=5)
+def above(searches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the decisions of single runs at 5 % above the capacity, with several seeds for each of the first laws."""
+    end, runs = time.monotonic() + BUDGET_S / 3, list[dict[str, Any]]()
+    few = searches[:20]
+    for search in few:
+        server = SimulatedServer(**search["law"])
+        goal = Goal(search["objective_s"], seed=5)
         state = Search.begin(goal, server.facts(has_statistics=True), spent_s=20.0, runs=2)
-        rate = 1.05 * one["true_rps"]
+        rate = 1.05 * search["true_rps"]
         length = late_share.block_s(
             rate_rps=rate, saturation_rps=state.law.saturation_rps, execution_s=state.law.execution_s(state.law.batch), longest_s=10.0
         )  # fmt: skip
         for number in range(RUNS_ABOVE // max(len(few), 1)):
             if time.monotonic() > end:
-                return made
+                return runs
             step = Step("confirmation", rate, min(26 * length, 60.0), 5.0, length, 31 * number + 7)
             judged = state.after(step, server.observed(step, state)).judged[-1]
-            made.append({"law": one["law"], "seed": step.seed, "kept": judged.kept})
-    return made
+            runs.append({"law": search["law"], "seed": step.seed, "kept": judged.kept})
+    return runs
 
 
 def comparison() -> Row:
@@ -197,10 +198,10 @@ def comparison() -> Row:
     template = bench_document()
     equal = [_compared(template, 1.0, 1000 * number) for number in range(10 * COMPARISONS)]
     slower = [_compared(template, 1.05, 1000 * number + 500_000) for number in range(10 * COMPARISONS)]
-    different = sum(one["p50"] != NO_DIFFERENCE for one in equal)
-    any_different = sum(one["p50"] != NO_DIFFERENCE or one["p99"] != NO_DIFFERENCE for one in equal)
-    found = sum(one["p50"] == "higher" for one in slower)
-    inside = sum(one["inside"] for one in slower)
+    different = sum(result["p50"] != NO_DIFFERENCE for result in equal)
+    any_different = sum(result["p50"] != NO_DIFFERENCE or result["p99"] != NO_DIFFERENCE for result in equal)
+    slower_count = sum(result["p50"] == "higher" for result in slower)
+    inside = sum(result["inside"] for result in slower)
     return Row(
         id="4.2",
         what="Comparisons in turns: equal servers, and one with 5 % longer executions",
@@ -208,7 +209,7 @@ def comparison() -> Row:
             "comparisons of each kind": len(equal),
             "equal, called different, of 40": round(different / 10, 1),
             "equal, P50 or P99 called different, of 40": round(any_different / 10, 1),
-            "5 % slower, found, of 40": round(found / 10, 1),
+            "5 % slower, found, of 40": round(slower_count / 10, 1),
             "true difference inside the interval, of 40": round(inside / 10, 1),
         },
         target="of 40: <= 5 called different; >= 38 found with the right sign; true difference inside >= 36",
@@ -238,13 +239,13 @@ def _compared(template: BenchDocument, factor: float, seed: int) -> dict[str, An
         due = poisson(LOAD * 50, ROUND_S, seed + number // 2)
         latency = server.latencies(due, seed + 77 * number)
         sides[side].append(_with_latency(template, latency))
-    found = {one.figure: one for one in difference.of_rounds(sides["A"], sides["B"])}
-    interval = found["p50"].change.interval or (0.0, 0.0)
+    figures = {figure.figure: figure for figure in difference.of_rounds(sides["A"], sides["B"])}
+    interval = figures["p50"].change.interval or (0.0, 0.0)
     true = _true_change(factor)
     return {
-        "p50": found["p50"].result,
-        "p99": found["p99"].result,
-        "change": found["p50"].change.value,
+        "p50": figures["p50"].result,
+        "p99": figures["p99"].result,
+        "change": figures["p50"].change.value,
         "interval": interval,
         "inside": interval[0] <= true <= interval[1],
     }
@@ -252,14 +253,14 @@ def _compared(template: BenchDocument, factor: float, seed: int) -> dict[str, An
 
 def _true_change(factor: float) -> float:
     """Return the change of P50 in the long run."""
-    known = _TRUE.get(factor)
-    if known is None:
+    change = _TRUE.get(factor)
+    if change is None:
         due = poisson(LOAD * 50, 4000.0, 3)
         base, other = (
-            percentile(SimulatedServer(0.02 * one, 0.0).latencies(due, 5), 0.5) or 1.0 for one in (1.0, factor)
+            percentile(SimulatedServer(0.02 * pace, 0.0).latencies(due, 5), 0.5) or 1.0 for pace in (1.0, factor)
         )
-        known = _TRUE[factor] = other / base - 1
-    return known
+        change = _TRUE[factor] = other / base - 1
+    return change
 
 
 _TRUE: dict[float, float] = {}
@@ -276,7 +277,7 @@ def _with_latency(template: BenchDocument, latency: np.ndarray[Any, np.dtype[np.
 
 
 def seeds() -> Row:
-    """Make each open schedule twice with the same seed, whole and as shares of three processes."""
+    """Make each open schedule twice with the same seed, in one piece and as shares of three processes."""
     loads = (
         Scenario(kind="sustained", rate_rps=200, duration_s=60),
         Scenario(kind="burst", rate_rps=200, cv=3, duration_s=60),

@@ -1,4 +1,4 @@
-"""Row 3.5: cold starts on the embedded cluster, against the times that other programs have of them.
+"""Row 3.5: cold starts on the embedded cluster, against times from other programs.
 
 python -m benchmarks.measure.cold_starts
 
@@ -45,15 +45,15 @@ _LOGGED = re.compile(r"[IWE](\d\d)(\d\d) (\d\d:\d\d:\d\d\.\d{6}) ")
 
 
 def row_5() -> Row:
-    """Cold starts of the digits model on the embedded cluster."""
-    with place.embedded() as on:
-        return cold_starts(on, "digits")
+    """Measure cold starts of the digits model on the embedded cluster."""
+    with place.embedded() as installed:
+        return cold_starts(installed, "digits")
 
 
-def cold_starts(on: setup.Installed, model: str) -> Row:
-    """Starts of a served model's pods: their parts against the whole, and each boundary against its judge."""
-    writer = ObjectWriter(Target("bench", kubeconfig=on.kube.kubeconfig, namespace="default"))
-    judge = Judge(ObjectWriter(Target("bench", kubeconfig=on.kube.kubeconfig, namespace="default")), model)
+def cold_starts(installed: setup.Installed, model: str) -> Row:
+    """Measure starts of a served model's pods: their parts against the total, and each boundary against its judge."""
+    writer = ObjectWriter(Target("bench", kubeconfig=installed.kube.kubeconfig, namespace="default"))
+    judge = Judge(ObjectWriter(Target("bench", kubeconfig=installed.kube.kubeconfig, namespace="default")), model)
     cluster = clusters.get(place.CLUSTER)
     events = subprocess.Popen(
         [*node.ctr(cluster.place, cluster.bin), "events"], stdout=subprocess.PIPE, text=True, bufsize=1
@@ -67,8 +67,8 @@ def cold_starts(on: setup.Installed, model: str) -> Row:
         for thread in threads:
             thread.start()
         time.sleep(_QUIET_S)
-        # The first one has started before it was watched.
-        found = start_watch.watch(writer, model, model=model, starts=STARTS + 1, timeout_s=120, keep=lambda: None)[1:]
+        # The first pod has started before it was watched.
+        starts = start_watch.watch(writer, model, model=model, starts=STARTS + 1, timeout_s=120, keep=lambda: None)[1:]
         time.sleep(_QUIET_S)
         scheduled = judge.scheduled()
     finally:
@@ -77,17 +77,17 @@ def cold_starts(on: setup.Installed, model: str) -> Row:
     parts_off: list[float] = []
     boundary_off: dict[str, list[float]] = {}
     raw = []
-    for one in found:
-        truth = judge.truth(one.pod, scheduled)
-        if one.failure or one.ready is None or truth is None:
+    for start in starts:
+        truth = judge.truth(start.pod, scheduled)
+        if start.failure or start.ready is None or truth is None:
             continue
-        split, notes = cold_start.parts(one)
-        whole = truth["ready"] - truth["created"]
-        parts_off.append(100 * abs(sum(split.values()) - whole) / whole)
-        offs = {name: off_s(getattr(one, name), at) for name, at in truth.items()}
+        split, notes = cold_start.parts(start)
+        total = truth["ready"] - truth["created"]
+        parts_off.append(100 * abs(sum(split.values()) - total) / total)
+        offs = {name: off_s(getattr(start, name), at) for name, at in truth.items()}
         for name, off in offs.items():
             boundary_off.setdefault(name, []).append(off)
-        raw.append({"start": one.__dict__, "parts": split, "notes": notes, "truth": truth, "off_s": offs})
+        raw.append({"start": start.__dict__, "parts": split, "notes": notes, "truth": truth, "off_s": offs})
     largest = {f"{name}_off_s": round(max(map(abs, offs)), 3) for name, offs in boundary_off.items()}
     return Row(
         id="3.5",
@@ -110,9 +110,9 @@ def cold_starts(on: setup.Installed, model: str) -> Row:
     )  # fmt: skip
 
 
-def off_s(found: float | None, truth: float) -> float:
-    """Return how much later a boundary is than the truth, in seconds; infinity if it wasn't found."""
-    return float("inf") if found is None else found - truth
+def off_s(time_s: float | None, truth: float) -> float:
+    """Return how much later a boundary is than the truth, in seconds; infinity if it is missing."""
+    return float("inf") if time_s is None else time_s - truth
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Judge:
     cluster: ObjectWriter
     model: str
     pods: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Each pod as it was when it was ready, by name."""
+    """Each pod at the moment of its readiness, by name."""
     created: dict[str, float] = field(default_factory=dict)
     ready: dict[str, float] = field(default_factory=dict)
     containers: dict[str, float] = field(default_factory=dict)
@@ -177,8 +177,10 @@ class Judge:
         """Return the time at which each container of a pod was started, by its name."""
         status = pod["status"]
         every = [*status.get("initContainerStatuses", ()), *status["containerStatuses"]]
-        ids = {one["name"]: str(one["containerID"]).rpartition("/")[2] for one in every}
-        return {name: self.containers[found] for name, found in ids.items() if found in self.containers}
+        ids = {container["name"]: str(container["containerID"]).rpartition("/")[2] for container in every}
+        return {
+            name: self.containers[container_id] for name, container_id in ids.items() if container_id in self.containers
+        }
 
 
 def logged(lines: Sequence[str], *, year: int) -> list[tuple[float, str]]:

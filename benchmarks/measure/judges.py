@@ -48,10 +48,10 @@ def loadgen(triton: Triton, scenario: str, *, seconds: float, rate_rps: float = 
     Raises:
         ClientError: it failed.
     """
-    found = programs.loadgen(
+    figures = programs.loadgen(
         triton.grpc, triton.model, scenario=scenario, seconds=seconds, rate_rps=rate_rps, seed=seed
     )
-    return Reading(found.get("rate_rps"), found.get("p50_ms"), found.get("p90_ms"), found.get("p99_ms"))
+    return Reading(figures.get("rate_rps"), figures.get("p50_ms"), figures.get("p90_ms"), figures.get("p99_ms"))
 
 
 def stalled(triton: Triton, *, seconds: float, rate_rps: float, service_s: float, asynchronous: bool) -> float | None:
@@ -59,7 +59,7 @@ def stalled(triton: Triton, *, seconds: float, rate_rps: float, service_s: float
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.json"
         data.write_text(json.dumps({"data": [{"seconds": [service_s]}]}))
-        found = perf_analyzer(
+        reading = perf_analyzer(
             triton,
             "grpc",
             f"--input-data={data}",
@@ -68,18 +68,18 @@ def stalled(triton: Triton, *, seconds: float, rate_rps: float, service_s: float
             f"--request-count={int(seconds * rate_rps)}",
             *(("--async",) if asynchronous else ("--sync",)),
         )
-    return None if found.p99_ms is None else found.p99_ms / 1000
+    return None if reading.p99_ms is None else reading.p99_ms / 1000
 
 
 def blocking(triton: Triton, seconds: Iterable[float]) -> list[float]:
     """Return the seconds that blocking calls of tritonclient take, on a model whose input is its execution time."""
-    took = []
-    given = InferInput("seconds", [1], "FP32")
+    durations_s = []
+    tensor = InferInput("seconds", [1], "FP32")
     with InferenceServerClient(triton.grpc) as client:
         client.is_server_live()  # connects
-        for each in seconds:
-            given.set_data_from_numpy(np.array([each], np.float32))
+        for duration_s in seconds:
+            tensor.set_data_from_numpy(np.array([duration_s], np.float32))
             began = time.monotonic()
-            client.infer(triton.model, [given])
-            took.append(time.monotonic() - began)
-    return took
+            client.infer(triton.model, [tensor])
+            durations_s.append(time.monotonic() - began)
+    return durations_s

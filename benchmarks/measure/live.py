@@ -29,14 +29,14 @@ RUNS = int(os.environ.get("RUNS", "10"))
 
 
 class Clients(threading.Thread):
-    """Clients of a served model, each of which sends again 50 ms after its answer, and what they had to bear."""
+    """Clients of a served model, each of which sends again 50 ms after its answer, and their latencies."""
 
     def __init__(self, triton: Triton) -> None:
         super().__init__(daemon=True)
         self._url = f"http://{triton.address}:{HTTP_PORT}/v2/models/m/infer"
         self._body = json.dumps({"inputs": [_tensor(triton)]}).encode()
         self._ends = threading.Event()
-        self.seen: list[tuple[float, float]] = []
+        self.answers: list[tuple[float, float]] = []
         """(time of the answer, latency), both in seconds."""
 
     def run(self) -> None:
@@ -54,7 +54,7 @@ class Clients(threading.Thread):
             with urllib.request.urlopen(request, timeout=30) as answer:
                 answer.read()
             ended = time.monotonic()
-            self.seen.append((ended, ended - began))
+            self.answers.append((ended, ended - began))
             time.sleep(0.05)
 
     def end(self) -> None:
@@ -64,10 +64,10 @@ class Clients(threading.Thread):
 
     def windows(self) -> list[tuple[float, float]]:
         """Return (end, P95) of each window of 2 s that ends every quarter of a second, in seconds."""
-        rows = sorted(self.seen)
+        rows = sorted(self.answers)
         ends = np.arange(rows[0][0] + 2.0, rows[-1][0], 0.25)
-        found = [(float(end), [latency for at, latency in rows if end - 2.0 < at <= end]) for end in ends]
-        return [(end, float(np.percentile(latencies, 95))) for end, latencies in found if len(latencies) >= 10]
+        windows = [(float(end), [latency for at, latency in rows if end - 2.0 < at <= end]) for end in ends]
+        return [(end, float(np.percentile(latencies, 95))) for end, latencies in windows if len(latencies) >= 10]
 
     def crossing(self, bound_s: float, ended_s: float) -> float | None:
         """Return when the clients' P95 exceeded a bound for good: the begin of the stretch that lasts until the load ended.
@@ -85,14 +85,14 @@ class Clients(threading.Thread):
 
 def _tensor(triton: Triton) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{triton.address}:{HTTP_PORT}/v2/models/m", timeout=5) as answer:
-        (one,) = json.loads(answer.read())["inputs"]
-    shape = [1 if size < 0 else size for size in one["shape"]]
+        (tensor,) = json.loads(answer.read())["inputs"]
+    shape = [1 if size < 0 else size for size in tensor["shape"]]
     zeros = np.zeros(shape).ravel().tolist()
-    return {"name": one["name"], "datatype": one["datatype"], "shape": shape, "data": zeros}
+    return {"name": tensor["name"], "datatype": tensor["datatype"], "shape": shape, "data": zeros}
 
 
 def row_4() -> Row:
-    """Served models with clients, loaded until they suffer: seconds from the clients' crossing to the end of the load."""
+    """Load served models until their clients suffer; return the seconds from the clients' crossing to the end of the load."""
     raw: list[dict[str, Any]] = []
     for number in range(RUNS):
         t0 = (10.0, 20.0, 40.0)[number % 3]
@@ -109,11 +109,11 @@ def row_4() -> Row:
             ended = time.monotonic()
             clients.end()
         crossed = clients.crossing(bound, ended)
-        said = {"t0_ms": t0, "bound_s": bound, "after_s": None if crossed is None else ended - crossed, "why": why}
-        raw.append(said | {"p95_s": [(round(end - ended, 2), round(p95, 4)) for end, p95 in clients.windows()]})
+        record = {"t0_ms": t0, "bound_s": bound, "after_s": None if crossed is None else ended - crossed, "why": why}
+        raw.append(record | {"p95_s": [(round(end - ended, 2), round(p95, 4)) for end, p95 in clients.windows()]})
     # A run that ends before clients cross the bound has ended in time, too.
-    good = sum(bool(one["why"]) and (one["after_s"] is None or one["after_s"] <= 5.0) for one in raw)
-    late = [one["after_s"] for one in raw if one["after_s"] is not None]
+    good = sum(bool(run["why"]) and (run["after_s"] is None or run["after_s"] <= 5.0) for run in raw)
+    late = [run["after_s"] for run in raw if run["after_s"] is not None]
     return Row(
         id="2.4",
         what="`--live` on a model that suffers: seconds from the clients' crossing to the end of the load",

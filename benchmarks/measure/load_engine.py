@@ -19,7 +19,7 @@ from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, Triton, Work
 from benchmarks.measure import judges
 from benchmarks.measure.models import Executions, Timed, latencies, lindley
 from benchmarks.measure.stage import balancer
-from benchmarks.measure.table import measure
+from benchmarks.measure.table import measure, names_or_none
 from benchmarks.quality.rows import Row
 from demo.kube import samples
 from e2e.cluster.progress import say
@@ -41,14 +41,14 @@ STAND_IN = "a Python model that sleeps stands in for a GPU"
 def prepared(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -> Measurement:
     """Read the model's metadata from a server, and return a load that is ready to run."""
     port = others.pop("port", GRPC_PORT if protocol == "grpc" else HTTP_PORT)
-    to = target.parse(
+    destination = target.parse(
         f"{protocol}://{others.pop('host', triton.address)}:{port}",
         api="kserve",
         transport=None,
         encoding=others.pop("encoding", None),
         model=others.pop("model", "timed"),
     )
-    return Measurement(target=to, scenario=scenario, **others).prepare()
+    return Measurement(target=destination, scenario=scenario, **others).prepare()
 
 
 def measured(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -> tuple[BenchDocument, Run]:
@@ -59,7 +59,7 @@ def measured(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -
 
 
 def row_1(seconds: float = 40.0) -> Row:
-    """Latencies of a queue whose arrivals and execution times are known."""
+    """Measure latencies of a queue whose arrivals and execution times are known."""
     rng = np.random.default_rng(7)
     services = np.clip(rng.gamma(4, MEAN_S / 4, 64), 0.002, 0.05).astype(np.float32)
     worst: dict[str, float] = dict.fromkeys(("p50", "p95", "p99", "p99.9"), 0.0)
@@ -71,7 +71,7 @@ def row_1(seconds: float = 40.0) -> Row:
         around = _around(triton, services.tolist())
         for seed in SEEDS:
             before = len(Executions.read(triton.repository))
-            made, run = measured(
+            document, run = measured(
                 triton,
                 "grpc",
                 Scenario(kind="sustained", rate_rps=LOAD / float(services.mean()), duration_s=seconds, seed=seed),
@@ -83,13 +83,13 @@ def row_1(seconds: float = 40.0) -> Row:
             requested = services[np.arange(len(columns)) % len(services)].astype(np.float64)
             executions = Executions.read(triton.repository, first=before)
             true = latencies(columns.due, columns.sent, requested, executions, around_s=around)
-            found = columns.done - columns.due
+            measured_s = columns.done - columns.due
             for name, share in zip(worst, SHARES, strict=True):
-                a, b = percentile(found, share), percentile(true, share)
+                a, b = percentile(measured_s, share), percentile(true, share)
                 if a is not None and b is not None:
                     worst[name] = max(worst[name], max(abs(a - b) - 0.0005, 0.0) / b)
-            raw.append({"seed": seed, "valid": made.run.valid, "why": made.run.invalid_because, "around_s": around,
-                        "found": [percentile(found, share) for share in SHARES],
+            raw.append({"seed": seed, "valid": document.run.valid, "why": document.run.invalid_because, "around_s": around,
+                        "found": [percentile(measured_s, share) for share in SHARES],
                         "true": [percentile(true, share) for share in SHARES],
                         "late": [percentile(columns.sent - columns.due, share) for share in SHARES]})  # fmt: skip
             say(f"measure: row 1.1: seed {seed}: {raw[-1]}")
@@ -97,7 +97,7 @@ def row_1(seconds: float = 40.0) -> Row:
         id="1.1",
         what="open loop, one instance, no batching, execution times that the model records: percentiles against Lindley's recursion over the due times and the times for which the server was busy with each request",
         value={f"{name}_off_percent": round(100 * off, 2) for name, off in worst.items()}
-        | {"valid_runs": sum(one["valid"] for one in raw)},
+        | {"valid_runs": sum(result["valid"] for result in raw)},
         target="P50, P95, P99, P99.9 within 3 % + 0.5 ms",
         limits=[(f"{name}_off_percent", 3.0, "<=") for name in worst] + [("valid_runs", len(SEEDS), ">=")],
         command="python -m benchmarks.measure.load_engine 1.1",
@@ -111,19 +111,19 @@ def row_1(seconds: float = 40.0) -> Row:
 
 def _around(triton: Triton, services: Sequence[float], requests: int = 320) -> float:
     """Return the median seconds of a blocking call of tritonclient to an idle server beyond its execution."""
-    took = judges.blocking(triton, [services[number % len(services)] for number in range(requests)])
+    durations_s = judges.blocking(triton, [services[number % len(services)] for number in range(requests)])
     executions = Executions.read(triton.repository)
-    return float(np.median(np.array(took) - (executions.ended - executions.began)))
+    return float(np.median(np.array(durations_s) - (executions.ended - executions.began)))
 
 
 def row_2(seconds: float = 60.0) -> Row:
-    """A stall of 2 s, which a client that waits for its answers doesn't see; perf_analyzer on the same model beside it."""
+    """Measure a stall of 2 s, which a client that waits for its answers misses; perf_analyzer on the same model beside it."""
     service, stop_s, after_s = 0.001, 2.0, 30.0
     model = Timed(stop_every_s=after_s, stop_s=stop_s, once=True)
     with tempfile.TemporaryDirectory() as folder, tritons.running([model]) as (triton,):
         path = Path(folder) / "x.npy"
         np.save(path, np.array([service], np.float32))
-        made, run = measured(
+        document, run = measured(
             triton,
             "grpc",
             Scenario(kind="sustained", rate_rps=100, duration_s=seconds),
@@ -141,7 +141,7 @@ def row_2(seconds: float = 60.0) -> Row:
     stopped = int(np.searchsorted(due, due[0] + after_s))
     services = np.full(len(due), service)
     services[stopped] += stop_s
-    true, found, sent = (
+    true, p99_s, sent = (
         percentile(values, 0.99)
         for values in (lindley(due, services) + services, run.columns.done - due, run.columns.done - run.columns.sent)
     )
@@ -149,10 +149,10 @@ def row_2(seconds: float = 60.0) -> Row:
         id="1.2",
         what="a model that stops for 2 s once in 60 s at 100/s: P99; perf_analyzer on arrivals of its own beside it",
         value={
-            "p99_s": found,
+            "p99_s": p99_s,
             "expected_s": true,
             "from_send_p99_s": sent,
-            "off_percent": None if found is None or not true else round(100 * abs(found - true) / true, 1),
+            "off_percent": None if p99_s is None or not true else round(100 * abs(p99_s - true) / true, 1),
         }
         | judged,
         target="P99 within 5 % of the true one",
@@ -163,12 +163,12 @@ def row_2(seconds: float = 60.0) -> Row:
         n=len(due),
         law="1 ms, unbatched",
         load=f"Poisson, 100/s, {seconds:g} s",
-        raw={"valid": made.run.valid, "why": made.run.invalid_because},
+        raw={"valid": document.run.valid, "why": document.run.invalid_because},
     )
 
 
 def row_4() -> Row:
-    """Counts of an exclusive run."""
+    """Compare the counts of exclusive runs with the server's."""
     off: dict[str, int] = {}
     rows = 0
     scenarios: Mapping[str, Scenario] = {
@@ -181,10 +181,10 @@ def row_4() -> Row:
         for protocol in ("http", "grpc"):
             for name, scenario in scenarios.items():
                 before = triton.answered()
-                made, run = measured(triton, protocol, scenario, model="m")
-                warm = int(sum(one["warm_up_requests"] for one in run.usage))
-                off[f"{name}_{protocol}"] = triton.answered() - before - warm - made.requests.answered
-                rows += made.requests.answered
+                document, run = measured(triton, protocol, scenario, model="m")
+                warm = int(sum(process["warm_up_requests"] for process in run.usage))
+                off[f"{name}_{protocol}"] = triton.answered() - before - warm - document.requests.answered
+                rows += document.requests.answered
     return Row(
         id="1.4",
         what="answers of exclusive runs against Triton's counter, all scenarios over both protocols",
@@ -201,21 +201,23 @@ def row_4() -> Row:
 
 
 def row_5(seconds: float = 10.0) -> Row:
-    """CPU of the client for each request, and the delay of sending."""
-    found: dict[str, float | None] = {}
+    """Measure the client's CPU for each request, and the delay of sending."""
+    figures: dict[str, float | None] = {}
     with tritons.running([Work("m", max_batch=16)]) as (triton,):
         for protocol in ("grpc", "http"):
-            made, _ = measured(triton, protocol, Scenario(callers=32, duration_s=seconds), model="m", processes=1)
-            found[f"{protocol}_us"] = made.client.cpu_per_request.value
-            slow, _ = measured(
+            callers_document, _ = measured(
+                triton, protocol, Scenario(callers=32, duration_s=seconds), model="m", processes=1
+            )
+            figures[f"{protocol}_us"] = callers_document.client.cpu_per_request.value
+            open_document, _ = measured(
                 triton, protocol, Scenario(kind="sustained", rate_rps=1000, duration_s=seconds), model="m", processes=1
             )
-            found[f"{protocol}_late_p99_ms"] = slow.client.late_p99.value
-            say(f"measure: row 1.5: {protocol}: {made.throughput.value} requests/s; {slow.client}")
+            figures[f"{protocol}_late_p99_ms"] = open_document.client.late_p99.value
+            say(f"measure: row 1.5: {protocol}: {callers_document.throughput.value} requests/s; {open_document.client}")
     return Row(
         id="1.5",
         what="CPU of the client for each request with small inputs, and delay between due and sent at 1,000/s",
-        value={name: None if value is None else round(value, 2) for name, value in found.items()},
+        value={name: None if value is None else round(value, 2) for name, value in figures.items()},
         target="<= 300 us over gRPC, <= 450 us over HTTP; P99 of the delay <= 2 ms with a free core",
         limits=[
             ("grpc_us", 300, "<="),
@@ -231,8 +233,8 @@ def row_5(seconds: float = 10.0) -> Row:
 
 
 def row_6(seconds: float = 5.0) -> Row:
-    """Ten staged cases in which the client or the server limits."""
-    right: dict[str, bool] = {}
+    """Measure ten staged cases in which the client or the server limits."""
+    verdicts: dict[str, bool] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         tritons.running([Work("fast", max_batch=16), Work("slow", t0_ms=40, a_ms=1, max_batch=8)]) as (fast, slow),
@@ -259,19 +261,22 @@ def row_6(seconds: float = 5.0) -> Row:
         )  # fmt: skip
         raw: dict[str, Any] = {}
         for name, triton, model, protocol, scenario, others, limited in cases:
-            made, _ = measured(triton, protocol, scenario, model=model, warm_up=WarmUp(1, fixed=True), **others)
-            right[name] = (made.client.limit != "none") == limited
-            raw[name] = made.client.model_dump()
-            say(f"measure: row 1.6: {name}: {made.client.limit}: {made.client.evidence}")
+            document, _ = measured(triton, protocol, scenario, model=model, warm_up=WarmUp(1, fixed=True), **others)
+            verdicts[name] = (document.client.limit != "none") == limited
+            raw[name] = document.client.model_dump()
+            say(f"measure: row 1.6: {name}: {document.client.limit}: {document.client.evidence}")
     return Row(
         id="1.6",
         what="staged cases in which the client limits, or the server does: named rightly",
-        value={"right": sum(right.values()), "wrong": [name for name, good in right.items() if not good] or None},
+        value={
+            "right": sum(verdicts.values()),
+            "wrong": names_or_none([name for name, is_right in verdicts.items() if not is_right]),
+        },
         target="10 of 10",
         limits=[("right", 10, "==")],
         command="python -m benchmarks.measure.load_engine 1.6",
         stand_ins=STAND_IN + "; client and server share two cores",
-        n=len(right),
+        n=len(verdicts),
         law="answers at once; 40 + b ms, batch 8",
         load=f"{seconds:g} s each",
         raw=raw,
@@ -279,13 +284,13 @@ def row_6(seconds: float = 5.0) -> Row:
 
 
 def row_7(seconds: float = 20.0) -> Row:
-    """Three times the capacity through a balancer whose queue is limited."""
+    """Measure three times the capacity through a balancer whose queue is limited."""
     law = Work("m", t0_ms=80, a_ms=6, max_batch=8)
     capacity = law.max_batch / (0.001 * (law.t0_ms + law.a_ms * law.max_batch))
     raw: dict[str, Any] = {}
     with (
         tritons.running([law]) as (triton,),
-        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=2 * law.max_batch, queue_limit=50) as made_balancer,
+        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=2 * law.max_batch, queue_limit=50) as haproxy,
     ):
         ready = prepared(
             triton,
@@ -293,25 +298,25 @@ def row_7(seconds: float = 20.0) -> Row:
             Scenario(kind="sustained", rate_rps=3 * capacity, duration_s=seconds),
             model="m",
             host="127.0.0.1",
-            port=made_balancer.http,
+            port=haproxy.http,
             objective_s=10.0,
             warm_up=WarmUp(0, fixed=True),
         )
         # Requests for metadata passed the balancer, too.
-        before = _responses(made_balancer.metrics_url)
+        before = _responses(haproxy.metrics_url)
         run = ready.run()
-        after = _responses(made_balancer.metrics_url)
-        made = ready.document(run, made_by="benchmarks")
+        after = _responses(haproxy.metrics_url)
+        document = ready.document(run, made_by="benchmarks")
     counted = {code: after[code] - before[code] for code in after}
-    warm = int(sum(one["warm_up_requests"] for one in run.usage))
-    requests = made.requests
-    raw = {"balancer": counted, "bench": requests.model_dump(), "warm_up": warm, "why": made.run.invalid_because}
+    warm = int(sum(process["warm_up_requests"] for process in run.usage))
+    requests = document.requests
+    raw = {"balancer": counted, "bench": requests.model_dump(), "warm_up": warm, "why": document.run.invalid_because}
     good = requests.good or 0
     return Row(
         id="1.7",
         what="3x overload through a balancer with a queue of 50: refusals and answers against HAProxy's counters",
         value={
-            "ended_normally": int(not made.run.partial and requests.errors + requests.disconnected + requests.timed_out == 0),
+            "ended_normally": int(not document.run.partial and requests.errors + requests.disconnected + requests.timed_out == 0),
             "refusals_not_counted": abs(counted["4xx"] - requests.rejected),
             "goodput_off_percent": round(100 * abs(good / counted["2xx"] - 1), 2) if counted["2xx"] else None,
             "refused_percent": round(100 * requests.rejected / requests.due, 1),
@@ -330,14 +335,14 @@ def row_7(seconds: float = 20.0) -> Row:
 def _responses(metrics_url: str) -> dict[str, int]:
     """Return HAProxy's counts of responses to clients by class, such as 2xx."""
     with urllib.request.urlopen(metrics_url, timeout=5) as answer:
-        found = samples(answer.read().decode())
+        metrics = samples(answer.read().decode())
     return {
         code: int(
             sum(
-                one.value
-                for one in found
-                if one.name == "haproxy_frontend_http_responses_total"
-                and (one.labels["proxy"], one.labels["code"]) == ("http", code)
+                metric.value
+                for metric in metrics
+                if metric.name == "haproxy_frontend_http_responses_total"
+                and (metric.labels["proxy"], metric.labels["code"]) == ("http", code)
             )
         )
         for code in ("2xx", "4xx", "5xx")

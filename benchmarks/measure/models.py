@@ -1,6 +1,6 @@
 """A model of real Triton whose times are known, and the latencies that follow from them.
 
-Each request says how long it takes, and the model records when each of its executions began and ended.
+Each request contains its execution time, and the model records the begin and the end of each execution.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        given = json.loads(args["model_config"])["parameters"]
-        self.every_s = float(given["stop_every_s"]["string_value"])
-        self.stop_s = float(given["stop_s"]["string_value"])
-        self.once = given["stop_once"]["string_value"] == "yes"
+        parameters = json.loads(args["model_config"])["parameters"]
+        self.every_s = float(parameters["stop_every_s"]["string_value"])
+        self.stop_s = float(parameters["stop_s"]["string_value"])
+        self.once = parameters["stop_once"]["string_value"] == "yes"
         self.next = None
         path = os.path.join(args["model_repository"], "RECORD")
         self.record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def execute(self, requests):
-        made = []
+        responses = []
         for request in requests:
             began = time.monotonic()
             if self.every_s and self.next is None:
@@ -57,15 +57,15 @@ class TritonPythonModel:
                 self.next += 1e9 if self.once else self.every_s
                 began = time.monotonic()
             (seconds,) = pb_utils.get_input_tensor_by_name(request, "seconds").as_numpy()
-            # A sleep ends late by the kernel's timer; the rest is waited for actively.
+            # A sleep ends late by the kernel's timer, so the last part is an active wait.
             time.sleep(max(float(seconds) - 0.0005, 0))
             while time.monotonic() < began + float(seconds):
                 pass
             ended = time.monotonic()
             served = np.array([ended - began], np.float32)
             os.write(self.record, np.array([seconds, began, ended]).tobytes())
-            made.append(pb_utils.InferenceResponse([pb_utils.Tensor("served", served)]))
-        return made
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("served", served)]))
+        return responses
 """
 
 
@@ -94,7 +94,7 @@ class Executions:
     """Executions of the model, in their order. Times are in seconds of the machine's monotonic clock."""
 
     requested: Floats
-    """The execution times that the requests asked for, in seconds."""
+    """Execution times that the requests contain, in seconds."""
     began: Floats
     ended: Floats
 
@@ -107,26 +107,26 @@ class Executions:
     def __len__(self) -> int:
         return len(self.began)
 
-    def of(self, requested: Floats) -> npt.NDArray[np.int64]:
+    def numbers_of(self, requested: Floats) -> npt.NDArray[np.int64]:
         """Return the number of the execution of each request.
 
-        The server may have changed the order of requests that arrived at the same time. Requests near each other ask
-        for different execution times.
+        The server may have changed the order of requests that arrived at the same time. Requests near each other have
+        different execution times.
 
         Raises:
             ValueError: a request has no execution near its place.
         """
         free = np.ones(len(self), bool)
-        found = np.empty(len(requested), np.int64)
+        numbers = np.empty(len(requested), np.int64)
         for number, seconds in enumerate(requested):
             first = max(number - _MAX_OVERTAKING, 0)
             near = slice(first, number + _MAX_OVERTAKING + 1)
             (same,) = np.nonzero(free[near] & (self.requested[near] == seconds))
             if not len(same):
                 raise ValueError(f"request {number} of {seconds} s has no execution near its place")
-            found[number] = first + same[0]
-            free[found[number]] = False
-        return found
+            numbers[number] = first + same[0]
+            free[numbers[number]] = False
+        return numbers
 
     def switch_s(self, arrived: Floats) -> Floats:
         """Return the seconds from the end of each execution until the server could begin another one.
@@ -159,7 +159,7 @@ def latencies(due: Floats, sent: Floats, requested: Floats, executions: Executio
     each request. `sent` only shows which requests were waiting at the server. `around_s` is what a request to an idle
     server takes beyond its execution.
     """
-    place = executions.of(requested)
+    place = executions.numbers_of(requested)
     order = np.argsort(place)
     sent = sent[order]
     # The two clocks differ by a constant: the quickest request began at once.

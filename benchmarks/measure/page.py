@@ -1,4 +1,4 @@
-"""docs/benchmarks/measure.md: each target of `halcyon bench` with its figure, what it was held against, and what stood in.
+"""docs/benchmarks/measure.md: each target of `halcyon bench` with its figure, its judge, and its stand-ins.
 
 python -m benchmarks.measure.page    writes the page from docs/quality/data/measure.json, for example after a merge
 """
@@ -26,7 +26,7 @@ _NOT_RECORDED = "it isn't recorded yet"
 
 @dataclass(frozen=True)
 class Line:
-    """A target, and who judges it."""
+    """A target and its judge."""
 
     id: str
     target: str
@@ -119,12 +119,13 @@ SECTIONS: tuple[tuple[str, tuple[Line, ...]], ...] = (
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page in Markdown. Pure."""
-    known = {str(row["id"]): row for row in rows}
+    by_id = {str(row["id"]): row for row in rows}
     met = sum(bool(row["holds"]) for row in rows)
     lines = sum(len(section) for _, section in SECTIONS)
+    missing = lines - len(by_id)
     parts = [
         _HEAD,
-        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {lines - len(known)} have no figure yet.",
+        f"Of the {lines} targets for `halcyon bench`, {met} are met, and {missing} {'has' if missing == 1 else 'have'} no figure yet.",
         "",
     ]
     for title, section in SECTIONS:
@@ -134,24 +135,24 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
             "| | target | figure | met | judge | stand-in |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
-        parts += [_line(one, known.get(one.id)) for one in section]
+        parts += [_line(target, by_id.get(target.id)) for target in section]
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _line(one: Line, row: Mapping[str, Any] | None) -> str:
+def _line(target: Line, row: Mapping[str, Any] | None) -> str:
     if row is None:
-        cells = [one.id, one.target, f"none: {_NOT_RECORDED}", "no", one.judge, "-"]
+        cells = [target.id, target.target, f"none: {_NOT_RECORDED}", "no", target.judge, "-"]
     else:
         figure = "; ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in row["value"].items())
         why = f" ({row['why']})" if row["why"] else ""
         stand_in = "-" if row["stand_ins"] == "none" else str(row["stand_ins"])
         cells = [
-            one.id,
-            one.target,
+            target.id,
+            target.target,
             f"{figure}{why}; n = {row['n']}",
             "yes" if row["holds"] else "no",
-            one.judge,
+            target.judge,
             stand_in,
         ]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -46,14 +46,14 @@ _UNIT_TESTS = "tests/unit/measure/onnx_count/test_operators.py"
 
 
 def row_1() -> Row:
-    """Operations and parameters of networks whose figures are known."""
+    """Count operations and parameters of networks whose figures are known."""
     raw: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         for name, (build, published, parameters) in PUBLISHED.items():
             file.write_bytes(build().SerializeToString())
-            found = analyse(file)
-            raw.append((name, found.sizes[0].macs, published, found.parameters, parameters))
+            analysis = analyse(file)
+            raw.append((name, analysis.sizes[0].macs, published, analysis.parameters, parameters))
     worst = max(100 * abs(counted / published - 1) for _, counted, published, _, _ in raw)
     by_hand = {
         name: (analyse(LIGHT / f"light_{name}.onnx").sizes[0].macs, macs(layers)) for name, layers in NETWORKS.items()
@@ -67,8 +67,10 @@ def row_1() -> Row:
     )
     value = {
         "largest deviation from published MACs, %": round(worst, 3),
-        "wrong parameters": sum(found != known for _, _, _, found, known in raw),
-        "networks of onnx that differ from a count by hand": sum(found != known for found, known in by_hand.values()),
+        "wrong parameters": sum(counted != parameters for _, _, _, counted, parameters in raw),
+        "networks of onnx that differ from a count by hand": sum(
+            counted != expected for counted, expected in by_hand.values()
+        ),
         "closed forms that fail": closed.returncode,
     }
     limits = [(name, 1 if "%" in name else 0, "<=") for name in value]
@@ -105,11 +107,11 @@ def _convolutions() -> onnx.ModelProto:
 
 
 def row_2() -> Row:
-    """Peaks of this machine, and points of three models below them."""
+    """Measure peaks of this machine, and points of three models below them."""
     threads = usable_cores()
     raw: list[Any] = []
     worst, above, points = 0.0, 0, 0
-    wrong_is_said = True
+    wrong_is_reported = True
     with tempfile.TemporaryDirectory() as folder:
         for name, build, sizes in (
             ("dense", _dense, {}), ("convolutions", _convolutions, {}), ("transformer block", networks.transformer_block, {"seq": 64}),
@@ -117,21 +119,21 @@ def row_2() -> Row:
             file = _filled(build(), Path(folder) / "model.onnx")
             static = analyse(file, batches=(1, 2, 4, 8, 16, 32, 64), sizes=sizes)
             measured = alone.alone(
-                file, batches=[one.batch for one in static.sizes], sizes=sizes, threads=threads, seconds=0.4
+                file, batches=[size.batch for size in static.sizes], sizes=sizes, threads=threads, seconds=0.4
             )
             compute, memory = alone.peaks("FP32", threads=threads, working_set=static.sizes[0].least_bytes or 0)
-            found = roofline(
+            report = roofline(
                 static, compute, memory, alone.executions(measured), datatype="FP32", source="the model alone"
             )
             worst = max(worst, compute.cv or 0, memory.cv or 0)
-            above += len(found.above)
-            points += len(found.points)
-            wrong_is_said &= found.answer.startswith("The roof is wrong") == bool(found.above)
-            say(f"{name}: {found.answer}")
-            raw.append(found.model_dump(mode="json") | {"model": name})
+            above += len(report.above)
+            points += len(report.points)
+            wrong_is_reported &= report.answer.startswith("The roof is wrong") == bool(report.above)
+            say(f"{name}: {report.answer}")
+            raw.append(report.model_dump(mode="json") | {"model": name})
     value = {
         "largest CV of 5 samples, %": round(100 * worst, 2),
-        "points above the roof that the report doesn't name": 0 if wrong_is_said else above,
+        "points above the roof that the report doesn't name": 0 if wrong_is_reported else above,
         "points above the roof": above,
     }
     return Row(
@@ -145,7 +147,7 @@ def row_2() -> Row:
 
 
 def row_3() -> Row:
-    """Variants of the digits: their accuracy against an independent count, and their sizes."""
+    """Measure variants of the digits: their accuracy against an independent count, and their sizes."""
     from manifests.examples.digits import train  # noqa: PLC0415  # scikit-learn takes a second to import
 
     pixels, held_out, labels, held_labels = train.split()
@@ -168,15 +170,15 @@ def row_3() -> Row:
                 threads=1,
             )
             document = make(request, program="benchmarks", timestamp="")
-            for one in document.variants:
-                right = _right(Path(one.path) / "1" / "model.onnx", held_out, held_labels)
-                value["accuracies that differ from the count"] += one.accuracy.value != right / len(held_out)
-                raw.append(one.model_dump(mode="json") | {"of": title, "right by an independent count": right})
-            sizes = {one.name: 100 * (one.size_ratio.value or 1) for one in document.variants}
+            for variant in document.variants:
+                right = _right(Path(variant.path) / "1" / "model.onnx", held_out, held_labels)
+                value["accuracies that differ from the count"] += variant.accuracy.value != right / len(held_out)
+                raw.append(variant.model_dump(mode="json") | {"of": title, "right by an independent count": right})
+            sizes = {variant.name: 100 * (variant.size_ratio.value or 1) for variant in document.variants}
             value[f"INT8 of fp32's size, digits of {title}, %"] = round(
                 max(sizes["int8-dynamic"], sizes["int8-static"]), 1
             )
-            failed = sum(bool(one.failure) for one in document.variants)
+            failed = sum(bool(variant.failure) for variant in document.variants)
             value["variants that don't load"] = value.get("variants that don't load", 0) + failed
     limits = [(name, 30 if "size" in name else 0, "<=") for name in value]
     return Row(
@@ -204,7 +206,7 @@ def _right(file: Path, pixels: np.ndarray[Any, Any], labels: np.ndarray[Any, Any
 
 
 def row_4() -> Row:
-    """Time and memory of the analysis of a model of 537 MB with external data."""
+    """Measure time and memory of the analysis of a model of 537 MB with external data."""
     net = Network(("x", ("batch", 4096)))
     x = "x"
     for _ in range(8):
@@ -225,24 +227,24 @@ def row_4() -> Row:
         file = Path(folder) / "model.onnx"
         file.write_bytes(model.SerializeToString())
         begin = time.monotonic()
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "halcyon.main", "analyse", str(file), "-o", "json"],
             capture_output=True,
             text=True,
             check=True,
         )
         seconds = time.monotonic() - begin
-        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        static = json.loads(done.stdout)["static"]
+        peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        static = json.loads(process.stdout)["static"]
     value = {
         "seconds": round(seconds, 2),
-        "memory of its size, %": round(100 * most / end, 1),
+        "memory of its size, %": round(100 * peak_bytes / end, 1),
         "wrong operations": int(static["sizes"][0]["macs"] != 8 * 4096 * 4096),
     }
     return Row(
         "5.4", "analysis of a model of 537 MB with external data", value, "<= 10 s and <= 2 x its size in memory",
         [("seconds", 10, "<="), ("memory of its size, %", 200, "<="), ("wrong operations", 0, "<=")],
-        command="python -m benchmarks.measure.paper 5.4", raw={"bytes": end, "most memory of all children": most},
+        command="python -m benchmarks.measure.paper 5.4", raw={"bytes": end, "most memory of all children": peak_bytes},
     )  # fmt: skip
 
 

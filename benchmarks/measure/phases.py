@@ -16,7 +16,7 @@ from benchmarks.dataplane import tritons
 from benchmarks.dataplane.tritons import HTTP_PORT, Triton
 from benchmarks.measure.stage import balancer, function, link, measured, pages, parts
 from benchmarks.measure.staged import Expected, Staged, cases
-from benchmarks.measure.table import measure
+from benchmarks.measure.table import measure, names_or_none
 from benchmarks.quality.rows import Row
 from e2e.cluster.progress import say
 from halcyon_measure.breakdown.energy import Prices
@@ -33,16 +33,16 @@ _STAND_IN = "a Python model that sleeps or publishes metrics stands in for a GPU
 
 
 def row_1(requests: int = 150) -> Row:
-    """Delays of 10 ms at five places, each against a run without it."""
+    """Measure delays of 10 ms at five places, each against a run without it."""
     width = 262_144
     scenario = Scenario(requests=requests, duration_s=120)
-    found: dict[str, float | None] = {}
+    offs: dict[str, float | None] = {}
     sums: list[float] = []
     raw: dict[str, Any] = {}
 
     def difference(name: str, part: str, base: BenchDocument, staged: BenchDocument) -> None:
         before, after = parts(base).get(part), parts(staged).get(part)
-        found[f"{name}_off_ms"] = None if before is None or after is None else round(abs(after - before - STAGED_MS), 3)
+        offs[f"{name}_off_ms"] = None if before is None or after is None else round(abs(after - before - STAGED_MS), 3)
         raw[name] = {"base": parts(base), "staged": parts(staged)}
         for document in (base, staged):
             phases = document.phases
@@ -74,13 +74,13 @@ def row_1(requests: int = 150) -> Row:
                 measured(wide, scenario, port=quick_port),
                 measured(wide, scenario, port=slow_port),
             )
-        found["maxconn_off_ms"] = _queued(plain, raw)
+        offs["maxconn_off_ms"] = _queued(plain, raw)
     return Row(
         id="3.1",
         what="sum of the phases against the mean latency; delays of 10 ms at five places, each found in its own part",
-        value={"sum_off_percent": round(100 * max(sums), 2), **found},
+        value={"sum_off_percent": round(100 * max(sums), 2), **offs},
         target="sum within 2 %; each delay within 1 ms",
-        limits=[("sum_off_percent", 2, "<="), *((name, 1.0, "<=") for name in found)],
+        limits=[("sum_off_percent", 2, "<="), *((name, 1.0, "<=") for name in offs)],
         command="python -m benchmarks.measure.phases 3.1",
         stand_ins=_STAND_IN,
         n=requests,
@@ -91,28 +91,27 @@ def row_1(requests: int = 150) -> Row:
 
 
 def _queued(triton: Triton, raw: dict[str, Any]) -> float | None:
-    """Return how far the wait of two callers at a balancer that lets one through is from the wait of the other's request."""
-    with balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=1) as made:
+    """Return the error of the balancer's wait, in ms, with two callers and a balancer that serves one request at a time."""
+    with balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=1) as haproxy:
         sampling = SamplingSettings(
-            servers=pages(triton), balancers=(Source(pod="haproxy", url=made.metrics_url),), idle_s=0
+            servers=pages(triton), balancers=(Source(pod="haproxy", url=haproxy.metrics_url),), idle_s=0
         )
         document = measured(
             triton,
             Scenario(callers=2, duration_s=15),
-            port=made.http,
+            port=haproxy.http,
             sampling=sampling,
             warm_up=WarmUp(0.0, fixed=True),
         )
-    found = parts(document)
-    queued, latency = found.get("balancer_queued"), document.latency.mean.value
-    raw["maxconn"] = found
+    means = parts(document)
+    queued, latency = means.get("balancer_queued"), document.latency.mean.value
+    raw["maxconn"] = means
     # With two callers and one request at a time, each request waits for the one before it: half of the latency.
     return None if queued is None or latency is None else round(abs(queued - latency / 2), 3)
 
 
 def row_2(seconds: float = 4.0) -> Row:
-    """Staged bottlenecks on a real Triton."""
-    found: dict[str, str] = {}
+    """Measure staged bottlenecks on a real Triton."""
     wrong: list[str] = []
     right: dict[str, bool] = {}
     raw: dict[str, Any] = {}
@@ -122,7 +121,6 @@ def row_2(seconds: float = 4.0) -> Row:
         assert verdict is not None, "sampling is on"
         named = {verdict.limit, *(verdict.others if verdict.unsure else ())}
         right[name] = named >= expected if isinstance(expected, frozenset) else expected in named
-        found[name] = verdict.limit if not verdict.unsure else f"{verdict.limit}, unsure"
         if not right[name] and not verdict.unsure:
             wrong.append(f"{name}: {verdict.limit}")
         raw[name] = verdict.model_dump()
@@ -145,22 +143,25 @@ def row_2(seconds: float = 4.0) -> Row:
             judge("slow function", "preparing", measured(plain, replace(callers, duration_s=seconds), hooks=hooks))
         with link(f"{wide.address}:{HTTP_PORT}", bytes_per_s=width * 4 / 0.06) as port:
             judge("slow link", "transmission", measured(wide, Scenario(duration_s=seconds), port=port))
-        with balancer([f"{two.address}:{HTTP_PORT}"], max_connections=1) as made:
-            found_here = measured(two, callers, port=made.http, sampling=_sampling(made.metrics_url, two))
-            judge("one request at a time", "balancer", found_here)
-        with balancer([f"{two.address}:{HTTP_PORT}"], max_connections=1, queue_limit=1) as made:
+        with balancer([f"{two.address}:{HTTP_PORT}"], max_connections=1) as haproxy:
+            balanced = measured(two, callers, port=haproxy.http, sampling=_sampling(haproxy.metrics_url, two))
+            judge("one request at a time", "balancer", balanced)
+        with balancer([f"{two.address}:{HTTP_PORT}"], max_connections=1, queue_limit=1) as haproxy:
             rate = Scenario(kind="sustained", rate_rps=60, duration_s=seconds)
-            found_here = measured(two, rate, port=made.http, sampling=_sampling(made.metrics_url, two))
-            judge("short queue", "refusals by configuration", found_here)
-        with balancer([f"{one.address}:{HTTP_PORT}" for one in (quick, slow)], balance="roundrobin") as made:
-            found_here = measured(
-                quick, replace(callers, callers=4), port=made.http, sampling=_sampling(made.metrics_url, quick, slow)
+            balanced = measured(two, rate, port=haproxy.http, sampling=_sampling(haproxy.metrics_url, two))
+            judge("short queue", "refusals by configuration", balanced)
+        with balancer([f"{server.address}:{HTTP_PORT}" for server in (quick, slow)], balance="roundrobin") as haproxy:
+            balanced = measured(
+                quick,
+                replace(callers, callers=4),
+                port=haproxy.http,
+                sampling=_sampling(haproxy.metrics_url, quick, slow),
             )
-            judge("one slow replica", "another pod slower", found_here)
+            judge("one slow replica", "another pod slower", balanced)
     return Row(
         id="3.2",
         what="staged bottlenecks: named, or named among two as unsure; none named wrongly without unsure",
-        value={"named": sum(right.values()), "of": len(right), "wrong": len(wrong), "missed": wrong or None},
+        value={"named": sum(right.values()), "of": len(right), "wrong": len(wrong), "missed": names_or_none(wrong)},
         target="13 of 14 named, 0 wrong without unsure",
         limits=[("named", 13, ">="), ("of", 14, ">="), ("wrong", 0, "==")],
         command="python -m benchmarks.measure.phases 3.2",
@@ -177,22 +178,22 @@ def _sampling(metrics_url: str, *servers: Triton) -> SamplingSettings:
 
 
 def row_3(seconds: float = 8.0) -> Row:
-    """Energy by a law that the model publishes through Triton, and five kinds of absence."""
+    """Measure energy by a law that the model publishes through Triton, and five kinds of absence."""
     joules, idle_w = 3.0, 40.0
     work = Staged("counter", constant_ms=10, energy="counter", joules_per_row=joules, idle_w=idle_w)
     with tritons.running([work]) as (triton,):
         time.sleep(1.5)  # the model publishes from its first second on
-        made = measured(
+        measurement = measured(
             triton,
             Scenario(callers=4, duration_s=seconds),
             sampling=SamplingSettings(servers=pages(triton), idle_s=5),
             prices=Prices(g_per_kwh=400),
             warm_up=WarmUp(0.0, fixed=True),
         )
-    energy = made.energy
+    energy = measurement.energy
     assert energy is not None, "sampling is on"
-    span = made.run.measured_s
-    gross = joules + idle_w * span / made.requests.rows
+    span = measurement.run.measured_s
+    gross = joules + idle_w * span / measurement.requests.rows
     kinds: Mapping[str, tuple[Staged, SamplingSettings, str]] = {
         "no GPU": (Staged("none", constant_ms=2), SamplingSettings(idle_s=0), "neither energy nor power"),
         "still": (Staged("still", constant_ms=2, energy="still"), SamplingSettings(idle_s=0), "stands still"),
@@ -213,8 +214,8 @@ def row_3(seconds: float = 8.0) -> Row:
         ),
     }
     right: dict[str, bool] = {}
-    for name, (one, sampling, reason) in kinds.items():
-        with tritons.running([one]) as (triton,):
+    for name, (staged, sampling, reason) in kinds.items():
+        with tritons.running([staged]) as (triton,):
             time.sleep(1.5)  # the model publishes from its first second on
             own = f"http://{triton.address}:{HTTP_PORT}" if sampling.prometheus == "SERVER" else sampling.prometheus
             document = measured(
@@ -232,12 +233,12 @@ def row_3(seconds: float = 8.0) -> Row:
             and "energy not measured:" in shown
             and " ".join(reason.split()) in shown
         )
-    found, net = energy.per_inference.value, energy.net_per_inference.value
+    measured_j, net = energy.per_inference.value, energy.net_per_inference.value
     return Row(
         id="3.3",
         what="energy by a published law (the model sets its own counter through Triton); five kinds of absence",
         value={
-            "off_percent": None if found is None else round(100 * abs(found - gross) / gross, 2),
+            "off_percent": None if measured_j is None else round(100 * abs(measured_j - gross) / gross, 2),
             "net_off_percent": None if net is None else round(100 * abs(net - joules) / joules, 2),
             "absent_right": sum(right.values()),
         },
@@ -245,7 +246,7 @@ def row_3(seconds: float = 8.0) -> Row:
         limits=[("off_percent", 2, "<="), ("absent_right", 5, "==")],
         command="python -m benchmarks.measure.phases 3.3",
         stand_ins="a Python model publishes nv_energy_consumption through Triton's metrics",
-        n=made.requests.rows,
+        n=measurement.requests.rows,
         law=f"10 ms, unbatched, {joules:g} J a row and {idle_w:g} W",
         load=f"4 callers, {seconds:g} s",
         raw={"energy": energy.model_dump(), "right": right},
@@ -253,7 +254,7 @@ def row_3(seconds: float = 8.0) -> Row:
 
 
 def row_4() -> Row:
-    """NVML's counter against integrated power."""
+    """Return the row without a figure: NVML's counter against integrated power needs a GPU."""
     return Row(
         id="3.4",
         what="NVML's energy counter against its integrated power",
@@ -268,7 +269,7 @@ def row_4() -> Row:
 
 
 def row_6(rounds: int = 6, seconds: float = 5.0) -> Row:
-    """What sampling costs, in turns with and without it."""
+    """Measure the cost of sampling, in turns with and without it."""
     medians: dict[str, list[float]] = {"with": [], "without": []}
     cores: list[float] = []
     with tritons.running([Staged("plain", constant_ms=5, max_batch=1)]) as (triton,):
@@ -276,22 +277,22 @@ def row_6(rounds: int = 6, seconds: float = 5.0) -> Row:
         for number in range(rounds):
             names = ("with", "without") if number % 2 else ("without", "with")
             for name in names:
-                made = Measurement(
+                measurement = Measurement(
                     target=target.parse(url, api="kserve", transport=None, encoding=None, model="plain"),
                     scenario=Scenario(kind="sustained", rate_rps=80, duration_s=seconds, seed=number + 1),
                     warm_up=WarmUp(1.0, fixed=True),
                     sampling=SamplingSettings(servers=pages(triton), idle_s=0) if name == "with" else None,
                 ).prepare()
-                document = made.document(made.run(), made_by="benchmarks")
+                document = measurement.document(measurement.run(), made_by="benchmarks")
                 if document.latency.p50.value is not None:
                     medians[name].append(document.latency.p50.value)
                 if document.hardware is not None and document.hardware.sampling_cpu.value is not None:
                     cores.append(document.hardware.sampling_cpu.value)
-    more = median(b / a for a, b in zip(medians["without"], medians["with"], strict=True))
+    ratio = median(b / a for a, b in zip(medians["without"], medians["with"], strict=True))
     return Row(
         id="3.6",
         what="cost of sampling: cores of the sampling thread, and P50 with it over P50 without, in turns",
-        value={"core_percent": round(100 * median(cores), 2), "p50_more_percent": round(100 * (more - 1), 2)},
+        value={"core_percent": round(100 * median(cores), 2), "p50_more_percent": round(100 * (ratio - 1), 2)},
         target="<= 1 % of a core, P50 +<= 1 %",
         limits=[("core_percent", 1, "<="), ("p50_more_percent", 1, "<=")],
         command="python -m benchmarks.measure.phases 3.6",

@@ -34,37 +34,37 @@ _STAND_IN = "a Python model that sleeps stands in for a GPU"
 def embedded(deployed: Mapping[str, Any] | None = None) -> Iterator[setup.Installed]:
     """Run the embedded cluster with the chart and the digits model, or this ModelDeployment of it."""
     try:
-        on = setup.install(CLUSTER, step=lambda title: say(f"measure: {title}"))
+        installed = setup.install(CLUSTER, step=lambda title: say(f"measure: {title}"))
         documents = models.documents() | ({"ModelDeployment": dict(deployed)} if deployed is not None else {})
         manifest = "\n---\n".join(map(models.as_text, documents.values()))
-        on.kube("apply", "-f", "-", stdin=manifest)
-        models.wait_until_served(on.kube, models.DIGITS)
+        installed.kube("apply", "-f", "-", stdin=manifest)
+        models.wait_until_served(installed.kube, models.DIGITS)
         # A copy is of the serving revision, which the operator records after the first answer.
-        wait_for(lambda: _revision(on), what="the serving revision of digits", limit_s=60)
-        yield on
+        wait_for(lambda: _revision(installed), what="the serving revision of digits", limit_s=60)
+        yield installed
     finally:
         setup.remove(CLUSTER, step=lambda title: say(f"measure: {title}"))
 
 
-def _revision(on: setup.Installed) -> bool:
-    status = (on.kube.model(models.DIGITS) or {}).get("status") or {}
+def _revision(installed: setup.Installed) -> bool:
+    status = (installed.kube.model(models.DIGITS) or {}).get("status") or {}
     return bool((status.get("revision") or {}).get("current"))
 
 
 def row_1() -> Row:
-    """Time of `halcyon bench digits` to its answer, first and again."""
-    with embedded() as on:
-        times, said = [], []
+    """Measure the time of `halcyon bench digits` to its answer, first and again."""
+    with embedded() as installed:
+        times, runs = [], []
         for _ in range(2):
             began = time.monotonic()
-            done = subprocess.run(
-                command("bench", "digits", "-o", "json", kubeconfig=on.kube.kubeconfig),
+            process = subprocess.run(
+                command("bench", "digits", "-o", "json", kubeconfig=installed.kube.kubeconfig),
                 capture_output=True, text=True, check=False, timeout=600,
             )  # fmt: skip
             times.append(time.monotonic() - began)
-            document = json.loads(done.stdout) if done.stdout.strip().startswith("{") else None
-            said.append({"status": done.returncode, "stderr": done.stderr[-500:], "document": document})
-    valid = [one["document"] is not None and one["status"] in {0, 1} for one in said]
+            document = json.loads(process.stdout) if process.stdout.strip().startswith("{") else None
+            runs.append({"status": process.returncode, "stderr": process.stderr[-500:], "document": document})
+    valid = [run["document"] is not None and run["status"] in {0, 1} for run in runs]
     return Row(
         id="2.1",
         what="demo cluster: `halcyon bench digits` to its answer, the first time and again",
@@ -79,41 +79,41 @@ def row_1() -> Row:
         n=2,
         law="5 + 0.5 b ms, batch 16",
         load="one caller, 10 s",
-        raw=said,
+        raw=runs,
     )
 
 
 def row_2(execution_s: float = 0.016) -> Row:
-    """A live model at half its capacity, alone and while its copy is at the limit."""
+    """Measure a live model at half its capacity, alone and while its copy is at the limit."""
     # A few more, because the number of Poisson arrivals is random.
     rate, seconds = 0.5 / execution_s, 1.03 * REQUESTS * execution_s
     deployed = models.variant(models.DIGITS, batching=False)
     # The planner plans, but more replicas would share the same cores.
     deployed["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3, "mode": "Recommend"}
     deployed["spec"]["model"]["parameters"] = {"gpu_ms": f"{1000 * execution_s:g}"}
-    with embedded(deployed) as on:
-        address = on.kube.must_address("digits", models.HTTP_PORT)
+    with embedded(deployed) as installed:
+        address = installed.kube.must_address("digits", models.HTTP_PORT)
         load = command(
             "bench", "--url", f"http://{address}", "--model", "digits", "--rate", f"{rate:g}", "--duration",
-            f"{seconds:.0f}s", "--warm-up", "3s", "-o", "json", kubeconfig=on.kube.kubeconfig,
+            f"{seconds:.0f}s", "--warm-up", "3s", "-o", "json", kubeconfig=installed.kube.kubeconfig,
         )  # fmt: skip
         alone = json.loads(subprocess.run(load, capture_output=True, text=True, check=False).stdout)
         with suppress(DemoError):  # without a line, the row doesn't hold
-            wait_for(lambda: _served(on)["line"] is not None, what="the line of the planner", limit_s=60)
-        before = _served(on)
+            wait_for(lambda: _served(installed)["line"] is not None, what="the line of the planner", limit_s=60)
+        before = _served(installed)
         # The copy's load begins while the model is loaded already, and ends after it.
         copied = subprocess.Popen(
             command(
                 "bench", "digits", "--callers", "16", "--duration", f"{seconds:.0f}s", "-o", "json",
-                kubeconfig=on.kube.kubeconfig,
+                kubeconfig=installed.kube.kubeconfig,
             ),
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         during = json.loads(subprocess.run(load, capture_output=True, text=True, check=False).stdout)
         copy = json.loads(copied.communicate()[0])
-        after = _served(on)
-    failed = sum(one["requests"]["due"] - one["requests"]["answered"] for one in (alone, during))
-    p99 = [one["latency"]["p99"]["value"] for one in (alone, during)]
+        after = _served(installed)
+    failed = sum(run["requests"]["due"] - run["requests"]["answered"] for run in (alone, during))
+    p99 = [run["latency"]["p99"]["value"] for run in (alone, during)]
     busy = copy["batches"]["busy"]["value"]
     return Row(
         id="2.2",
@@ -157,12 +157,12 @@ def line_moved_percent(before: Sequence[Mapping[str, Any]], after: Sequence[Mapp
     return round(max(changes), 1)
 
 
-def _served(on: setup.Installed) -> dict[str, Any]:
-    """Return what a measurement beside the digits model must not change."""
-    model = on.kube.model("digits") or {}
+def _served(installed: setup.Installed) -> dict[str, Any]:
+    """Return the parts of the digits model that a measurement beside it must not change."""
+    model = installed.kube.model("digits") or {}
     meta = model["metadata"]
     status = model.get("status") or {}
-    pods = [*on.kube.pods("digits", "server"), *on.kube.pods("digits", "balancer")]
+    pods = [*installed.kube.pods("digits", "server"), *installed.kube.pods("digits", "balancer")]
     return {
         "spec": model["spec"],
         "generation": meta["generation"],
@@ -171,7 +171,7 @@ def _served(on: setup.Installed) -> dict[str, Any]:
         "planned": (status.get("scaling") or {}).get("desired"),
         "line": (status.get("capacity") or {}).get("lines"),
         "pods": sorted(
-            (pod["metadata"]["uid"], sum(one["restartCount"] for one in pod["status"]["containerStatuses"]))
+            (pod["metadata"]["uid"], sum(container["restartCount"] for container in pod["status"]["containerStatuses"]))
             for pod in pods
         ),
     }

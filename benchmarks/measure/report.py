@@ -33,18 +33,18 @@ _LOOKS = (("light", 400), ("light", 1400), ("dark", 400), ("dark", 1400))
 
 
 def row_3() -> Row:
-    """Size, first paint, accessibility, console, requests and data of a report of 200 runs."""
+    """Measure size, first paint, accessibility, console, requests and data of a report of 200 runs."""
     documents = grid(RUNS)
     library, style = chart_library()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         path.write_text(page(documents, library=library, library_style=style), "utf-8")
-        seen = _opened(path, documents)
+        observed = _opened(path, documents)
         size = path.stat().st_size
-        is_equal = seen["equal"] and [data for _, data in embedded(path.read_text("utf-8"))] == [
-            one.data for one in documents
+        is_equal = observed["equal"] and [data for _, data in embedded(path.read_text("utf-8"))] == [
+            document.data for document in documents
         ]
-    paints = seen["paint_s"]
+    paints = observed["paint_s"]
     return Row(
         id="4.3",
         what=f"a report of {RUNS} runs (rows x protocol x rate, with phases, energy and verdict) in Chromium, off line",
@@ -52,9 +52,9 @@ def row_3() -> Row:
             "mib": round(size / 2**20, 3),
             "first_paint_s": round(max(paints), 3),
             "first_paint_median_s": round(median(paints), 3),
-            "axe_violations": len(seen["axe"]),
-            "console_messages": len(seen["console"]),
-            "requests": len(seen["requests"]),
+            "axe_violations": len(observed["axe"]),
+            "console_messages": len(observed["console"]),
+            "requests": len(observed["requests"]),
             "read_back_equal": int(is_equal),
         },
         target="<= 1.5 MiB, first paint <= 1 s, 0 axe violations, 0 console errors, 0 requests, read back equal to the JSON",
@@ -71,12 +71,12 @@ def row_3() -> Row:
         n=OPENINGS,
         law="4 + 2 b ms, one at a time",
         load="Poisson, 30 % to 90 % of capacity, 30 s each",
-        raw=seen | {"bytes": size},
+        raw=observed | {"bytes": size},
     )
 
 
 def _opened(path: Path, documents: Sequence[StoredDocument]) -> dict[str, Any]:
-    """Open the page in each look and further times, and return what the browser reports."""
+    """Open the page in each colour scheme and width, and further times. Return the browser's reports."""
     sys.path.insert(
         0, subprocess.run([ROOT / "scripts/browser-site"], check=True, capture_output=True, text=True).stdout.strip()
     )
@@ -87,7 +87,7 @@ def _opened(path: Path, documents: Sequence[StoredDocument]) -> dict[str, Any]:
     axe = Path(spec.origin).with_name("axe.min.js").read_text()
     chromium = os.environ.get("HALCYON_CHROMIUM") or shutil.which("chromium")
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-    seen: dict[str, Any] = {
+    observed: dict[str, Any] = {
         "paint_s": [],
         "axe": [],
         "console": [],
@@ -100,25 +100,30 @@ def _opened(path: Path, documents: Sequence[StoredDocument]) -> dict[str, Any]:
         for scheme, width in [*_LOOKS, *[_LOOKS[-1]] * (OPENINGS - len(_LOOKS))]:
             context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
             tab = context.new_page()
-            tab.on("console", lambda said: seen["console"].append(f"{said.type}: {said.text}"))
-            tab.on("pageerror", lambda error: seen["console"].append(str(error)))
-            tab.on("request", lambda one: seen["requests"].append(one.url) if one.url != path.as_uri() else None)
+            tab.on("console", lambda message: observed["console"].append(f"{message.type}: {message.text}"))
+            tab.on("pageerror", lambda error: observed["console"].append(str(error)))
+            tab.on(
+                "request",
+                lambda request: observed["requests"].append(request.url) if request.url != path.as_uri() else None,
+            )
             tab.goto(path.as_uri())
             tab.wait_for_selector(".chart canvas")
             paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-            seen["paint_s"].append(tab.evaluate(paint) / 1000)
+            observed["paint_s"].append(tab.evaluate(paint) / 1000)
             with tab.expect_download() as download:
                 tab.get_by_role("button", name="Save the data").click()
             saved = json.loads(Path(download.value.path()).read_text())
-            seen["equal"] = seen["equal"] and saved == [one.data for one in documents]
-            tab.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+            observed["equal"] = observed["equal"] and saved == [document.data for document in documents]
+            tab.evaluate("document.querySelectorAll('details').forEach((details) => (details.open = true))")
             tab.evaluate(f"{axe}\nnull")
-            found = tab.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
-            seen["axe"] += [f"{one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
+            violations = tab.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+            observed["axe"] += [
+                f"{violation['id']}: {node['html'][:200]}" for violation in violations for node in violation["nodes"]
+            ]
             context.close()
-        seen["version"] = browser.version
+        observed["version"] = browser.version
         browser.close()
-    return seen
+    return observed
 
 
 ROWS: Measurements = {"4.3": row_3}

@@ -30,11 +30,11 @@ Run = Callable[[], Reading]
 
 def halcyon(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -> Reading:
     """Run `halcyon bench`'s engine on the server's model, and return the result."""
-    made, _ = measured(
+    document, _ = measured(
         triton, protocol, scenario, model=triton.model, processes=1, warm_up=WarmUp(1, fixed=True), **others
     )
-    latency = made.latency
-    return Reading(made.throughput.value, latency.p50.value, latency.p90.value, latency.p99.value)
+    latency = document.latency
+    return Reading(document.throughput.value, latency.p50.value, latency.p90.value, latency.p99.value)
 
 
 def off_percent(ours: Sequence[float | None], theirs: Sequence[float | None]) -> float | None:
@@ -44,7 +44,7 @@ def off_percent(ours: Sequence[float | None], theirs: Sequence[float | None]) ->
 
 
 def row_3(seconds: float = 12.0, rounds: int = ROUNDS) -> Row:
-    """Closed loops beside perf_analyzer, and two scenarios of MLPerf beside LoadGen."""
+    """Measure closed loops beside perf_analyzer, and two scenarios of MLPerf beside LoadGen."""
     raw: dict[str, list[tuple[Reading, Reading]]] = {}
     worst: dict[str, float | None] = {}
 
@@ -53,11 +53,11 @@ def row_3(seconds: float = 12.0, rounds: int = ROUNDS) -> Row:
         say(f"measure: row 1.3: {name}: {raw[name]}")
 
     def largest(names: Sequence[str], figure: str) -> float | None:
-        found = [
+        offs = [
             off_percent([getattr(a, figure) for a, _ in raw[name]], [getattr(b, figure) for _, b in raw[name]])
             for name in names
         ]
-        return None if None in found else max((one for one in found if one is not None), key=abs)
+        return None if None in offs else max((off for off in offs if off is not None), key=abs)
 
     for law in LAWS:
         line = f"{law.t0_ms:g} + {law.a_ms:g} b ms"

@@ -106,14 +106,14 @@ def _relay(address: str, bytes_per_s: float) -> None:
     print(server.getsockname()[1], flush=True)
     while True:
         client, _ = server.accept()
-        back = socket.create_connection((host, int(port)))
-        for one in (client, back):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=_carry, args=(client, back, 0.0), daemon=True).start()
-        threading.Thread(target=_carry, args=(back, client, bytes_per_s), daemon=True).start()
+        upstream = socket.create_connection((host, int(port)))
+        for connection in (client, upstream):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=_carry, args=(client, upstream, 0.0), daemon=True).start()
+        threading.Thread(target=_carry, args=(upstream, client, bytes_per_s), daemon=True).start()
 
 
-def _carry(source: socket.socket, to: socket.socket, bytes_per_s: float) -> None:
+def _carry(source: socket.socket, destination: socket.socket, bytes_per_s: float) -> None:
     free = 0.0
     with contextlib.suppress(OSError):
         while piece := source.recv(_PIECE):
@@ -123,9 +123,9 @@ def _carry(source: socket.socket, to: socket.socket, bytes_per_s: float) -> None
                 free = (free if now - free < _PAUSE_S else now) + len(piece) / bytes_per_s
                 if free - now > 0.0005:
                     time.sleep(free - now)
-            to.sendall(piece)
+            destination.sendall(piece)
     with contextlib.suppress(OSError):
-        to.shutdown(socket.SHUT_WR)
+        destination.shutdown(socket.SHUT_WR)
 
 
 def measured(
@@ -140,24 +140,26 @@ def measured(
     """Run a load on a server, or on a port of loopback that leads to it, and return the document."""
     own = HTTP_PORT + (protocol == "grpc")
     url = f"{protocol}://127.0.0.1:{port}" if port else f"{protocol}://{triton.address}:{own}"
-    made = Measurement(
+    measurement = Measurement(
         target=target.parse(url, api="kserve", transport=None, encoding=None, model=triton.model),
         scenario=scenario,
         sampling=sampling or SamplingSettings(servers=pages(triton), idle_s=0),
         **{"warm_up": WarmUp(1.0, fixed=True), **others},
     ).prepare()
-    return made.document(made.run(), made_by="benchmarks")
+    return measurement.document(measurement.run(), made_by="benchmarks")
 
 
 def pages(*servers: Triton) -> tuple[Source, ...]:
     """Return the metrics of servers."""
-    return tuple(Source(pod=one.address, url=f"http://{one.address}:{METRICS_PORT}/metrics") for one in servers)
+    return tuple(
+        Source(pod=server.address, url=f"http://{server.address}:{METRICS_PORT}/metrics") for server in servers
+    )
 
 
 def parts(document: BenchDocument) -> dict[str, float | None]:
     """Return the means of the phases in ms."""
-    found = {} if document.phases is None else {part.name: part.mean.value for part in document.phases.parts}
-    return {str(name): value for name, value in found.items()}
+    means = {} if document.phases is None else {part.name: part.mean.value for part in document.phases.parts}
+    return {str(name): value for name, value in means.items()}
 
 
 @contextlib.contextmanager

@@ -34,13 +34,13 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        given = json.loads(args["model_config"])["parameters"]
-        number = lambda name: float(given[name]["string_value"])
+        parameters = json.loads(args["model_config"])["parameters"]
+        number = lambda name: float(parameters[name]["string_value"])
         self.constant_s, self.per_row_s = number("constant_ms") / 1000, number("per_row_ms") / 1000
         self.burns = bool(number("burns"))
         self.joules = number("joules_per_row")
         self.idle_w = number("idle_w")
-        self.kind = given["energy"]["string_value"]
+        self.kind = parameters["energy"]["string_value"]
         self.fails = bool(number("fails"))
         self.lock, self.worked_j, self.began = threading.Lock(), 0.0, time.monotonic()
         self.gauges = {}
@@ -79,7 +79,7 @@ class TritonPythonModel:
     def execute(self, requests):
         began = time.monotonic()
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
-        rows = sum(len(one) for one in inputs)
+        rows = sum(len(tensor) for tensor in inputs)
         until = began + self.constant_s + self.per_row_s * rows
         if self.burns:
             while time.monotonic() < until:
@@ -91,7 +91,7 @@ class TritonPythonModel:
         if self.fails:
             error = pb_utils.TritonError("CUDA out of memory")
             return [pb_utils.InferenceResponse(error=error) for _ in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", one)]) for one in inputs]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor)]) for tensor in inputs]
 """
 
 
@@ -111,7 +111,7 @@ class Staged:
     burns: bool = False
     """Whether it computes instead of sleeping."""
     energy: str = "none"
-    """What it publishes: counter, power, still, busy (utilisation of a full GPU) or none."""
+    """Metrics that it publishes: counter, power, still, busy (utilisation of a full GPU) or none."""
     joules_per_row: float = 0.0
     idle_w: float = 0.0
     fails: bool = False
@@ -120,9 +120,10 @@ class Staged:
     @property
     def files(self) -> dict[str, str]:
         """Return the files of the model as path -> content."""
-        given = {name: value for name, value in asdict(self).items() if name != "name"}
+        values = {name: value for name, value in asdict(self).items() if name != "name"}
         parameters = "\n".join(
-            f'parameters {{ key: "{key}" value {{ string_value: "{_plain(value)}" }} }}' for key, value in given.items()
+            f'parameters {{ key: "{key}" value {{ string_value: "{_plain(value)}" }} }}'
+            for key, value in values.items()
         )
         config = _CONFIG.format(
             max_batch=self.max_batch,
@@ -154,18 +155,18 @@ class Case:
 def cases(seconds: float) -> Sequence[Case]:
     """Return the cases, each with a load of this duration."""
     slow = Staged("slow", constant_ms=40, per_row_ms=1, max_batch=4)
-    full, one = Scenario(callers=16, duration_s=seconds), Scenario(duration_s=seconds)
+    full, single = Scenario(callers=16, duration_s=seconds), Scenario(duration_s=seconds)
     burning = Staged("burns", constant_ms=40, max_batch=1, instances=4, burns=True)
     above = Scenario(kind="sustained", rate_rps=9000, duration_s=seconds)
     alone = {"processes": 1, "protocol": "grpc"}
     # Later, so many requests are in flight that the client sends one only after an answer, which it does in time.
     begin = replace(above, duration_s=min(seconds, 2.0))
     return (
-        Case("one caller", "nothing", slow, one),
+        Case("one caller", "nothing", slow, single),
         Case("full instances", "instances busy", slow, full),
-        Case("long wait for a batch", "waiting for batches", Staged("waits", constant_ms=5, delay_ms=60), one),
+        Case("long wait for a batch", "waiting for batches", Staged("waits", constant_ms=5, delay_ms=60), single),
         Case("full GPU", "GPU", Staged("gpu", constant_ms=40, max_batch=4, energy="busy"), full),
-        Case("no GPU memory", "GPU memory", Staged("memory", constant_ms=5, fails=True), one),
+        Case("no GPU memory", "GPU memory", Staged("memory", constant_ms=5, fails=True), single),
         Case("full CPU", "server CPU", burning, Scenario(callers=8, duration_s=seconds)),
         Case("limit of CPU", "throttled", burning, Scenario(callers=8, duration_s=seconds), cores=0.5),
         Case("one process of the client", "client", Staged("fast", max_batch=64), above, alone),

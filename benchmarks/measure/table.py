@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.measure import page
 from benchmarks.quality.rows import Row, holds, record
@@ -11,6 +11,11 @@ from e2e.cluster.progress import say
 
 Measurements = Mapping[str, Callable[[], Row]]
 """Functions that measure a row, by its id."""
+
+
+def names_or_none(names: Sequence[str]) -> list[str] | str:
+    """Return names as the value of a row, or the word `none`: a page shows a value of None as unknown."""
+    return list(names) or "none"
 
 
 def measure(rows: Measurements, names: Iterable[str]) -> int:

@@ -16,7 +16,7 @@ from benchmarks.tune.real.store import states
 from e2e.cluster.progress import say
 
 REAL = ("6.1", "6.3", "6.4", "6.5")
-"""Rows of `benchmarks.tune.real`, which takes hours. Here, what it has recorded so far is written."""
+"""Rows of `benchmarks.tune.real`, which takes hours. This command writes them from the results so far."""
 
 
 def _advice() -> Row:

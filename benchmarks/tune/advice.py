@@ -1,4 +1,4 @@
-"""Row 7.3 of the table `tune`: the advice on staged faults, what following it brings, and the advice on healthy models.
+"""Row 7.3 of the table `tune`: the advice on staged faults, the gain of following it, and the advice on healthy models.
 
 python -m benchmarks.tune.advice                    # simulated, 4 minutes on one core
 python -m benchmarks.tune.advice triton [MODEL...]  # some of the faults on real Triton, 12 minutes
@@ -26,19 +26,23 @@ def measure() -> None:
     faults: list[dict[str, Any]] = []
     for rule, gain, model in FAULTS:
         before = run(model)
-        advice = {one.rule: one for one in before.advice}
-        found = advice.get(rule)
+        advice = {item.rule: item for item in before.advice}
+        advised = advice.get(rule)
         entry: dict[str, Any] = {"model": model.name, "staged": rule}
-        entry["advice"] = [(one.rule, one.finding.value) for one in before.advice]
-        if found is not None:
-            brought = gain(model, before, run(model.following(found)))
-            entry |= {"told": found.finding.share, "brought": brought, "of the gain": brought / found.finding.share}
+        entry["advice"] = [(item.rule, item.finding.value) for item in before.advice]
+        if advised is not None:
+            gain_share = gain(model, before, run(model.following(advised)))
+            entry |= {
+                "told": advised.finding.share,
+                "brought": gain_share,
+                "of the gain": gain_share / advised.finding.share,
+            }
         faults.append(entry)
         sys.stderr.write(f"advice: {entry}\n")
     fits = []
     for model in healthy():
         quiet = run(model)
-        fits.append((model.name, [one.rule for one in quiet.advice], quiet.shown_at))
+        fits.append((model.name, [item.rule for item in quiet.advice], quiet.shown_at))
     RAW.parent.mkdir(parents=True, exist_ok=True)
     RAW.write_text(json.dumps({"faults": faults, "healthy": fits}, indent=1))
 
@@ -49,7 +53,7 @@ def row() -> Row:
     faults, fits, real = simulated["faults"], simulated["healthy"], advice_on_triton.results()
     shares = [float(entry.get("of the gain", 0.0)) for entry in faults]
     staged = [entry for entry in real.values() if entry["staged"]]
-    there = [float(entry.get("of the gain", 0.0)) for entry in staged]
+    triton_shares = [float(entry.get("of the gain", 0.0)) for entry in staged]
     right = sum(next(iter(entry["advice"]), ("", ""))[0] == entry["staged"] for entry in faults)
     return Row(
         id="7.3",
@@ -63,7 +67,7 @@ def row() -> Row:
             "healthy runs with advice": sum(bool(shown) for _, _, shown in fits),
             "faults on real Triton": len(staged),
             "right advice there": sum(entry["staged"] in entry["advice"] for entry in staged),
-            "least share of the gain told there": round(min(there), 2) if there else None,
+            "least share of the gain told there": round(min(triton_shares), 2) if triton_shares else None,
         },
         target="12 of 12 right, each brings >= half of the gain told; healthy: none",
         limits=[

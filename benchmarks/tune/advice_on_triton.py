@@ -1,4 +1,4 @@
-"""Row 7.3 on real Triton, as far as one CPU server shows it: wrong settings, their advice, and what following it brings.
+"""Row 7.3 on real Triton, as far as one CPU server shows it: wrong settings, their advice, and the gain of following it.
 
 `python -m benchmarks.tune.advice triton [MODEL...]` runs it.
 
@@ -79,7 +79,7 @@ class Case:
 
     def following(self, finding: AdviceFinding) -> Case:
         """Return the case with the advised value."""
-        rule = next(one for one in RULES if one.name == self.rule)
+        rule = next(rule for rule in RULES if rule.name == self.rule)
         _, section, name = rule.field.split(".")
         value: Any = int(finding.value) if rule.is_number else finding.value
         return replace(self, settings={**self.settings, section: {**self.settings.get(section, {}), name: value}})
@@ -119,46 +119,47 @@ class _Observer:
                 batches = {rows: (count, us / 1e6) for rows, count, us in sizes}
                 self.memory = self.memory.with_changes(capacity=self.memory.capacity.with_batches(batches))
                 self.measured |= is_measured(self.memory)
-                found = (now, float(page.succeeded or 0), (page.queue_us or 0) / 1e6, spent_us / 1e6)
+                sample = (now, float(page.succeeded or 0), (page.queue_us or 0) / 1e6, spent_us / 1e6)
                 if counters is not None:
                     passed_s, answered, queue_s, busy_s = (
-                        one - before for one, before in zip(found, counters, strict=True)
+                        value - before for value, before in zip(sample, counters, strict=True)
                     )
                     gpu = None if self.room is None else min(busy_s / passed_s / self.room, 1.0)
                     waiting = (page.pending or 0) + await asyncio.to_thread(self._queued)
                     self.window.add(
                         now, 1, waiting, gpu, answered / passed_s, queue_s / passed_s, executed(self.memory)
                     )
-                counters = found
+                counters = sample
                 await asyncio.sleep(1.0)
 
     def _queued(self) -> float:
         with urllib.request.urlopen(self.balancer.metrics_url, timeout=5) as page:
-            found = _QUEUE.search(page.read().decode())
-        return float(found[1]) if found else 0.0
+            match = _QUEUE.search(page.read().decode())
+        return float(match[1]) if match else 0.0
 
 
 def run(case: Case) -> tuple[ModelEvidence, BenchDocument]:
     """Run the case's load, and return its evidence and the measurement at the client."""
     spec = case.spec
-    most = server_connections(spec) * spec.traffic.balancer_replicas
+    max_connections = server_connections(spec) * spec.traffic.balancer_replicas
     with (
         tritons.running([case.model]) as (triton,),
-        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=most) as way,
+        balancer([f"{triton.address}:{HTTP_PORT}"], max_connections=max_connections) as haproxy,
     ):
-        observer = _Observer(triton, way, case.room)
+        observer = _Observer(triton, haproxy, case.room)
         with observer.observing():
             for callers in (1, 2, 4, 8):
-                measured(triton, Scenario(callers=callers, duration_s=3.0), port=way.http)
+                measured(triton, Scenario(callers=callers, duration_s=3.0), port=haproxy.http)
             observer.window.evidence(spec)
-            document = measured(triton, case.load, port=way.http)
+            document = measured(triton, case.load, port=haproxy.http)
     evidence = with_learnt(observer.window.evidence(spec), observer.memory, None, measured=observer.measured)
     return evidence, document
 
 
 def _gain(case: Case, before: BenchDocument, after: BenchDocument) -> float:
     first, then = (
-        (one.latency.mean.value if case.is_delay else one.throughput.value) or 0.0 for one in (before, after)
+        (document.latency.mean.value if case.is_delay else document.throughput.value) or 0.0
+        for document in (before, after)
     )
     return 1 - (then / first if case.is_delay else first / then)
 
@@ -205,16 +206,19 @@ CASES: Mapping[str, Case] = {
 
 
 def measure(names: list[str]) -> None:
-    """Run cases, and keep their results beside those of others."""
+    """Run cases, and save their results beside those of the other cases."""
     for name in names or CASES:
         case = CASES[name]
         evidence, before = run(case)
-        found = {rule: one for rule, one in opinions(evidence, frozenset()).items() if one is not None}
-        entry: dict[str, Any] = {"staged": case.rule, "advice": {rule: one.value for rule, one in found.items()}}
-        if (finding := found.get(case.rule)) is not None:
+        findings = {rule: finding for rule, finding in opinions(evidence, frozenset()).items() if finding is not None}
+        entry: dict[str, Any] = {
+            "staged": case.rule,
+            "advice": {rule: finding.value for rule, finding in findings.items()},
+        }
+        if (finding := findings.get(case.rule)) is not None:
             _, after = run(case.following(finding))
-            brought = _gain(case, before, after)
-            entry |= {"told": finding.share, "brought": brought, "of the gain": brought / finding.share}
+            gain_share = _gain(case, before, after)
+            entry |= {"told": finding.share, "brought": gain_share, "of the gain": gain_share / finding.share}
             entry |= {"evidence": finding.evidence, "gain": finding.gain}
         sys.stderr.write(f"advice on Triton: {name}: {entry}\n")
         RAW.parent.mkdir(parents=True, exist_ok=True)
@@ -224,7 +228,7 @@ def measure(names: list[str]) -> None:
 def results() -> dict[str, Any]:
     """Return the results so far, by the name of the case; empty without any."""
     try:
-        known: dict[str, Any] = json.loads(RAW.read_text())
+        stored: dict[str, Any] = json.loads(RAW.read_text())
     except FileNotFoundError:
-        known = {}
-    return known
+        stored = {}
+    return stored

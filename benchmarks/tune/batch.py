@@ -57,8 +57,8 @@ def _place(rows: int) -> Iterator[Place]:
 
 def _progress(port: int) -> Mapping[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{PATH}", timeout=2) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-    return found
+        progress: dict[str, Any] = json.loads(answer.read())
+    return progress
 
 
 async def _interrupted(place: Place, rng: random.Random) -> tuple[int, dict[str, int]]:
@@ -70,9 +70,9 @@ async def _interrupted(place: Place, rng: random.Random) -> tuple[int, dict[str,
     total = -(-ROWS_COUNT // rows_per_part(ROWS_COUNT, 4))
     with contextlib.ExitStack() as stack:
         server = await asyncio.to_thread(serve, stack, _LAW)
-        async with ways.balancers(_BALANCERS, _plan(), [server.address]) as made:
-            place.door.ways = [("127.0.0.1", one.balanced.haproxy.ports.http) for one in made]
-            scene = Scene(place, made, stack, server, rng)
+        async with ways.balancers(_BALANCERS, _plan(), [server.address]) as balancers:
+            place.door.ways = [("127.0.0.1", balancer.balanced.haproxy.ports.http) for balancer in balancers]
+            scene = Scene(place, balancers, stack, server, rng)
             for number, name in enumerate(plan, 1):
                 await asyncio.to_thread(scene.wait_parts, number * total // (len(plan) + 1))
                 await asyncio.sleep(rng.uniform(0.0, 0.2))
@@ -83,8 +83,8 @@ async def _interrupted(place: Place, rng: random.Random) -> tuple[int, dict[str,
             return await asyncio.to_thread(scene.runner.wait, 600), happened
 
 
-def once() -> list[Row]:
-    """Row 8.2: interrupt a batch at random moments, and compare all rows with those of a direct run."""
+def exactly_once() -> list[Row]:
+    """Measure row 8.2: interrupt a batch at random moments, and compare all rows with those of a direct run."""
     began = time.monotonic()
     with _place(ROWS_COUNT) as place:
         status, happened = asyncio.run(_interrupted(place, random.Random(82)))
@@ -121,8 +121,8 @@ def once() -> list[Row]:
     ]  # fmt: skip
 
 
-def end() -> list[Row]:
-    """Row 8.3: the end that is estimated after a tenth of the rows, against the real one."""
+def estimated_end() -> list[Row]:
+    """Measure row 8.3: the end that is estimated after a tenth of the rows, against the real one."""
     errors = []
     raw = []
     for _ in range(_ETA_RUNS):
@@ -133,9 +133,9 @@ def end() -> list[Row]:
             estimate: tuple[float, float] | None = None
             while runner.poll() is None:
                 with contextlib.suppress(OSError, ValueError):
-                    found = _progress(port)
-                    if estimate is None and found["done"] >= _ETA_ROWS // 10 and found["left_s"]:
-                        estimate = time.time(), found["left_s"]
+                    progress = _progress(port)
+                    if estimate is None and progress["done"] >= _ETA_ROWS // 10 and progress["left_s"]:
+                        estimate = time.time(), progress["left_s"]
                 time.sleep(0.05)
             # The manifest is written last: what follows is the end of the process.
             ended = (place.folder / "out" / "batch.json").stat().st_mtime
@@ -171,7 +171,7 @@ def _stored(output: Path) -> tuple[Any, Any]:
     return np.concatenate(rows), np.concatenate(values)
 
 
-ROWS: Mapping[str, Callable[[], list[Row]]] = {"8.2": once, "8.3": end}
+ROWS: Mapping[str, Callable[[], list[Row]]] = {"8.2": exactly_once, "8.3": estimated_end}
 
 
 def main(arguments: Sequence[str]) -> int:

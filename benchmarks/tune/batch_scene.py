@@ -53,12 +53,12 @@ class Door:
         for _ in self.ways:
             self._next += 1
             try:
-                behind = await asyncio.open_connection(*self.ways[self._next % len(self.ways)])
+                upstream = await asyncio.open_connection(*self.ways[self._next % len(self.ways)])
             except OSError:
                 continue
             self._open.add(writer)
             try:
-                await asyncio.gather(_carry(reader, behind[1]), _carry(behind[0], writer))
+                await asyncio.gather(_carry(reader, upstream[1]), _carry(upstream[0], writer))
             finally:
                 self._open.discard(writer)
             return
@@ -70,9 +70,9 @@ class Door:
 
         def act() -> None:
             for writer in self._open:
-                found = writer.get_extra_info("socket")
+                connection = writer.get_extra_info("socket")
                 with contextlib.suppress(OSError):
-                    found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 writer.transport.abort()
             done.set()
 
@@ -97,7 +97,7 @@ class Place:
     work: Work
 
     def recipe(self) -> BatchRecipe:
-        """Return what a runner does."""
+        """Return the recipe of a runner."""
         return BatchRecipe(
             owner="bench",
             name="bench",
@@ -127,8 +127,8 @@ class Place:
 
 def serve(stack: contextlib.ExitStack, work: Work) -> Triton:
     """Start a server, which ends with the stack."""
-    (made,) = stack.enter_context(tritons.running([work]))
-    return made
+    (server,) = stack.enter_context(tritons.running([work]))
+    return server
 
 
 class Scene:
@@ -186,10 +186,10 @@ class Scene:
         await self._serve()
 
     async def go_to_zero(self) -> None:
-        """Have no server for a while."""
+        """Run without a server for a while."""
         self._server.kill()
-        for one in self._balancers:
-            one.endpoints([])
+        for balancer in self._balancers:
+            balancer.endpoints([])
         await asyncio.sleep(_ZERO_S)
         await self._serve()
 
@@ -202,8 +202,8 @@ class Scene:
 
     async def _serve(self, leaving: Sequence[str] = ()) -> None:
         self._server = await asyncio.to_thread(serve, self._stack, self.place.work)
-        for one in self._balancers:
-            one.endpoints([self._server.address], leaving=leaving)
+        for balancer in self._balancers:
+            balancer.endpoints([self._server.address], leaving=leaving)
 
     async def kill_balancer(self) -> None:
         """End a balancer's HAProxy, which its pod starts again."""
@@ -227,4 +227,4 @@ EVENTS: Mapping[str, tuple[int, Callable[[Scene], Awaitable[Any]]]] = {
     "balancer is killed": (3, Scene.kill_balancer),
     "connections are reset": (2, Scene.reset_connections),
 }
-"""Kinds of events: how often each occurs, and what it does."""
+"""Kinds of events: the number of times that each occurs, and its function."""

@@ -81,12 +81,15 @@ class Job:
 
 
 @contextlib.asynccontextmanager
-async def running(jobs: Sequence[Job], made: Sequence[ways.Balancer], window: int) -> AsyncIterator[None]:
+async def running(jobs: Sequence[Job], balancers: Sequence[ways.Balancer], window: int) -> AsyncIterator[None]:
     """Run the jobs while the context is open, each with so many requests in progress at each balancer."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
         tasks = [
-            asyncio.ensure_future(job.run(session, one.http)) for job in jobs for one in made for _ in range(window)
+            asyncio.ensure_future(job.run(session, balancer.http))
+            for job in jobs
+            for balancer in balancers
+            for _ in range(window)
         ]
         try:
             yield
@@ -101,17 +104,17 @@ def plan(law: overload.Law, lower_class: LowerClass = "Fill") -> BalancerPlan:
     return replace(overload.plan(law, _BALANCERS), lower_class=lower_class, instances=1)
 
 
-async def users(made: Sequence[ways.Balancer], profile: Profile, seed: int = 1) -> list[Sent]:
+async def users(balancers: Sequence[ways.Balancer], profile: Profile, seed: int = 1) -> list[Sent]:
     """Send the users' load, half to each balancer, and return the results."""
     begin_s = time.monotonic() + _SETTLES_S
-    shared = Profile(tuple(Phase(p.from_s, p.rate_rps / len(made)) for p in profile.phases), profile.until_s)
+    shared = Profile(tuple(Phase(p.from_s, p.rate_rps / len(balancers)) for p in profile.phases), profile.until_s)
     with contextlib.ExitStack() as stack:
         loads = await asyncio.gather(
             *(
                 asyncio.to_thread(
                     stack.enter_context,
                     open_loop.running(
-                        one.grpc,
+                        balancer.grpc,
                         overload.MODEL,
                         shared,
                         deadline_s=60.0,
@@ -119,25 +122,25 @@ async def users(made: Sequence[ways.Balancer], profile: Profile, seed: int = 1) 
                         begin_s=begin_s,
                     ),
                 )
-                for number, one in enumerate(made)
+                for number, balancer in enumerate(balancers)
             )
         )
         return [await asyncio.to_thread(load.result) for load in loads]
 
 
 def latencies(sent: Sequence[Sent], since_s: float = 0.0) -> list[float]:
-    """Return the latencies of the requests that were sent at this time of the load, or later."""
+    """Return the latencies of the requests sent at this time of the load, or later."""
     return [
         latency_s
-        for one in sent
-        for at_s, latency_s in zip(one.at_s, one.latency_s, strict=True)
+        for load in sent
+        for at_s, latency_s in zip(load.at_s, load.latency_s, strict=True)
         if latency_s is not None and at_s >= since_s
     ]
 
 
-def p99(found: Sequence[float]) -> float:
+def p99(latencies_s: Sequence[float]) -> float:
     """Return the 99th percentile; NaN without values."""
-    return quantile(list(found), 0.99) or float("nan")
+    return quantile(list(latencies_s), 0.99) or float("nan")
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class Beside:
     """Users' requests that were rejected or failed with the job beside them."""
     failed_alone: int
     job_share: float
-    """The job's rate, divided by what the users leave of `capacity_rps`."""
+    """The job's rate, divided by the part of `capacity_rps` that the users don't need."""
     capacity_rps: float
     """Rate of the same job without users, just before."""
     job_rejected: int
@@ -172,8 +175,8 @@ async def beside(
     job, sent_at = Job("nightly"), list[tuple[float, int]]()
     with tritons.running([Work(overload.MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
         overload.warm_up(server, law)
-        async with ways.balancers(_BALANCERS, plan(law, lower_class), [server.address]) as made:
-            async with running([job], made, _WINDOW):
+        async with ways.balancers(_BALANCERS, plan(law, lower_class), [server.address]) as balancers:
+            async with running([job], balancers, _WINDOW):
                 await asyncio.sleep(_SETTLES_S)
                 idle = time.monotonic()
                 await asyncio.sleep(_IDLE_S)
@@ -182,44 +185,44 @@ async def beside(
             phases = tuple(Phase(step_s * number, load * capacity_rps) for number, load in enumerate(loads))
             profile = Profile(phases, for_s)
             await asyncio.sleep(_SETTLES_S)
-            alone = await users(made, profile)
-            async with running([job], made, _WINDOW):
+            alone = await users(balancers, profile)
+            async with running([job], balancers, _WINDOW):
                 await asyncio.sleep(_SETTLES_S)
-                sampling = asyncio.ensure_future(_sample(made, sent_at))
-                together = await users(made, profile)
+                sampling = asyncio.ensure_future(_sample(balancers, sent_at))
+                together = await users(balancers, profile)
                 sampling.cancel()
-    began = max(one.began_s for one in together)
+    began = max(load.began_s for load in together)
     share = job.rate(began + since_s, began + for_s) / max((1 - loads[-1]) * capacity_rps, 0.1)
-    way = _gave_way(sent_at, began + step_s, began + for_s) if len(loads) > 1 else None
-    found = Beside(
+    gave_way_s = _seconds_to_give_way(sent_at, began + step_s, began + for_s) if len(loads) > 1 else None
+    comparison = Beside(
         f"{law.text.rpartition(',')[0]}, users at {' then '.join(f'{load:.0%}' for load in loads)}",
         len(latencies(together, since_s)),
         p99(latencies(alone, since_s)),
         1.1 * p99(latencies(alone, since_s)) + full_s,
         p99(latencies(together, since_s)),
-        sum(sum(one.failures.values()) for one in together),
-        sum(sum(one.failures.values()) for one in alone),
+        sum(sum(load.failures.values()) for load in together),
+        sum(sum(load.failures.values()) for load in alone),
         round(share, 3),
         round(capacity_rps, 1),
         sum(count for status, count in job.answers.items() if status != 200),
-        way,
+        gave_way_s,
     )
-    say(f"lower: {found}")
-    return found
+    say(f"lower: {comparison}")
+    return comparison
 
 
-async def _sample(made: Sequence[ways.Balancer], into: list[tuple[float, int]]) -> None:
+async def _sample(balancers: Sequence[ways.Balancer], into: list[tuple[float, int]]) -> None:
     while True:
-        loads = [await one.balanced.haproxy.runtime.loads(classes=True) for one in made]
+        loads = [await balancer.balanced.haproxy.runtime.loads(classes=True) for balancer in balancers]
         into.append((time.monotonic(), sum(load.classes.sent for load in loads if load.classes is not None)))
         await asyncio.sleep(_SAMPLED_S)
 
 
-def _gave_way(sent_at: Sequence[tuple[float, int]], step: float, end: float) -> float:
+def _seconds_to_give_way(sent_at: Sequence[tuple[float, int]], step: float, end: float) -> float:
     """Return the seconds from the step until half a second of samples has no more requests in servers than the second half has."""
     after = [(at - step, count) for at, count in sent_at if step <= at < end]
-    late = [count for at, count in after if at > (end - step) / 2]
-    usual = sum(late) / max(len(late), 1)
+    second_half = [count for at, count in after if at > (end - step) / 2]
+    usual = sum(second_half) / max(len(second_half), 1)
     width = max(round(0.5 / _SAMPLED_S), 1)
     for first in range(len(after) - width + 1):
         some = after[first : first + width]
@@ -230,24 +233,26 @@ def _gave_way(sent_at: Sequence[tuple[float, int]], step: float, end: float) -> 
 
 def simulated() -> dict[str, dict[str, float]]:
     """Return the figures of the long laws, and of gentle against its bound."""
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for name, (law, for_s) in _LONG.items():
         alone, job = (Simulation(law, load=0.5, job=kind).run(for_s) for kind in ("", "Fill"))
         limit_s = 1.1 * alone.p(0.99) + law.full_s
-        found[name] = {
+        figures[name] = {
             "p99_of_limit": round(job.p(0.99) / limit_s, 3),
             "job_share": round(job.lower_rps / (0.5 * law.peak_rps), 3),
         }
     law = lower_model.Law(0.08, 0.006, 8)
     alone, gentle = (Simulation(law, load=0.5, job=kind).run(1000.0) for kind in ("", "Gentle"))
-    fixed, filling = (priority_bound(law, load=0.5, most=1.1, for_s=1000.0, fills=fills) for fills in (False, True))
-    found["gentle, 80 + 6 b ms"] = {
+    fixed, filling = (
+        priority_bound(law, load=0.5, max_ratio=1.1, for_s=1000.0, fills=fills) for fills in (False, True)
+    )
+    figures["gentle, 80 + 6 b ms"] = {
         "p99_ratio": round(gentle.p(0.99) / alone.p(0.99), 3),
         "p50_ratio": round(gentle.p(0.5) / alone.p(0.5), 3),
         "of_bound": round(gentle.lower_rps / fixed, 3),
         "of_filling_bound": round(gentle.lower_rps / filling, 3),
     }
-    return found
+    return figures
 
 
 def row_1(for_s: float) -> Row:
@@ -264,11 +269,13 @@ def row_1(for_s: float) -> Row:
         what="Batch inference beside users at 50 % of the capacity, two balancers; a step of the users to 90 %; gentle",
         value={
             "p99_of_limit": max(
-                *(round(one.with_job_p99_s / one.limit_s, 3) for one in steady),
+                *(round(comparison.with_job_p99_s / comparison.limit_s, 3) for comparison in steady),
                 *(figures["p99_of_limit"] for figures in long),
             ),
-            "rejected_or_failed": sum(one.failed for one in steady),
-            "job_share": min(*(one.job_share for one in steady), *(figures["job_share"] for figures in long)),
+            "rejected_or_failed": sum(comparison.failed for comparison in steady),
+            "job_share": min(
+                *(comparison.job_share for comparison in steady), *(figures["job_share"] for figures in long)
+            ),
             "gave_way_less_execution_s": None if stepped.gave_way_s is None else round(stepped.gave_way_s - full_s, 2),
             "after_step_p99_of_limit": round(stepped.with_job_p99_s / stepped.limit_s, 3),
             "gentle_p99_ratio_on_triton": round(gently.with_job_p99_s / gently.alone_p99_s, 3),
@@ -291,18 +298,18 @@ def row_1(for_s: float) -> Row:
         stand_ins=_STAND_INS,
         why="gentle: the bound is a queue with priority that adds a fixed number of rows to each batch. One that fills each batch up to a "
         "size allows more, but then users' median grows by more, too. The figures on Triton have no target, because P99 of a minute is noisy",
-        n=sum(one.requests for one in (*steady, stepped, gently)),
-        law="; ".join(one.what for one in steady),
+        n=sum(comparison.requests for comparison in (*steady, stepped, gently)),
+        law="; ".join(comparison.what for comparison in steady),
         load=f"Poisson, {for_s:g} s each, alone and with a job",
-        raw={"measured": [asdict(one) for one in (*steady, stepped, gently)], "simulated": simulation},
+        raw={"measured": [asdict(comparison) for comparison in (*steady, stepped, gently)], "simulated": simulation},
     )
 
 
 def row_4() -> Row:
     """Measure row 8.4: the rules of haproxy.cfg that a plan without a lower class has because of it."""
     without = haproxy_cfg.render(overload.plan(overload.LAWS[0], _BALANCERS), listen=Listen()).splitlines()
-    beside_it = haproxy_cfg.render(plan(overload.LAWS[0]), listen=Listen()).splitlines()
-    own = [line for line in beside_it if line not in without]
+    with_batch = haproxy_cfg.render(plan(overload.LAWS[0]), listen=Listen()).splitlines()
+    own = [line for line in with_batch if line not in without]
     words = ("lower", "halcyon-batch", "proc.room", "proc.user_rows", "priority-class")
     return Row(
         id="8.4",
@@ -317,37 +324,37 @@ def row_4() -> Row:
 
 async def shared(jobs: int, law: overload.Law, for_s: float) -> list[Job]:
     """Run jobs with windows from 1 to 3 requests at each balancer, and return them."""
-    made_jobs = [Job(f"job-{number}") for number in range(jobs)]
+    all_jobs = [Job(f"job-{number}") for number in range(jobs)]
     with tritons.running([Work(overload.MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
         overload.warm_up(server, law)
         async with (
-            ways.balancers(_BALANCERS, plan(law), [server.address]) as made,
+            ways.balancers(_BALANCERS, plan(law), [server.address]) as balancers,
             contextlib.AsyncExitStack() as stack,
         ):
-            for job, window in zip(made_jobs, itertools.cycle((2, 3, 4)), strict=False):
-                await stack.enter_async_context(running([job], made, window))
+            for job, window in zip(all_jobs, itertools.cycle((2, 3, 4)), strict=False):
+                await stack.enter_async_context(running([job], balancers, window))
             await asyncio.sleep(_SETTLES_S)
             began = time.monotonic()
             await asyncio.sleep(for_s)
-            for job in made_jobs:
+            for job in all_jobs:
                 job.done_at = [at for at in job.done_at if began <= at < began + for_s]
-    return made_jobs
+    return all_jobs
 
 
 def row_5(for_s: float) -> Row:
     """Measure row 8.5."""
-    found = [len(job.done_at) for job in asyncio.run(shared(10, overload.LAWS[0], for_s))]
+    answers = [len(job.done_at) for job in asyncio.run(shared(10, overload.LAWS[0], for_s))]
     memory, why = None, ""
     try:
         memory = batches.measured()
     except BenchError as error:
         why = f"50 jobs at an API server: not measured, {error}"
-    mean = sum(found) / len(found)
+    mean = sum(answers) / len(answers)
     return Row(
         id="8.5",
         what="10 jobs on one model, with windows of 2 to 4 requests at each of two balancers; 50 jobs in a cluster",
         value={
-            "largest_deviation": round(max(abs(count - mean) for count in found) / mean, 3),
+            "largest_deviation": round(max(abs(count - mean) for count in answers) / mean, 3),
             "operator_mib_of_50_jobs": None if memory is None else memory.added_mib,
         },
         target="within 10 %; operator +<= 10 MiB",
@@ -355,10 +362,10 @@ def row_5(for_s: float) -> Row:
         command="make bench-batch",
         stand_ins=_STAND_INS + ". The 50 jobs have an API server, and pods of KWOK that run nothing",
         why=why,
-        n=sum(found),
+        n=sum(answers),
         law=overload.LAWS[0].text,
         load=f"closed loops, {for_s:g} s",
-        raw={"answers": found, "memory": None if memory is None else asdict(memory)},
+        raw={"answers": answers, "memory": None if memory is None else asdict(memory)},
     )
 
 
@@ -367,13 +374,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", choices=["8.1", "8.4", "8.5", []])
     parser.add_argument("--seconds", type=float, default=60.0)
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     measures: dict[str, Any] = {
-        "8.1": lambda: row_1(asked.seconds),
+        "8.1": lambda: row_1(options.seconds),
         "8.4": row_4,
-        "8.5": lambda: row_5(asked.seconds),
+        "8.5": lambda: row_5(options.seconds),
     }
-    for name in asked.rows or measures:
+    for name in options.rows or measures:
         row = measures[name]()
         record("tune", [row])
         say(f"lower: {row.id} {row.value}")

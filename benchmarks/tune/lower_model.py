@@ -43,14 +43,14 @@ class Law:
 
     @property
     def work(self) -> PodWork:
-        """The law as the balancers see it."""
+        """The law in the form that balancers use."""
         rows = 1 if self.overlaps else self.rows
         return PodWork(self.rows, rows > 1, BatchTime(rows, self.fixed_s, self.row_s))
 
 
 @dataclass(frozen=True)
 class Served:
-    """What the users and the lower class got."""
+    """Service of the users and of the lower class."""
 
     latency_s: tuple[float, ...]
     """Latency of each request of the users, ascending, in seconds."""
@@ -95,7 +95,7 @@ class Simulation:
 
         Args:
             law: execution time of the pods.
-            load: users' rate, as a share of what the pods can do.
+            load: users' rate, as a share of the pods' capacity.
             pods: number of pods.
             balancers: number of balancers; users arrive at each with the same probability.
             job: `Fill` or `Gentle`; empty for users alone.
@@ -108,7 +108,7 @@ class Simulation:
         self._users = [[0] * pods for _ in range(balancers)]
         self._lower = [[0] * pods for _ in range(balancers)]
         self._sends = [_Ahead() for _ in range(balancers)]
-        """What each balancer knows of the batch that the pod computes, if it sends rows just before the next one."""
+        """Each balancer's state of the batch that the pod computes, if it sends rows just before the next one."""
         self._next: NextBatch | None = None
         self._rooms = [(0, 0)] * balancers
         """Limits of all rows and of the lower class's rows that each balancer has in pods."""
@@ -139,8 +139,8 @@ class Simulation:
         counts = self._users if arrived_s is not None else self._lower
         if arrived_s is not None:
             self._sends[balancer].users += 1
-        both = [a + b for a, b in zip(self._users[balancer], self._lower[balancer], strict=True)]
-        pod = min(range(len(both)), key=lambda index: (both[index], self._random.random()))
+        loads = [a + b for a, b in zip(self._users[balancer], self._lower[balancer], strict=True)]
+        pod = min(range(len(loads)), key=lambda index: (loads[index], self._random.random()))
         counts[balancer][pod] += 1
         self._at(self._now + HOP_S, self._enter, pod, balancer, arrived_s)
 
@@ -152,14 +152,14 @@ class Simulation:
         pod, law = self._pods[number], self._law
         while pod.queue and pod.running < (law.rows if law.overlaps else 1):
             count = 1 if law.overlaps else min(len(pod.queue), law.rows)
-            taken, pod.queue = pod.queue[:count], pod.queue[count:]
+            batch, pod.queue = pod.queue[:count], pod.queue[count:]
             pod.running += 1
-            self._at(self._now + law.fixed_s + law.row_s * count, self._end, number, taken)
+            self._at(self._now + law.fixed_s + law.row_s * count, self._end, number, batch)
 
-    def _end(self, number: int, taken: list[tuple[int, float | None]]) -> None:
+    def _end(self, number: int, batch: list[tuple[int, float | None]]) -> None:
         self._pods[number].running -= 1
         self._start(number)
-        for balancer, arrived_s in taken:
+        for balancer, arrived_s in batch:
             self._at(self._now + HOP_S, self._answer, number, balancer, arrived_s)
 
     def _answer(self, pod: int, balancer: int, arrived_s: float | None) -> None:
@@ -178,14 +178,14 @@ class Simulation:
             self._at(self._now + self._random.random() * POLL_S, self._poll, balancer)
 
     def _poll(self, balancer: int) -> None:
-        room, most = self._rooms[balancer]
+        room, max_lower = self._rooms[balancer]
         if self._next is not None:
             self._poll_at_end(balancer, self._next)
             return
         while True:
             lower = sum(self._lower[balancer])
             inside = sum(self._users[balancer]) + lower
-            if (inside + 1 > room or lower + 1 > most) and (inside or not room or not most):
+            if (inside + 1 > room or lower + 1 > max_lower) and (inside or not room or not max_lower):
                 return
             self._send(balancer, None)
 
@@ -242,11 +242,13 @@ class Simulation:
         self._at(self._now + EXCHANGE_S, self._exchange)
 
 
-def priority_bound(law: Law, *, load: float, most: float, for_s: float, fills: bool = False, seed: int = 1) -> float:
-    """Return the largest rate of the lower class with which the users' P99 is at most `most` times that of the users alone.
+def priority_bound(
+    law: Law, *, load: float, max_ratio: float, for_s: float, fills: bool = False, seed: int = 1
+) -> float:
+    """Return the largest rate of the lower class with which the users' P99 is at most `max_ratio` times that of the users alone.
 
-    One pod takes its users first whenever an execution begins, and then a fixed number of rows of the lower class, or more of them if
-    there is no user. With `fills`, the number isn't fixed: it fills the batch up to a size. The numbers are tried.
+    At the begin of an execution, a pod takes its users first, and then a fixed number of rows of the lower class, or more of them without
+    users. With `fills`, the rows fill the batch up to a size instead. All numbers and sizes are tried.
     """
     alone_s, _ = _with_priority(law, load, 0, 0, for_s=for_s, fills=fills, seed=seed)
     tried = [
@@ -254,7 +256,7 @@ def priority_bound(law: Law, *, load: float, most: float, for_s: float, fills: b
         for beside in range(0, law.rows + 1, max(law.rows // 8, 1))
         for without in {0, beside, law.rows // 2, law.rows}
     ]
-    return max(rate for p99_s, rate in tried if p99_s <= most * alone_s)
+    return max(rate for p99_s, rate in tried if p99_s <= max_ratio * alone_s)
 
 
 def _with_priority(
@@ -269,14 +271,14 @@ def _with_priority(
         while following <= now:
             waiting.append(following)
             following += arrivals.expovariate(rate)
-        taken, waiting = waiting[: law.rows], waiting[law.rows :]
-        added = max(beside - len(taken), 0) if fills else beside
-        more = min(law.rows - len(taken), added if taken else without)
-        if not taken and not more:
+        users, waiting = waiting[: law.rows], waiting[law.rows :]
+        added = max(beside - len(users), 0) if fills else beside
+        lower_rows = min(law.rows - len(users), added if users else without)
+        if not users and not lower_rows:
             now = following
             continue
-        now += law.fixed_s + law.row_s * (len(taken) + more)
-        computed += more
-        latency += [now - at for at in taken]
+        now += law.fixed_s + law.row_s * (len(users) + lower_rows)
+        computed += lower_rows
+        latency += [now - at for at in users]
     latency.sort()
     return latency[int(len(latency) * 0.99)], computed / for_s

@@ -1,7 +1,7 @@
 """Row 6.2: drawn laws, three objectives each, against other searches with as many points; the truth is another event loop.
 
-A point is slower or faster by 5 %, as on a noisy machine. What is judged is the configuration that a search recommends: its
-true largest rate within the objective over that of the best of all configurations.
+A point is slower or faster by 5 %, as on a noisy machine. The figure is the true largest rate within the objective of the
+configuration that a search recommends, over that of the best of all configurations.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ class Cell:
 
 def cell(law: Law, objective_s: float, seed: int) -> Cell | None:
     """Return the result of a law with an objective; None if no configuration keeps the objective."""
-    known = configurations(objective_s)
-    truth = {one: law.capacity(one, objective_s) for one in known.configurations}
+    search_space = configurations(objective_s)
+    truth = {configuration: law.capacity(configuration, objective_s) for configuration in search_space.configurations}
     top = max(truth.values())
     if top <= 0:
         return None
     trial = SimulatedTrial(law, _NOISE, seed)
-    chosen, end = _tuned(known, trial, objective_s)
+    chosen, end = _tuned(search_space, trial, objective_s)
     evaluations = MAX_POINTS // EVALUATION_POINTS
     shares = {}
     for name, judge in JUDGES.items():
         random = np.random.default_rng([seed, len(name)])
 
-        def measure(one: Configuration, random: np.random.Generator = random) -> float:
-            return truth[one] * math.exp(_NOISE * float(random.standard_normal()))
+        def measure(configuration: Configuration, random: np.random.Generator = random) -> float:
+            return truth[configuration] * math.exp(_NOISE * float(random.standard_normal()))
 
-        shares[name] = truth[judge(known, measure, evaluations, seed)] / top
+        shares[name] = truth[judge(search_space, measure, evaluations, seed)] / top
     return Cell(
         law.name, 1000 * objective_s, len(truth), trial.points, end, law.capacity(chosen, objective_s) / top, shares
     )
@@ -87,41 +87,41 @@ def configurations(objective_s: float) -> Space:
 
 def row(laws: int = LAWS) -> Row:
     """Measure the cells that weren't measured on this commit, and return the row."""
-    done: dict[str, dict[str, object] | None] = {}
+    cells: dict[str, dict[str, object] | None] = {}
     if _PARTS.exists():
         stored = json.loads(_PARTS.read_text())
-        done = stored["cells"] if stored["commit"] == commit() else {}
+        cells = stored["cells"] if stored["commit"] == commit() else {}
     for number in range(laws):
         law = drawn(number)
         for place, objective_s in enumerate(objectives(law)):
             key = f"{number}.{place}"
-            if key in done:
+            if key in cells:
                 continue
-            found = cell(law, objective_s, seed=number)
-            done[key] = None if found is None else asdict(found)
+            measured = cell(law, objective_s, seed=number)
+            cells[key] = None if measured is None else asdict(measured)
             _PARTS.parent.mkdir(parents=True, exist_ok=True)
-            _PARTS.write_text(json.dumps({"commit": commit(), "cells": done}, indent=1))
-            if found is not None:
+            _PARTS.write_text(json.dumps({"commit": commit(), "cells": cells}, indent=1))
+            if measured is not None:
                 say(
-                    f"tune 6.2: {found.law}, {found.objective_ms:.0f} ms: {found.share:.3f}, {found.points} points, {found.end}"
+                    f"tune 6.2: {measured.law}, {measured.objective_ms:.0f} ms: {measured.share:.3f}, {measured.points} points, {measured.end}"
                 )
-    return of([Cell(**one) for one in done.values() if one is not None])  # type: ignore[arg-type]  # JSON values
+    return row_of([Cell(**stored_cell) for stored_cell in cells.values() if stored_cell is not None])  # type: ignore[arg-type]  # JSON values
 
 
-def of(cells: list[Cell]) -> Row:
+def row_of(cells: list[Cell]) -> Row:
     """Return the row of measured cells."""
-    laws = len({one.law for one in cells})
-    shares = [one.share for one in cells]
-    judges = {name: mean(one.judges[name] for one in cells) for name in JUDGES}
-    worst = min(one.share - max(one.judges.values()) for one in cells)
+    laws = len({cell.law for cell in cells})
+    shares = [cell.share for cell in cells]
+    judges = {name: mean(cell.judges[name] for cell in cells) for name in JUDGES}
+    worst = min(cell.share - max(cell.judges.values()) for cell in cells)
     value = {
         "median_share": round(median(shares), 4),
         "worst_share": round(min(shares), 4),
         "mean_share": round(mean(shares), 4),
         "mean_lead": round(mean(shares) - max(judges.values()), 4),
         "worst_lead": round(worst, 4),
-        "share_of_a_sweeps_points": round(max(one.points / (_SWEEP_LOADS * one.configurations) for one in cells), 4),
-        "judges_mean_share": {name: round(found, 4) for name, found in judges.items()},
+        "share_of_a_sweeps_points": round(max(cell.points / (_SWEEP_LOADS * cell.configurations) for cell in cells), 4),
+        "judges_mean_share": {name: round(share, 4) for name, share in judges.items()},
     }
     why = "" if laws == LAWS else f"{laws} laws of {LAWS}; `make bench-tune` has them all"
     return Row(
@@ -142,19 +142,21 @@ def of(cells: list[Cell]) -> Row:
         n=len(cells),
         law="drawn: lines, floors, shared devices, cliffs with memory that ends",
         load="callers and Poisson, 3,000 requests a point, 5 % noise of times",
-        raw=[asdict(one) for one in cells],
+        raw=[asdict(cell) for cell in cells],
     )
 
 
-def _tuned(known: Space, trial: SimulatedTrial, objective_s: float) -> tuple[Configuration, str]:
+def _tuned(search_space: Space, trial: SimulatedTrial, objective_s: float) -> tuple[Configuration, str]:
     """Return the recommended configuration, and why the search ended."""
-    search = Search.begin(known, Criterion(predictor=Predictor(objective_s)), Budget(seconds=3600))
+    search = Search.begin(search_space, Criterion(predictor=Predictor(objective_s)), Budget(seconds=3600))
     while True:
         try:
-            search, found = search.next()
+            search, proposal = search.next()
         except TuneError as error:
-            return known.today, str(error)
-        if isinstance(found, End):
+            return search_space.today, str(error)
+        if isinstance(proposal, End):
             best = search.best()
-            return (known.today if best is None or found.reason == "nothing to change" else best), found.reason
-        search = search.after(trial.measure(found.configuration, found.load))
+            return (
+                search_space.today if best is None or proposal.reason == "nothing to change" else best
+            ), proposal.reason
+        search = search.after(trial.measure(proposal.configuration, proposal.load))

@@ -83,8 +83,8 @@ class Model:
         """Return the case for the simulator."""
         scaling, law, spec = self.spec.scaling, self.law, self.spec
         assert scaling is not None, self.name
-        rest = self.duration_s - sum(seconds for seconds, _ in self.load)
-        steps = ((seconds, self.rps * share) for seconds, share in (*self.load, (rest, 1.0)))
+        rest_s = self.duration_s - sum(seconds for seconds, _ in self.load)
+        steps = ((seconds, self.rps * share) for seconds, share in (*self.load, (rest_s, 1.0)))
         latency = scaling.targets.latency
         return Case(
             self.name,
@@ -102,7 +102,7 @@ class Model:
 
     def following(self, advice: Advice) -> Model:
         """Return the model with the advised value."""
-        rule = next(one for one in RULES if one.name == advice.rule)
+        rule = next(rule for rule in RULES if rule.name == advice.rule)
         value: Any = int(advice.finding.value) if rule.is_number else advice.finding.value
         return replace(self, settings=_with(self.settings, rule.field.split(".")[1:], value))
 
@@ -158,8 +158,8 @@ class _Advised(HalcyonPolicy):
         self._measured |= is_measured(memory)
         means = replace(self._window.evidence(self._spec), start_s=self._model.start_s)
         self.evidence.append(with_learnt(means, memory, known, measured=self._measured))
-        before, shown = self.selection, frozenset(one.rule for one in self.selection.shown)
-        self.selection = before.updated(EPOCH_S + now, opinions(self.evidence[-1], shown))
+        before, shown_rules = self.selection, frozenset(advice.rule for advice in self.selection.shown)
+        self.selection = before.updated(EPOCH_S + now, opinions(self.evidence[-1], shown_rules))
         if self.selection.shown != before.shown:
             self.shown_at.append(now)
 
@@ -191,23 +191,25 @@ Gain = Callable[[Model, Run, Run], float]
 def capacity(model: Model, before: Run, after: Run) -> float:
     """Return the gain in answers per second."""
     end = int(model.duration_s)
-    rates = [one.trajectory.answered[end] - one.trajectory.answered[end - int(_SCORED_S)] for one in (before, after)]
+    rates = [run.trajectory.answered[end] - run.trajectory.answered[end - int(_SCORED_S)] for run in (before, after)]
     return float(1 - rates[0] / rates[1])
 
 
 def latency(model: Model, before: Run, after: Run) -> float:
     """Return the gain in the mean latency."""
     means = []
-    for one in (before, after):
-        at, took = one.trajectory.arrivals, one.trajectory.latency_s
-        means.append(np.mean(took[(at > model.duration_s - _SCORED_S) & (at < model.duration_s) & np.isfinite(took)]))
+    for run in (before, after):
+        at, latency_s = run.trajectory.arrivals, run.trajectory.latency_s
+        means.append(
+            np.mean(latency_s[(at > model.duration_s - _SCORED_S) & (at < model.duration_s) & np.isfinite(latency_s)])
+        )
     return float(1 - means[1] / means[0])
 
 
 def replicas(model: Model, before: Run, after: Run) -> float:
     """Return the gain in the time that replicas were held."""
     begin = model.duration_s - _SCORED_S
-    spent = [one.trajectory.pods.gpu_seconds(begin, model.duration_s) for one in (before, after)]
+    spent = [run.trajectory.pods.gpu_seconds(begin, model.duration_s) for run in (before, after)]
     return 1 - spent[1] / spent[0]
 
 
@@ -216,17 +218,17 @@ def in_objective(_model: Model, before: Run, after: Run) -> float:
     return _within(after) - _within(before)
 
 
-def _within(one: Run) -> float:
-    spec = one.evidence[-1].spec
+def _within(run: Run) -> float:
+    spec = run.evidence[-1].spec
     latency_s = duration_s(str(spec.scaling.targets.latency)) if spec.scaling else 0.0
-    return float(np.mean(one.trajectory.latency_s <= latency_s))
+    return float(np.mean(run.trajectory.latency_s <= latency_s))
 
 
 def answered_from_zero(_model: Model, before: Run, after: Run) -> float:
     """Return the gain in the share of the requests that waited for a start and were answered within queueTimeout."""
-    starts = [float(one.trajectory.pods.ready_s[0] - one.trajectory.pods.held_s[0]) for one in (before, after)]
-    given = [duration_s(str(one.evidence[-1].spec.traffic.queue_timeout)) for one in (before, after)]
-    return float(starts[1] <= given[1]) - float(starts[0] <= given[0])
+    starts = [float(run.trajectory.pods.ready_s[0] - run.trajectory.pods.held_s[0]) for run in (before, after)]
+    timeouts_s = [duration_s(str(run.evidence[-1].spec.traffic.queue_timeout)) for run in (before, after)]
+    return float(starts[1] <= timeouts_s[1]) - float(starts[0] <= timeouts_s[0])
 
 
 def _settings(
@@ -247,14 +249,14 @@ def _settings(
     if cpu is not None:
         runtime["resources"] = {"limits": {"cpu": cpu}}
     batching = {"maxBatchSize": batch, "maxQueueDelay": delay}
-    made: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "runtime": runtime,
         "scaling": {"minReplicas": low, "maxReplicas": high}
         | ({"targets": {"latency": objective}} if objective else {}),
     }
-    if given := {name: value for name, value in batching.items() if value is not None}:
-        made["batching"] = given
-    return made | ({"traffic": {"queueTimeout": timeout}} if timeout else {})
+    if batching_settings := {name: value for name, value in batching.items() if value is not None}:
+        settings["batching"] = batching_settings
+    return settings | ({"traffic": {"queueTimeout": timeout}} if timeout else {})
 
 
 FAULTS: tuple[tuple[str, Gain, Model], ...] = (
@@ -305,8 +307,8 @@ LOADS = (0.1, 0.5, 0.8, 3.0)
 
 def healthy() -> tuple[Model, ...]:
     """Return 8 models with settings that fit, each under four loads."""
-    found = []
+    models = []
     for number, (settings, t0_s, row_s, at_once, own) in enumerate(_HEALTHY):
-        one = Model(f"healthy-{number}", settings, t0_s, row_s, 1, own_batch=own, gpu_instances=at_once)
-        found += [replace(one, name=f"{one.name}-{load:g}", rps=load * one.law.peak_rps) for load in LOADS]
-    return tuple(found)
+        model = Model(f"healthy-{number}", settings, t0_s, row_s, 1, own_batch=own, gpu_instances=at_once)
+        models += [replace(model, name=f"{model.name}-{load:g}", rps=load * model.law.peak_rps) for load in LOADS]
+    return tuple(models)

@@ -1,4 +1,4 @@
-"""Rows 7.1, 7.2 and 7.4 of the table `tune`: what the planner does with a measured capacity, right or wrong, and what that costs.
+"""Rows 7.1, 7.2 and 7.4 of the table `tune`: the planner's decisions with a measured capacity, right or wrong, and their cost.
 
 python -m benchmarks.tune.teach [ROW...]
 """
@@ -48,7 +48,7 @@ LAWS: Mapping[str, ServiceLaw] = {
     "decoupled 16 s, 32 at once": ServiceLaw(16.0, 0.0, 1, instances=32, reported_s=0.0003),
 }
 SHARE, QUIET_S, LOAD_S, START_S = 4.0, 30.0, 400.0, 3.0
-"""Load as a multiple of what one replica answers, seconds before and of it, and of a pod's start."""
+"""Load as a multiple of one replica's capacity; seconds before the load, of the load, and of a pod's start."""
 SEEDS = range(1, 31)
 """Seeds of the arrivals in row 7.1."""
 FIRST_LOAD_S = 100.0
@@ -112,7 +112,7 @@ def run(law: ServiceLaw, factor: float | None, *, seed: int = 1, load_s: float =
         slots=max(law.instances * law.max_batch, 2),
         seed=seed,
     )
-    made = Run(float(times[0]))
+    result = Run(float(times[0]))
 
     class Policy(HalcyonPolicy):
         @override
@@ -126,7 +126,7 @@ def run(law: ServiceLaw, factor: float | None, *, seed: int = 1, load_s: float =
             waiting = (
                 0 if self.last is None else max([p.replicas for p in self.last.parts if p.name == "backlog"], default=0)
             )
-            made.counts.append((view.now - made.first_s, count, ran, waiting))
+            result.counts.append((view.now - result.first_s, count, ran, waiting))
             return count
 
     policy = Policy(case)
@@ -139,18 +139,18 @@ def run(law: ServiceLaw, factor: float | None, *, seed: int = 1, load_s: float =
     # Nothing is known before the first request, not even from a warm-up.
     policy.objectives = replace(policy.objectives, batch_prior=None, measured_batches=batches, measured_answers=answers)
     simulate(case, policy)
-    return made
+    return result
 
 
 def first_decision() -> Row:
-    """Row 7.1: the first load step of a model that has had no request."""
+    """Measure row 7.1: the first load step of a model that has had no request."""
     value: dict[str, Any] = {}
     raw = []
     in_time = 0
     in_all = 0
     for name, law in LAWS.items():
         need = right(law)
-        taught, today = (
+        taught, untaught = (
             sorted(run(law, factor, seed=seed, load_s=FIRST_LOAD_S).right_after_s(need) or math.inf for seed in SEEDS)
             for factor in (1.0, None)
         )
@@ -158,9 +158,9 @@ def first_decision() -> Row:
         within = sum(at <= WITHIN_S for at in taught)
         in_all += within == len(SEEDS)
         value[name] = (
-            f"{_seconds(median(taught))} with, {_seconds(median(today))} without, {within} of {len(SEEDS)} in time"
+            f"{_seconds(median(taught))} with, {_seconds(median(untaught))} without, {within} of {len(SEEDS)} in time"
         )
-        raw.append({"law": name, "right": need, "taught_s": taught, "today_s": today})
+        raw.append({"law": name, "right": need, "taught_s": taught, "today_s": untaught})
         say(f"7.1: {name}: {need} replicas, {value[name]}")
     return Row(
         "7.1",
@@ -183,7 +183,7 @@ def first_decision() -> Row:
 
 
 def wrong_lessons() -> Row:
-    """Row 7.2: measurements that are wrong, absurd, old, or of something else."""
+    """Measure row 7.2: measurements that are wrong, absurd, old, or of another model or image."""
     raw: list[Any] = []
     worst = 0
     for name, law in LAWS.items():
@@ -197,23 +197,25 @@ def wrong_lessons() -> Row:
         name: measured({"metadata": {"name": "digits-capacity"}, **content}, SERVED)
         for name, (content, _) in UNREADABLE.items()
     }
-    whole = {"metadata": {"name": "digits-capacity"}, **config_map()}
-    refused |= {name: measured(whole, served) for name, served in FOREIGN.items()}
-    events = {name: len(status_events({}, {"capacity": {"ignored": one.ignored}})) for name, one in refused.items()}
-    again = sum(
+    complete = {"metadata": {"name": "digits-capacity"}, **config_map()}
+    refused |= {name: measured(complete, served) for name, served in FOREIGN.items()}
+    events = {
+        name: len(status_events({}, {"capacity": {"ignored": capacity.ignored}})) for name, capacity in refused.items()
+    }
+    repeated = sum(
         len(status_events(after, after))
-        for after in ({"capacity": {"ignored": one.ignored}} for one in refused.values())
+        for after in ({"capacity": {"ignored": capacity.ignored}} for capacity in refused.values())
     )
-    raw.append({name: one.ignored for name, one in refused.items()})
+    raw.append({name: capacity.ignored for name, capacity in refused.items()})
     return Row(
         "7.2",
         "wrong measurements: times x 0.3 and x 3; and absurd, old and foreign ones",
         {
             "most_decisions_off": worst,
             "kinds": len(refused),
-            "not_ignored": sum(one.line is not None or not one.ignored for one in refused.values()),
+            "not_ignored": sum(capacity.line is not None or not capacity.ignored for capacity in refused.values()),
             "without_one_event": sum(count != 1 for count in events.values()),
-            "repeated_events": again,
+            "repeated_events": repeated,
         },
         "at most one decision off by more than one replica after 100 batches; at least 12 kinds refused, with one Event each",
         [("most_decisions_off", 1, "<="), ("kinds", 12, ">="), ("not_ignored", 0, "=="), ("without_one_event", 0, "=="), ("repeated_events", 0, "==")],
@@ -229,32 +231,33 @@ def wrong_lessons() -> Row:
 
 
 def cost() -> Row:
-    """Row 7.4, of a measured capacity: bytes of the status, and time of a decision."""
+    """Measure row 7.4: bytes of the status, and time of a decision, with a measured capacity."""
     model = Model()
     model.teach()
     capacities = MeasuredCapacities(model.at.caches)
     key = Key("team", "digits")
-    looked = min(_microseconds(lambda: capacities.of(key, SPEC), 500) for _ in range(40))
+    lookup_us = min(_microseconds(lambda: capacities.of(key, SPEC), 500) for _ in range(40))
     aims = Objectives(low=1, high=20, max_batch=8, latency_s=0.5)
     pods = tuple(PodReading(n, "ready", 0.0, 10.0) for n in range(4))
     reading = Reading(at=100.0, replicas=4, arrived=1000.0, waiting=0.0, inflight=10.0, pods=pods)
     times = {1: 0.086, 8: 0.128}
     # The same line by a warm-up and by a bench, so that both decisions take the same steps.
     plain, taught = (
-        _planned(one, reading) for one in (replace(aims, batch_prior=times), replace(aims, measured_batches=times))
+        _planned(objectives, reading)
+        for objectives in (replace(aims, batch_prior=times), replace(aims, measured_batches=times))
     )
     rounds = [(_microseconds(plain, 50), _microseconds(taught, 50)) for _ in range(400)]
-    more = min(after for _, after in rounds) - min(before for before, _ in rounds)
+    added_us = min(after for _, after in rounds) - min(before for before, _ in rounds)
     return Row(
         "7.4",
         "what a measured capacity costs the operator",
-        {"us_a_decision": round(looked + max(more, 0.0), 2), "status_bytes": _status_bytes(), "document_bytes": len(_document())},
+        {"us_a_decision": round(lookup_us + max(added_us, 0.0), 2), "status_bytes": _status_bytes(), "document_bytes": len(_document())},
         "<= 2 KiB a model, <= 2 us a decision, 0 writes at rest",
         [("us_a_decision", 2, "<="), ("status_bytes", 2048, "<="), ("document_bytes", 4096, "<=")],
         "python -m benchmarks.tune.teach 7.4",
         "one process; writes at rest are those of the integration test of the autoscaler",
         n=400,
-        raw=[{"lookup_us": looked, "plain_and_taught_us": rounds}],
+        raw=[{"lookup_us": lookup_us, "plain_and_taught_us": rounds}],
     )  # fmt: skip
 
 
@@ -291,17 +294,17 @@ def _microseconds(call: Callable[[], object], times: int) -> float:
     return (time.perf_counter() - began) / times * 1e6
 
 
-def decisions_off(made: Run, reference: Mapping[int, int], need: int) -> list[tuple[float, int]]:
+def decisions_off(run: Run, reference: Mapping[int, int], need: int) -> list[tuple[float, int]]:
     """Return seconds and replicas of the decisions after `OUTWEIGHED` batches that are off by more than one.
 
     `reference` has the replicas of a right measurement by second, `need` those of the load.
     """
-    found = []
-    for at, count, ran, waiting in made.counts:
-        known = reference.get(round(at), need)
-        if ran >= OUTWEIGHED and not min(known, need) - 1 <= count <= max(known, need, waiting) + 1:
-            found.append((round(at, 1), count))
-    return found
+    off = []
+    for at, count, ran, waiting in run.counts:
+        expected = reference.get(round(at), need)
+        if ran >= OUTWEIGHED and not min(expected, need) - 1 <= count <= max(expected, need, waiting) + 1:
+            off.append((round(at, 1), count))
+    return off
 
 
 def _seconds(at: float) -> str:

@@ -1,6 +1,6 @@
 """True servers, apart from the code that is judged: a table of batch times for each number of instances, and two event loops.
 
-The search never sees a law; it sees the latencies and the batch times of the loads that it asks for.
+The search never gets a law, but the latencies and the batch times of its loads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Law:
     seconds: Mapping[int, Floats]
     memory_batch: int = 10**9
     """Rows of a batch, times the instances, above which the memory is too small."""
-    known: dict[tuple[Configuration, float], float] = field(default_factory=dict, compare=False)
+    capacities: dict[tuple[Configuration, float], float] = field(default_factory=dict, compare=False)
 
     def fits(self, configuration: Configuration) -> bool:
         """Return whether the configuration fits into memory."""
@@ -41,8 +41,8 @@ class Law:
 
     def late_share(self, configuration: Configuration, rate_rps: float, objective_s: float) -> float:
         """Return the share of requests above the objective, in the long run."""
-        found = self.latencies(configuration, rate_rps, _TRUTH_REQUESTS, seed=12345)
-        return float(np.mean(found[_TRUTH_REQUESTS // 20 :] > objective_s))
+        latencies_s = self.latencies(configuration, rate_rps, _TRUTH_REQUESTS, seed=12345)
+        return float(np.mean(latencies_s[_TRUTH_REQUESTS // 20 :] > objective_s))
 
     def latencies(
         self,
@@ -69,9 +69,9 @@ class Law:
     def capacity(self, configuration: Configuration, objective_s: float) -> float:
         """Return the true largest rate of which at most 1 % is late; 0 if there is none, or no memory."""
         key = configuration, objective_s
-        if key not in self.known:
-            self.known[key] = self._capacity(configuration, objective_s) if self.fits(configuration) else 0.0
-        return self.known[key]
+        if key not in self.capacities:
+            self.capacities[key] = self._capacity(configuration, objective_s) if self.fits(configuration) else 0.0
+        return self.capacities[key]
 
     def _capacity(self, configuration: Configuration, objective_s: float) -> float:
         table = self.seconds[configuration.instances]
@@ -173,7 +173,7 @@ def _unit_arrivals(requests: int, seed: int) -> Floats:
 
 
 @jit
-def _taken(waiting: int, preferred: Ints) -> int:
+def _batch_rows(waiting: int, preferred: Ints) -> int:
     """Return how many of the waiting requests a batch takes: the largest preferred size that they fill, or else all."""
     best = 0
     for size in preferred:
@@ -184,7 +184,7 @@ def _taken(waiting: int, preferred: Ints) -> int:
 
 @jit
 def _open_loop(  # noqa: PLR0917  # arrays as they are
-    due: Floats, table: Floats, most: int, instances: int, delay: float, counts: Floats, preferred: Ints
+    due: Floats, table: Floats, max_rows: int, instances: int, delay: float, counts: Floats, preferred: Ints
 ) -> Floats:
     """Return latencies: the instance that is free first takes all that wait, once a batch is full or its delay is over."""
     latency = np.empty(len(due))
@@ -192,15 +192,15 @@ def _open_loop(  # noqa: PLR0917  # arrays as they are
     head = 0
     while head < len(due):
         which = int(np.argmin(free))
-        full = preferred[0] if len(preferred) > 0 else most
+        full = preferred[0] if len(preferred) > 0 else max_rows
         ready = due[head] + delay
         if delay > 0 and head + full - 1 < len(due):
             ready = min(ready, due[head + full - 1])
         start = max(free[which], ready)
         tail = head + 1
-        while tail < len(due) and tail - head < most and due[tail] <= start:
+        while tail < len(due) and tail - head < max_rows and due[tail] <= start:
             tail += 1
-        tail = head + _taken(tail - head, preferred)
+        tail = head + _batch_rows(tail - head, preferred)
         end = start + table[tail - head]
         for request in range(head, tail):
             latency[request] = end - due[request]
@@ -212,7 +212,7 @@ def _open_loop(  # noqa: PLR0917  # arrays as they are
 
 @jit
 def _closed_loop(  # noqa: PLR0917  # arrays as they are
-    callers: int, table: Floats, most: int, instances: int, delay: float, counts: Floats, preferred: Ints
+    callers: int, table: Floats, max_rows: int, instances: int, delay: float, counts: Floats, preferred: Ints
 ) -> tuple[float, float]:
     """Fill the executions by size, and return the length of the run and the sum of all latencies."""
     due = np.arange(callers) * 1e-5
@@ -223,15 +223,15 @@ def _closed_loop(  # noqa: PLR0917  # arrays as they are
         which = int(np.argmin(free))
         order = np.argsort(due)
         first = due[order[0]]
-        full = preferred[0] if len(preferred) > 0 else most
+        full = preferred[0] if len(preferred) > 0 else max_rows
         ready = first + delay
         if delay > 0 and callers >= full:
             ready = min(ready, due[order[full - 1]])
         start = max(free[which], ready)
         size = 0
-        while size < min(most, callers) and due[order[size]] <= start:
+        while size < min(max_rows, callers) and due[order[size]] <= start:
             size += 1
-        size = _taken(size, preferred)
+        size = _batch_rows(size, preferred)
         end = start + table[size]
         for place in range(size):
             total += end - due[order[place]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.hold.deed_results import DeedResult, left, load, save
+from benchmarks.hold.deed_results import DeedResult, load, remaining, save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +25,6 @@ def test_results_of_deeds_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_deeds_without_a_result_are_measured_before_those_of_other_code() -> None:
-    assert left(DEEDS, KNOWN, code="now", seconds=60.0) == ["d", "b", "c"]
-    assert left(DEEDS, KNOWN, code="now", seconds=8.0) == ["d", "b"]
-    assert left(DEEDS, KNOWN, code="now", seconds=60.0, again=True)[-1] == "a"
+    assert remaining(DEEDS, KNOWN, code="now", seconds=60.0) == ["d", "b", "c"]
+    assert remaining(DEEDS, KNOWN, code="now", seconds=8.0) == ["d", "b"]
+    assert remaining(DEEDS, KNOWN, code="now", seconds=60.0, again=True)[-1] == "a"

@@ -2,7 +2,7 @@
 
 property       meaning
 consistency    a spec that the API server accepts is in force or refused within a bound, and the status says which
-said           a refusal names the field; a change of a field changes an object or a condition, unless the operator acts by it alone
+message        a refusal names the field; a change of a field changes an object or a condition, unless the operator acts by it alone
 recovery       the objects are those of the beginning again after a change and its reversal
 path           the objects after a change are those of a model that was created so
 
@@ -57,16 +57,16 @@ class Trial:
     problems: list[str] = field(default_factory=list)
 
 
-Seen = dict[str, Any]
+Snapshot = dict[str, Any]
 
 
-def tried(space: Space, given: Sequence[Mutation]) -> tuple[dict[str, Result], list[Mutation]]:
+def dry_run(space: Space, candidates: Sequence[Mutation]) -> tuple[dict[str, Result], list[Mutation]]:
     """Create each changed spec as a dry run.
 
     Returns the results of those that the API server refuses, by the mutation's id and without the commit, and the others.
     """
     results, accepted = {}, []
-    for mutation in given:
+    for mutation in candidates:
         spec = mutations.changed(mutations.begin(mutation.path), mutation.path, mutation.value)
         answer = space.try_apply(deployment_of("dry", spec), dry=True)
         if answer.status in {200, 201}:
@@ -77,12 +77,12 @@ def tried(space: Space, given: Sequence[Mutation]) -> tuple[dict[str, Result], l
     return results, accepted
 
 
-def unnamed(mutation: Mutation, said: str) -> list[str]:
+def unnamed(mutation: Mutation, message: str) -> list[str]:
     """Return a problem if a refusal names neither the field nor the one that it is in."""
     parts = [part for part in mutation.path.split(".") if part != mutations.ITEM]
-    if any(part in said for part in parts[-2:]):
+    if any(part in message for part in parts[-2:]):
         return []
-    return [f"refused without the field's name: {said[:300]}"]
+    return [f"refused without the field's name: {message[:300]}"]
 
 
 class OperatorEndedError(Exception):
@@ -92,10 +92,11 @@ class OperatorEndedError(Exception):
 class Wave:
     """Mutations that the API server accepts and that are made at once, each on a model of its own, in one namespace."""
 
-    def __init__(self, space: Space, ledger: Ledger, operator: ForkedOperator, given: Sequence[Mutation]) -> None:
+    def __init__(self, space: Space, ledger: Ledger, operator: ForkedOperator, accepted: Sequence[Mutation]) -> None:
         self._space, self._ledger, self._operator = space, ledger, operator
         self._trials = [
-            Trial(mutation, f"x{number:03}x", mutations.begin(mutation.path)) for number, mutation in enumerate(given)
+            Trial(mutation, f"x{number:03}x", mutations.begin(mutation.path))
+            for number, mutation in enumerate(accepted)
         ]
 
     def run(self) -> dict[str, Result]:
@@ -107,20 +108,20 @@ class Wave:
         for trial in self._trials:
             self._must_apply(trial, trial.name, trial.begin)
         self._wait()
-        before = self._seen()
+        before = self._snapshots()
         for trial in self._trials:
             changed = mutations.changed(trial.begin, trial.mutation.path, trial.mutation.value)
             self._must_apply(trial, trial.name, changed)
             self._must_apply(trial, f"s{trial.name}", changed)
         self._wait()
-        during = self._seen()
+        during = self._snapshots()
         for trial in self._trials:
             if {trial.name, f"s{trial.name}"} <= during.keys():
-                self._check_said(trial, before[trial.name], during[trial.name])
+                self._check_messages(trial, before[trial.name], during[trial.name])
                 self._check_path(trial, during[trial.name], during[f"s{trial.name}"])
             self._must_apply(trial, trial.name, trial.begin)
         self._wait()
-        after = self._seen()
+        after = self._snapshots()
         for trial in self._trials:
             lines = differences(current(after[trial.name]), current(before[trial.name]))
             trial.problems += [f"recovery: {line}" for line in lines[:3]]
@@ -145,14 +146,14 @@ class Wave:
                 return
             time.sleep(0.2)
 
-    def _until_settled(self, left: Callable[[], list[str]]) -> tuple[list[str], float]:
-        """Wait until `left` returns no names; return those that are left at the limit of time, and the monotonic time in seconds.
+    def _until_settled(self, pending: Callable[[], list[str]]) -> tuple[list[str], float]:
+        """Wait until `pending` returns no names; return its names at the limit of time, and the monotonic time in seconds.
 
         Raises:
             OperatorEndedError: the operator has ended.
         """
         end = time.monotonic() + LIVENESS_S * PATIENCE
-        while (names := left()) and time.monotonic() < end:
+        while (names := pending()) and time.monotonic() < end:
             if self._operator.process is None or self._operator.process.poll() is not None:
                 raise OperatorEndedError(self._operator.tail())
             time.sleep(0.1)
@@ -165,22 +166,22 @@ class Wave:
     def _unsettled_pods(self) -> list[str]:
         return unsettled(self._space.every(kinds.DEPLOYMENT), self._space.every(kinds.POD))
 
-    def _seen(self) -> dict[str, Seen]:
+    def _snapshots(self) -> dict[str, Snapshot]:
         """Return the objects of each model, with its conditions, by the model's name."""
         objects: dict[str, list[tuple[str, Object]]] = {}
         for kind, obj in self._ledger.objects([self._space.namespace])[self._space.namespace]:
             owner = _owner(obj) if kind != kinds.MODEL_DEPLOYMENT.kind else obj["metadata"]["name"]
             if owner:
                 objects.setdefault(owner, []).append((kind, obj))
-        found = {}
+        snapshots = {}
         for name, owned in objects.items():
             text = json.dumps(owned).replace(name, "MODEL")
             named = [(kind, obj) for kind, obj in json.loads(text)]
-            found[name] = canonical(named, self._space.namespace)
-        return found
+            snapshots[name] = canonical(named, self._space.namespace)
+        return snapshots
 
     @staticmethod
-    def _check_said(trial: Trial, before: Seen, during: Seen) -> None:
+    def _check_messages(trial: Trial, before: Snapshot, during: Snapshot) -> None:
         conditions = _conditions(during)
         accepted = next((c for c in conditions if c["type"] == "Accepted"), {})
         if accepted.get("status") == "False":
@@ -188,14 +189,14 @@ class Wave:
             return
         if _effects(before) != _effects(during) or _same_in_force(before, during):
             return
-        says = " ".join(condition["message"] for condition in conditions)
+        messages = " ".join(condition["message"] for condition in conditions)
         acts = trial.mutation.path.partition(".")[0] in ACTING
-        if not acts and f"spec.{trial.mutation.path.replace('.[]', '')}" not in says:
+        if not acts and f"spec.{trial.mutation.path.replace('.[]', '')}" not in messages:
             trial.problems.append("silent: no object and no condition differs, and the field acts nowhere else")
 
     @staticmethod
-    def _check_path(trial: Trial, changed: Seen, scratch: Seen) -> None:
-        """A model that was created with the changed spec has the same objects, unless the change was refused: that keeps the last good spec."""
+    def _check_path(trial: Trial, changed: Snapshot, scratch: Snapshot) -> None:
+        """Compare with a model that was created with the changed spec, unless the change was refused: that keeps the last good spec."""
         if any(c["type"] == "Accepted" and c["status"] == "False" for c in _conditions(changed)):
             return
         lines = differences(current(changed), current(scratch))
@@ -207,15 +208,15 @@ def deployment_of(name: str, spec: Object) -> Object:
 
     Those that aren't mutated have the model's name, because models that claim the same requests are in conflict.
     """
-    made = {**deployment(name), "spec": copy.deepcopy(spec)}
-    if gateway := (made["spec"].get("traffic") or {}).get("gateway"):
+    document = {**deployment(name), "spec": copy.deepcopy(spec)}
+    if gateway := (document["spec"].get("traffic") or {}).get("gateway"):
         if gateway.get("name") == mutations.GATEWAY["name"]:
             gateway["name"] += f"-{name}"
         for protocol in ("http", "grpc"):
             routes = gateway.get(protocol) or {}
             if routes.get("hostnames") == mutations.GATEWAY[protocol]["hostnames"]:
                 routes["hostnames"] = [f"{name}.{hostname}" for hostname in routes["hostnames"]]
-    return made
+    return document
 
 
 def _observed(model: Object) -> bool:
@@ -228,40 +229,40 @@ def _owner(obj: Object) -> str:
     return str(labels.get("serving.halcyon.dev/model-deployment", ""))
 
 
-def _model(seen: Seen) -> Object:
-    found: Object = seen["ModelDeployment MODEL"][0]
-    return found
+def _model(snapshot: Snapshot) -> Object:
+    model: Object = snapshot["ModelDeployment MODEL"][0]
+    return model
 
 
-def _conditions(seen: Seen) -> list[dict[str, str]]:
-    return list((_model(seen).get("status") or {}).get("conditions") or ())
+def _conditions(snapshot: Snapshot) -> list[dict[str, str]]:
+    return list((_model(snapshot).get("status") or {}).get("conditions") or ())
 
 
-def _same_in_force(before: Seen, during: Seen) -> bool:
+def _same_in_force(before: Snapshot, during: Snapshot) -> bool:
     """Return whether the API server's defaults have made both specs the same."""
     return bool(_model(before)["spec"] == _model(during)["spec"])
 
 
-def _effects(seen: Seen) -> Any:
-    """Return what a user sees of a spec: the objects without the copy of the spec, and the conditions' messages.
+def _effects(snapshot: Snapshot) -> Any:
+    """Return the visible effects of a spec: the objects without the copy of the spec, and the conditions' messages.
 
     Names of revisions are a part of it: the files of a revision are in an immutable ConfigMap, which isn't compared.
     """
-    objects = _of_now(seen)
+    objects = _current_objects(snapshot)
     model = objects.pop("ModelDeployment MODEL")[0]
     conditions = [(c["type"], c["status"], c["reason"], c["message"]) for c in model["status"].get("conditions", ())]
     text = json.dumps(objects)
     return text, conditions
 
 
-def current(seen: Seen) -> Seen:
+def current(snapshot: Snapshot) -> Snapshot:
     """Return the objects without former specs, counters of changes, and copies of the spec.
 
     Former specs are revisions, immutable ConfigMaps, and ReplicaSets of a Deployment but for the newest.
     """
     # Names of revisions contain hashes of the model's name too.
-    made: Seen = _without_hashes(_of_now(seen))
-    return made
+    objects: Snapshot = _without_hashes(_current_objects(snapshot))
+    return objects
 
 
 def _without_hashes(value: Any) -> Any:  # any JSON value
@@ -273,14 +274,16 @@ def _without_hashes(value: Any) -> Any:  # any JSON value
     return _HASH.sub("HASH", value) if isinstance(value, str) else value
 
 
-def _of_now(seen: Seen) -> Seen:
-    kept = {k: v for k, v in seen.items() if k.split()[0] not in _HISTORY and not v[0].get("immutable")}
-    kept |= {k: [max(v, key=_revision_number)] for k, v in kept.items() if k.split()[0] == "ReplicaSet"}
-    made: Seen = json.loads(json.dumps(kept))
-    for key, objects in made.items():
+def _current_objects(snapshot: Snapshot) -> Snapshot:
+    objects_of_now = {k: v for k, v in snapshot.items() if k.split()[0] not in _HISTORY and not v[0].get("immutable")}
+    objects_of_now |= {
+        k: [max(v, key=_revision_number)] for k, v in objects_of_now.items() if k.split()[0] == "ReplicaSet"
+    }
+    stripped: Snapshot = json.loads(json.dumps(objects_of_now))
+    for key, objects in stripped.items():
         for obj in objects:
             _strip(key.split()[0], obj)
-    return made
+    return stripped
 
 
 def _revision_number(replica_set: Object) -> int:

@@ -1,7 +1,8 @@
 """Campaigns: the plans of one kind of fault for several workloads, run in slices that each end with a comparison.
 
-Plans without a result come first, then those with a divergence, and then those whose version of the code is the oldest. A slice has plans of all workloads in turn. What takes a fixed time is done once for all of its runs: their beginning, the way to
-rest, and the undisturbed runs. An operator has one set of images, so a workload with other images has slices of its own.
+Plans without a result come first, then those with a divergence, and then those whose version of the code is the oldest. A slice has plans
+of all workloads in turn. Parts that take a fixed time are shared by all of its runs: their beginning, the way to rest, and the undisturbed
+runs. An operator has one set of images, so a workload with other images has slices of its own.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _REFERRING = 3
 
 @dataclass(frozen=True)
 class Workbench:
-    """What the campaigns of one call share."""
+    """State that the campaigns of one call share."""
 
     site: Site
-    known: Mapping[str, Results]
+    results: Mapping[str, Results]
     """Results by workload, which the campaigns add to."""
     until_s: float
     """Monotonic time in seconds after which no run begins."""
@@ -62,7 +63,7 @@ class Workbench:
 
     def urgency(self, plan: Plan) -> int | None:
         """Return the rank of a plan, the first one 0; None if its result is of the code under test."""
-        result = self.known[plan.workload].results.get(plan.id)
+        result = self.results[plan.workload].results.get(plan.id)
         if result is None:
             return 0
         if result.code == self.code and not (self.again and result.problems):
@@ -78,12 +79,12 @@ class Workbench:
 def crash(bench: Workbench, *, sample: int = 0) -> None:
     """Run crash plans that have no result yet; `sample` is the number of points of each workload, 0 for all."""
     _refer(bench)
-    wanted = []
-    for results in bench.known.values():
+    plan_groups = []
+    for results in bench.results.values():
         if bench.is_referred(results) and results.reference is not None:
             points = sorted(set(results.reference.points))
-            wanted.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
-    for chunk in _left(bench, wanted):
+            plan_groups.append(plans.crashes(results.name, plans.spread(points, sample) if sample else points))
+    for chunk in _pending(bench, plan_groups):
         with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             begun = []
@@ -109,15 +110,15 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
         most: number of places of a workload to disturb with each fault, evenly spread over the reference.
     """
     _refer(bench)
-    wanted = []
-    for results in bench.known.values():
+    plan_groups = []
+    for results in bench.results.values():
         if bench.is_referred(results) and results.reference is not None:
             places: dict[bool, Sequence[object]] = {
                 True: plans.spread(sorted(set(results.reference.events)), most),
                 False: plans.spread(sorted(set(results.reference.points)), most),
             }
             groups = ([name for name in faults if (name in EVENTS) == of_events] for of_events in (True, False))
-            wanted.append(
+            plan_groups.append(
                 plans.in_turn(
                     [
                         [p for name in group for p in plans.each(results.name, places[name in EVENTS], [name])]
@@ -125,7 +126,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
                     ]
                 )
             )
-    for chunk in _left(bench, wanted):
+    for chunk in _pending(bench, plan_groups):
         with Timed(bench, chunk) as timed:
             driver = _driver(bench, chunk)
             runs = driver.prepared(chunk)
@@ -137,7 +138,7 @@ def disturb(bench: Workbench, faults: Sequence[str], *, most: int) -> None:
 def _refer(bench: Workbench) -> None:
     """Run each workload three times without a fault, unless this machine has done so with the code under test."""
     for _ in range(_REFERRING):
-        new = [results.name for results in bench.known.values() if not bench.is_referred(results)]
+        new = [results.name for results in bench.results.values() if not bench.is_referred(results)]
         for group in _of_equal_images(new):
             for names in plans.sliced(group, SLICE // CONTROLS // 2):
                 if bench.over:
@@ -153,30 +154,30 @@ def _refer_together(bench: Workbench, names: Sequence[str]) -> None:
         runs = driver.prepared(undisturbed)
         driver.together(runs)
         driver.converge(runs)
-        references = [run for run in runs if run.plan.where == "1"]
+        references = [run for run in runs if run.plan.place == "1"]
         assert not bench.site.standstills.since(timed.began), "the machine stood still in a reference"
         assert not any(run.problems for run in references), [(run.plan, run.problems) for run in references]
         for run in references:
             _begin_reference(bench, run)
         for run in runs:
-            reference = bench.known[run.plan.workload].reference
+            reference = bench.results[run.plan.workload].reference
             assert reference is not None
             reference.points.extend(driver.points[run.plan.id])
-        _record(bench, [run for run in runs if run.plan.where != "1"], timed.began)
+        _record(bench, [run for run in runs if run.plan.place != "1"], timed.began)
 
 
 def _begin_reference(bench: Workbench, run: Run) -> None:
     """Make an undisturbed run the reference of its workload. Points of other runs of the same code are kept: a write may come in some only."""
-    results = bench.known[run.plan.workload]
-    before = results.reference
-    kept = before.points if before is not None and before.code == bench.code else []
-    results.reference = Reference(list(kept), run.outcome, run.events, bench.code)
+    results = bench.results[run.plan.workload]
+    earlier = results.reference
+    points = earlier.points if earlier is not None and earlier.code == bench.code else []
+    results.reference = Reference(list(points), run.outcome, run.events, bench.code)
 
 
-def _left(bench: Workbench, wanted: Sequence[Sequence[Plan]]) -> Iterator[list[Plan]]:
+def _pending(bench: Workbench, plan_groups: Sequence[Sequence[Plan]]) -> Iterator[list[Plan]]:
     """Yield slices of the plans without a result of the code under test, the most urgent first, until the time is over."""
     by_rank: dict[int, dict[str, list[Plan]]] = {}
-    for plan in itertools.chain.from_iterable(wanted):
+    for plan in itertools.chain.from_iterable(plan_groups):
         if (rank := bench.urgency(plan)) is not None:
             by_rank.setdefault(rank, {}).setdefault(plan.workload, []).append(plan)
     for _, by_name in sorted(by_rank.items()):
@@ -202,7 +203,7 @@ def _driver(bench: Workbench, chunk: Sequence[Plan]) -> Driver:
 def _record(bench: Workbench, runs: Sequence[Run], began: float) -> None:
     seconds = (time.monotonic() - began) / max(len(runs), 1)
     for run in runs:
-        results = bench.known[run.plan.workload]
+        results = bench.results[run.plan.workload]
         assert results.reference is not None
         assert results.reference.outcome is not None
         problems = judge(run, results.reference.outcome)
@@ -235,7 +236,7 @@ class Timed:
             self._bench.site.leave()
         counts = Counter(plan.workload for plan in self._chunk)
         for name, count in counts.items():
-            results = self._bench.known[name]
+            results = self._bench.results[name]
             results.wall_s += seconds * count / counts.total()
             if reason is None:
                 self._bench.save(results)

@@ -36,8 +36,8 @@ _STARTS = 4
 _POLL_S = 0.03
 BEGINNING_S = 120.0
 """Bound for all runs of a slice to come to their beginning without a fault, on an idle machine. No oracle is about this time."""
-_LOOK_S = 0.5
-"""Time after which a run is looked at although no object of its namespace has changed."""
+_MAX_POLL_INTERVAL_S = 0.5
+"""Time after which a run is polled although no object of its namespace has changed."""
 
 
 @dataclass
@@ -55,19 +55,19 @@ class Run:
     events: list[str] = field(default_factory=list)
     """Names of the events that were sent to the operator, in order."""
     excuse: str = ""
-    """What the last look at an unfinished step has found wrong."""
-    looked: tuple[int, float] = (-1, 0.0)
-    """Number of changes in the namespace, and monotonic time, at the last look."""
+    """Error of the last check of an unfinished step."""
+    polled: tuple[int, float] = (-1, 0.0)
+    """Number of changes in the namespace, and monotonic time, at the last poll."""
 
     def advance(self, changes: Callable[[str], int]) -> bool:
-        """Do what the user does next, if the step before has ended; return True after the last step.
+        """Do the user's next action, if the step before has ended; return True after the last step.
 
-        `changes` returns the number of changes in a namespace so far: a step is looked at after a change, and now and then.
+        `changes` returns the number of changes in a namespace so far: a step is polled after a change, and now and then.
         """
         now = (changes(self.space.namespace), time.monotonic())
-        if self.acted and now[0] == self.looked[0] and now[1] - self.looked[1] < _LOOK_S:
+        if self.acted and now[0] == self.polled[0] and now[1] - self.polled[1] < _MAX_POLL_INTERVAL_S:
             return not self.todo
-        self.looked = now
+        self.polled = now
         while self.todo:
             step = self.todo[0]
             if not self.acted:
@@ -104,7 +104,7 @@ def rule_for(run: Run, points: Points, installation: str, fault_at: Disturb) -> 
 def crash_at(plan: Plan) -> Disturb:
     """Return the crash of a plan; no fault for a plan without one."""
     after = plan.fault == "crash-after"
-    return lambda point: Kill(after=after) if plan.fault.startswith("crash") and str(point) == plan.where else None
+    return lambda point: Kill(after=after) if plan.fault.startswith("crash") and str(point) == plan.place else None
 
 
 ANSWERS: Mapping[str, Fault] = {
@@ -129,7 +129,7 @@ EVENTS: Mapping[str, WatchFault] = {
 
 def _rule_of(run: Run, points: Points, installation: str) -> Callable[[Request], Fault | None]:
     fault = ANSWERS.get(run.plan.fault)
-    return rule_for(run, points, installation, lambda point: fault if str(point) == run.plan.where else None)
+    return rule_for(run, points, installation, lambda point: fault if str(point) == run.plan.place else None)
 
 
 def _event_rule_of(run: Run) -> Callable[[WatchEvent], WatchFault | None]:
@@ -140,7 +140,7 @@ def _event_rule_of(run: Run) -> Callable[[WatchEvent], WatchFault | None]:
         name = name_of(event)
         seen[name] += 1
         run.events.append(f"{name}:{seen[name]}")
-        if fault is None or run.hit or run.events[-1] != run.plan.where:
+        if fault is None or run.hit or run.events[-1] != run.plan.place:
             return None
         run.hit = True
         return fault
@@ -207,7 +207,7 @@ class Driver:
                 run.problems.append(f"the killed operator has ended with {status}")
         else:
             self._stop(operator, run)
-        self.points[run.plan.id] = points.seen
+        self.points[run.plan.id] = points.points
 
     def together(self, runs: Sequence[Run], *, limit_s: float = LIVENESS_S) -> None:
         """Run all workloads under one operator, each with its own fault in its requests or in the events of its watches."""
@@ -231,7 +231,7 @@ class Driver:
         self.led(work, partial(self._site.start, rule, watch=watch, images=self._images, events=event_rule))
         for run in late:
             run.problems.append(f"under the fault, doesn't come to its end: {run.excuse or run.space.status()}")
-        self.points |= {name: found.seen for name, found in points.items()}
+        self.points |= {name: run_points.points for name, run_points in points.items()}
 
     @staticmethod
     def led(
@@ -272,17 +272,17 @@ class Driver:
         self, runs: Sequence[Run], operator: ForkedOperator, limit_s: float, at_once: int | None = None
     ) -> list[Run]:
         """Bring runs to their end, at most `at_once` at a time, and return those that have not come to it in time."""
-        left = list(runs)
-        end = time.monotonic() + (limit_s + len(left)) * PATIENCE
-        while left and time.monotonic() < end:
-            waiting = left[len(left) if at_once is None else at_once :]
-            left = [run for run in left[:at_once] if not run.advance(self._site.ledger.changes)] + waiting
+        unfinished = list(runs)
+        end = time.monotonic() + (limit_s + len(unfinished)) * PATIENCE
+        while unfinished and time.monotonic() < end:
+            waiting = unfinished[len(unfinished) if at_once is None else at_once :]
+            unfinished = [run for run in unfinished[:at_once] if not run.advance(self._site.ledger.changes)] + waiting
             _must_run(operator)
             time.sleep(_POLL_S)
-        return left
+        return unfinished
 
     def converge(self, runs: Sequence[Run]) -> None:
-        """Bring all runs to their end and to rest with an undisturbed operator, and record what they have come to."""
+        """Bring all runs to their end and to rest with an undisturbed operator, and record their outcomes."""
         began = time.monotonic()
         busy: dict[str, str] = {}
 
@@ -317,7 +317,7 @@ def _must_run(operator: ForkedOperator, door: Door | None = None) -> None:
     raise kind(f"the operator has ended: {operator.tail()}")
 
 
-def judge(run: Run, wanted: Outcome) -> list[str]:
-    """Return the problems of a run, with what differs from the undisturbed outcome."""
+def judge(run: Run, reference: Outcome) -> list[str]:
+    """Return the problems of a run, with the differences from the undisturbed outcome."""
     assert run.outcome is not None, run.plan.id
-    return run.problems + divergences(run.outcome, wanted)
+    return run.problems + divergences(run.outcome, reference)

@@ -1,4 +1,4 @@
-"""What the campaigns have found in the product, and their false alarms. Both are shown in docs/quality/faults.md."""
+"""Mistakes of the product that the campaigns have found, and their false alarms. Both are shown in docs/quality/faults.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Finding:
     """A divergence that was a mistake of the product, and is mended."""
 
-    what: str
+    description: str
     how: str
     """The plan that has found it."""
     test: str
@@ -20,20 +20,20 @@ class Finding:
 class FalseAlarm:
     """A kind of divergence that was a mistake of the tests."""
 
-    what: str
+    description: str
     plans: int
     """Number of plans that it has affected."""
     cause: str
     """Why an equal or correct end looked like a divergence."""
     mended: str
-    """What keeps it from arising again; empty if nothing does yet."""
+    """Change that keeps it from arising again; empty if there is none yet."""
     test: str = ""
     """Path of the test that keeps it mended."""
     discarded: bool = True
     """Whether the results were discarded, so that the plans aren't among those that are counted."""
 
 
-FOUND: tuple[Finding, ...] = (
+FINDINGS: tuple[Finding, ...] = (
     Finding(
         "An operator with an old list of models creates the objects of a deleted model again, until the garbage collector deletes them",
         "delete/stale/view-2: the operator starts with the lists of a moment before the deletion",

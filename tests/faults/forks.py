@@ -55,7 +55,7 @@ class Forks:
         self._parent.wait(30)
         self._parent.stdout.close()
 
-    def ask(self, request: Any) -> Any:
+    def send(self, request: Any) -> Any:
         """Send a request to the parent, and return its answer."""
         with self._lock:
             assert self._parent.stdin is not None
@@ -76,7 +76,7 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """Return the exit status, or None while it runs."""
         if self.returncode is None:
-            self.returncode = self.forks.ask({"wait": self.pid})
+            self.returncode = self.forks.send({"wait": self.pid})
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -111,7 +111,7 @@ class ForkedOperator(Operator):
         """Start the process, without waiting until it is ready."""
         assert self.forks is not None
         self.began = time.monotonic()
-        pid = self.forks.ask({"start": self.arguments, "log": str(self.log)})
+        pid = self.forks.send({"start": self.arguments, "log": str(self.log)})
         self.process = ForkedProcess(self.forks, pid)
 
 

@@ -51,9 +51,9 @@ class Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for held in self._sockets:
+        for connection in self._sockets:
             with contextlib.suppress(OSError):
-                held.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(10)
 
@@ -80,34 +80,34 @@ class Ledger:
 
     def objects(self, namespaces: Sequence[str]) -> dict[str, list[tuple[str, Object]]]:
         """Return the objects of namespaces, by namespace, with their kinds, once the watches have seen all of them."""
-        found: dict[str, list[tuple[str, Object]]] = {namespace: [] for namespace in namespaces}
+        objects_by_namespace: dict[str, list[tuple[str, Object]]] = {namespace: [] for namespace in namespaces}
         for kind in self._kinds:
             listed = until(
-                lambda kind=kind: self._listed(kind, found),  # type: ignore[misc]
+                lambda kind=kind: self._listed(kind, objects_by_namespace),  # type: ignore[misc]
                 lambda listed, kind=kind: self._has_seen(kind, listed),  # type: ignore[misc]
                 what=f"the watch of {kind.plural} has caught up",
             )
             for namespace, objects in listed.items():
-                found[namespace] += [
+                objects_by_namespace[namespace] += [
                     (kind.kind, {"kind": kind.kind, **obj})
                     for obj in objects
                     if obj["metadata"]["name"] not in OF_THE_NAMESPACE
                 ]
-        return found
+        return objects_by_namespace
 
     def counts(self, namespace: str) -> Counts:
         """Return what was created and deleted in a namespace, as far as the watches have seen it."""
         with self._lock:
-            found = self._counts[namespace]
-            return Counts(found.created.copy(), found.deleted.copy())
+            counts = self._counts[namespace]
+            return Counts(counts.created.copy(), counts.deleted.copy())
 
     def _listed(self, kind: Kind, namespaces: Iterable[str]) -> dict[str, list[Object]]:
         listed = self._api.call("GET", kind.path()).body
         assert listed is not None, kind
-        found: dict[str, list[Object]] = {namespace: [] for namespace in namespaces}
+        by_namespace: dict[str, list[Object]] = {namespace: [] for namespace in namespaces}
         for obj in listed["items"]:
-            found.get(obj["metadata"].get("namespace", ""), []).append(obj)
-        return found
+            by_namespace.get(obj["metadata"].get("namespace", ""), []).append(obj)
+        return by_namespace
 
     def _has_seen(self, kind: Kind, listed: Mapping[str, list[Object]]) -> bool:
         with self._lock:

@@ -50,15 +50,15 @@ class Load:
     @classmethod
     def start(cls, space: Space) -> None:
         """Start the load of a namespace's model `m`."""
-        made = cls.running[space.namespace] = cls(space)
-        made._thread.start()
+        load = cls.running[space.namespace] = cls(space)
+        load._thread.start()
 
     @classmethod
     def stop(cls, space: Space) -> None:
         """Stop the load of a namespace."""
-        made = cls.running.pop(space.namespace)
-        made._stop.set()
-        made._thread.join(30)
+        load = cls.running.pop(space.namespace)
+        load._stop.set()
+        load._thread.join(30)
 
     async def _run(self) -> None:
         while not self._stop.is_set():
@@ -87,8 +87,8 @@ class Load:
     def _token(self, balancer: str) -> str:
         path = kinds.SERVICE_ACCOUNT.path(self._space.namespace, "m-balancer", "token")
         bound = {"kind": "Pod", "apiVersion": "v1", "name": balancer}
-        wish = {"expirationSeconds": 600, "audiences": [AUDIENCE], "boundObjectRef": bound}
-        answer = self._space.api.call("POST", path, {"spec": wish})
+        token_spec = {"expirationSeconds": 600, "audiences": [AUDIENCE], "boundObjectRef": bound}
+        answer = self._space.api.call("POST", path, {"spec": token_spec})
         assert answer.body is not None
         return str(answer.body["status"]["token"])
 

@@ -84,10 +84,10 @@ def get(spec: Any, path: str) -> Any:
 
 def changed(spec: Spec, path: str, value: Any) -> Spec:
     """Return the spec with a field set, or removed if `value` is None. Missing parents are added."""
-    made = copy.deepcopy(spec)
+    result = copy.deepcopy(spec)
     parts = path.split(".")
     last = parts[-1]
-    part: Any = made
+    part: Any = result
     for name, following in itertools.pairwise(parts):
         empty: Any = [{}] if following == ITEM else {}
         part = part[0] if name == ITEM else part.setdefault(name, empty)
@@ -95,7 +95,7 @@ def changed(spec: Spec, path: str, value: Any) -> Spec:
         part.pop(last, None)
     else:
         part[last] = value
-    return made
+    return result
 
 
 # Beginnings
@@ -221,7 +221,7 @@ BEGINNINGS: Mapping[str, Spec] = {
         "rollout": _merged(_CANARY, {"canary": {"analysis": {"metrics": [_MAXIMUM]}}})
     },
 }
-"""What is set beside the field, by the longest prefix of its path."""
+"""Fields that are set beside a field, by the longest prefix of its path."""
 
 
 def begin(path: str) -> Spec:
@@ -297,13 +297,13 @@ _ENDINGS = ("x", "2", "0", "1", "a", "b", "/x", ".x")
 def mutations(leaf: Leaf) -> list[Mutation]:
     """Return the mutations of a field, each value once."""
     old = get(begin(leaf.path), leaf.path)
-    found: dict[str, Mutation] = {}
+    by_value: dict[str, Mutation] = {}
     for kind, value in _values(leaf, old):
         if value == old and type(value) is type(old):
             continue
-        made = Mutation(leaf.path, kind, value)
-        found.setdefault(json.dumps(value), made)
-    return list(found.values())
+        mutation = Mutation(leaf.path, kind, value)
+        by_value.setdefault(json.dumps(value), mutation)
+    return list(by_value.values())
 
 
 def _values(leaf: Leaf, old: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Oracles: what a disturbed run must have in common with an undisturbed one. Pure.
+"""Oracles: the properties that a disturbed run must have in common with an undisturbed one. Pure.
 
 compared                         how
 end state                        every object with every field; values that name one run become what they stand for (`canonical`)
@@ -21,7 +21,7 @@ from typing import Any
 from halcyon.api.documents.balancer_plan import DRAIN_HEADER
 
 Object = dict[str, Any]
-Where = tuple[str, str]
+ObjectName = tuple[str, str]
 """Kind and name; pods and ReplicaSets by the name of their Deployment."""
 
 MASKED: Mapping[str, str] = {
@@ -57,7 +57,7 @@ _NAMES_A_RUN = {"resourceVersion": "VERSION", "serving.halcyon.dev/applied": "DI
 """Fields whose value identifies one write or the scheduler's choice among equal nodes, and what is compared instead."""
 
 
-def named(kind: str, obj: Object) -> Where:
+def named(kind: str, obj: Object) -> ObjectName:
     """Return the name under which an object is compared and counted."""
     meta = obj["metadata"]
     name = str(meta["name"])
@@ -74,20 +74,20 @@ def canonical(
 
     `installation` has words that name one installation, and what stands for them.
     """
-    known = list(objects)
+    pairs = list(objects)
     words = {**(installation or {}), namespace: "NAMESPACE"}
-    for kind, obj in known:
+    for kind, obj in pairs:
         words[obj["metadata"]["uid"]] = f"uid of {' '.join(named(kind, obj))}"
         if kind == "Pod":
             words[obj["metadata"]["name"]] = f"POD of {named(kind, obj)[1]}"
-    hashes = [obj["metadata"] for kind, obj in known if kind == "ReplicaSet"]
+    hashes = [obj["metadata"] for kind, obj in pairs if kind == "ReplicaSet"]
     for meta in hashes:
         number = (meta.get("annotations") or {}).get("deployment.kubernetes.io/revision", "")
         words[meta["labels"]["pod-template-hash"]] = f"HASH{number}"
-    found: dict[str, list[Any]] = {}
-    for kind, obj in known:
-        found.setdefault(" ".join(named(kind, obj)), []).append(_plain(kind, obj, words))
-    return {key: sorted(plain, key=json.dumps) for key, plain in sorted(found.items())}
+    by_name: dict[str, list[Any]] = {}
+    for kind, obj in pairs:
+        by_name.setdefault(" ".join(named(kind, obj)), []).append(_plain(kind, obj, words))
+    return {key: sorted(plain, key=json.dumps) for key, plain in sorted(by_name.items())}
 
 
 def _plain(kind: str, obj: Object, words: Mapping[str, str]) -> Any:
@@ -135,54 +135,54 @@ def _nested(text: str) -> Any:
         return text
 
 
-def differences(found: Any, wanted: Any, where: str = "") -> list[str]:
+def differences(actual: Any, expected: Any, path: str = "") -> list[str]:
     """Return the differences between two values, one line each."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
+    if isinstance(actual, dict) and isinstance(expected, dict):
         lines = []
-        for key in sorted(found.keys() | wanted.keys()):
-            here = f"{where}.{key}" if where else str(key)
-            if key not in found:
-                lines.append(f"{here}: is missing")
-            elif key not in wanted:
-                lines.append(f"{here}: should not be; is {json.dumps(found[key])[:200]}")
+        for key in sorted(actual.keys() | expected.keys()):
+            field_path = f"{path}.{key}" if path else str(key)
+            if key not in actual:
+                lines.append(f"{field_path}: is missing")
+            elif key not in expected:
+                lines.append(f"{field_path}: should not be; is {json.dumps(actual[key])[:200]}")
             else:
-                lines += differences(found[key], wanted[key], here)
+                lines += differences(actual[key], expected[key], field_path)
         return lines
-    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
-        pairs = enumerate(zip(found, wanted, strict=True))
-        return [line for n, (a, b) in pairs for line in differences(a, b, f"{where}[{n}]")]
-    return [] if found == wanted else [f"{where}: {json.dumps(found)[:200]}, should be {json.dumps(wanted)[:200]}"]
+    if isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
+        pairs = enumerate(zip(actual, expected, strict=True))
+        return [line for n, (a, b) in pairs for line in differences(a, b, f"{path}[{n}]")]
+    return [] if actual == expected else [f"{path}: {json.dumps(actual)[:200]}, should be {json.dumps(expected)[:200]}"]
 
 
 @dataclass
 class Counts:
     """Numbers of objects that were created and deleted."""
 
-    created: Counter[Where] = field(default_factory=Counter)
-    deleted: Counter[Where] = field(default_factory=Counter)
+    created: Counter[ObjectName] = field(default_factory=Counter)
+    deleted: Counter[ObjectName] = field(default_factory=Counter)
 
 
-def count_differences(found: Counts, wanted: Counts) -> list[str]:
+def count_differences(actual: Counts, reference: Counts) -> list[str]:
     """Return a line for each object that was created or deleted another number of times."""
     return [
-        f"{' '.join(where)}: {done} {seen[where]} times, should be {expected[where]}"
+        f"{' '.join(name)}: {done} {seen[name]} times, should be {expected[name]}"
         for done, seen, expected in (
-            ("created", found.created, wanted.created),
-            ("deleted", found.deleted, wanted.deleted),
+            ("created", actual.created, reference.created),
+            ("deleted", actual.deleted, reference.deleted),
         )
-        for where in sorted(seen.keys() | expected.keys())
-        if seen[where] != expected[where]
+        for name in sorted(seen.keys() | expected.keys())
+        if seen[name] != expected[name]
     ]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is left of a run when it has come to rest."""
+    """Objects of a run at rest, and the numbers of creates and deletes."""
 
     state: dict[str, list[Any]]
     counts: Counts
 
 
-def divergences(found: Outcome, wanted: Outcome) -> list[str]:
-    """Return what differs from an undisturbed run: in the end state, or in the numbers of creates and deletes."""
-    return differences(found.state, wanted.state) + count_differences(found.counts, wanted.counts)
+def divergences(actual: Outcome, reference: Outcome) -> list[str]:
+    """Return the differences from an undisturbed run: in the end state, or in the numbers of creates and deletes."""
+    return differences(actual.state, reference.state) + count_differences(actual.counts, reference.counts)

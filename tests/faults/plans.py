@@ -41,15 +41,15 @@ class Points:
     """The writes of a run, which are turned into points as they come."""
 
     def __init__(self) -> None:
-        self.seen: list[Point] = []
+        self.points: list[Point] = []
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, scope: str, method: str, target: str) -> Point:
         """Add a write, and return its point."""
-        named = (scope, method, _POD.sub(r"\1-*", target))
-        self._counts[named] += 1
-        point = Point(*named, self._counts[named])
-        self.seen.append(point)
+        key = (scope, method, _POD.sub(r"\1-*", target))
+        self._counts[key] += 1
+        point = Point(*key, self._counts[key])
+        self.points.append(point)
         return point
 
 
@@ -66,13 +66,13 @@ class Plan:
     workload: str
     fault: str
     """Name of the fault, such as `crash-before`."""
-    where: str
+    place: str
     """Point or event, as text."""
 
     @property
     def id(self) -> str:
         """Return the name of the plan, by which a run resumes."""
-        return f"{self.workload}/{self.fault}/{self.where}"
+        return f"{self.workload}/{self.fault}/{self.place}"
 
 
 def crashes(workload: str, points: Iterable[Point]) -> list[Plan]:

@@ -1,7 +1,7 @@
 """Waits until an operator and what it works on are at rest.
 
-The operator's page /metrics says how many models are queued or scheduled for later, so a run without any is at rest as soon as nothing
-changes any more. If something stays scheduled, a run is at rest after a longer time without a write.
+The operator's page /metrics has the numbers of models that are queued or scheduled for later, so a run without any is at rest as soon as
+nothing changes any more. If something stays scheduled, a run is at rest after a longer time without a write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IDLE_S = 6.0
 under way, and so in no queue, or an informer between two attempts may write nothing for some seconds."""
 SETTLED_AFTER_S = SETTLED_S + 1.0
 """Time from the start of an operator after which it has published that no reports come."""
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def at_rest(
@@ -68,14 +68,14 @@ def at_rest(
             and has_empty_queues(operator)
         ):
             return {}
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def unsettled(deployments: Iterable[Object], pods: Iterable[Object]) -> list[str]:
     """Return the names of Deployments and pods that Kubernetes still works on.
 
-    A Deployment has settled if its controller has seen its generation and created its replicas, all of the newest template unless some
-    are unavailable: a rollout waits for those. A pod has settled if it is Ready, or if the scheduler has found no node for it; one that
+    A Deployment has settled if its controller has observed its generation and created its replicas. They must be of the newest template,
+    unless some are unavailable: a rollout waits for those. A pod has settled if it is Ready, or if the scheduler has found no node for it; one that
     terminates hasn't.
     """
     names = []

@@ -41,7 +41,7 @@ class Reference:
 
     points: list[Point]
     outcome: Outcome | None
-    """What the runs have come to; None if another machine or another version of the code has run them."""
+    """Outcome of the runs; None if another machine or another version of the code has run them."""
     events: list[str] = field(default_factory=list)
     """Events of watches, as text, in order."""
     code: str = ""
@@ -50,7 +50,7 @@ class Reference:
 
 @dataclass
 class Results:
-    """All that is known about one workload, or another group of plans."""
+    """All results of one workload, or of another group of plans."""
 
     name: str
     reference: Reference | None = None
@@ -89,35 +89,35 @@ def counting(results: Results, codes: Mapping[str, Code], present: Code) -> dict
 def load(folder: Path, name: str, outcomes: Path | None = None) -> Results:
     """Return the results in a folder, empty if there are none, with outcomes of this machine if their folder is given."""
     try:
-        known = json.loads((folder / f"{name}.json").read_text())
+        document = json.loads((folder / f"{name}.json").read_text())
     except FileNotFoundError:
         return Results(name)
-    found = known["reference"]
+    stored = document["reference"]
     reference = None
-    if found is not None:
-        points = [Point(*point) for point in found["points"]]
-        outcome = None if outcomes is None else _outcome(outcomes / f"{name}.json", found["code"])
-        reference = Reference(points, outcome, found["events"], found["code"])
+    if stored is not None:
+        points = [Point(*point) for point in stored["points"]]
+        outcome = None if outcomes is None else _outcome(outcomes / f"{name}.json", stored["code"])
+        reference = Reference(points, outcome, stored["events"], stored["code"])
     results = {
         plan: Result(bool(hit), problems, commit, code, seconds)
-        for plan, (hit, seconds, code, commit, problems) in known["results"].items()
+        for plan, (hit, seconds, code, commit, problems) in document["results"].items()
     }
-    return Results(name, reference, results, known["wall_s"], known["runs"])
+    return Results(name, reference, results, document["wall_s"], document["runs"])
 
 
 def save(folder: Path, results: Results, outcomes: Path | None = None) -> None:
     """Write the results into a folder, one line each, and the outcome of the reference into another."""
     reference = results.reference
-    found = None
+    stored = None
     if reference is not None:
         points = sorted({(p.scope, p.method, p.target, p.number) for p in reference.points})
-        found = {"code": reference.code, "points": points, "events": sorted(set(reference.events))}
+        stored = {"code": reference.code, "points": points, "events": sorted(set(reference.events))}
     lines = [
         f"  {json.dumps(plan)}: {json.dumps([int(r.hit), round(r.seconds, 1), r.code, r.commit, r.problems])}"
         for plan, r in sorted(results.results.items())
     ]
     body = [
-        f' "reference": {json.dumps(found)}',
+        f' "reference": {json.dumps(stored)}',
         f' "wall_s": {round(results.wall_s, 1)}',
         f' "runs": {results.runs}',
         ' "results": {' + ("\n" + ",\n".join(lines) + "\n }" if lines else "}"),
@@ -139,19 +139,19 @@ def _written(outcome: Outcome, code: str) -> dict[str, Any]:
     return {
         "code": code,
         "state": outcome.state,
-        "created": [[*where, n] for where, n in sorted(counts.created.items())],
-        "deleted": [[*where, n] for where, n in sorted(counts.deleted.items())],
+        "created": [[*name, n] for name, n in sorted(counts.created.items())],
+        "deleted": [[*name, n] for name, n in sorted(counts.deleted.items())],
     }
 
 
 def _outcome(file: Path, code: str) -> Outcome | None:
     try:
-        known = json.loads(file.read_text())
+        document = json.loads(file.read_text())
     except FileNotFoundError:
         return None
-    if known["code"] != code:
+    if document["code"] != code:
         return None
     created, deleted = (
-        Counter({(kind, name): n for kind, name, n in known[which]}) for which in ("created", "deleted")
+        Counter({(kind, name): n for kind, name, n in document[which]}) for which in ("created", "deleted")
     )
-    return Outcome(known["state"], Counts(created, deleted))
+    return Outcome(document["state"], Counts(created, deleted))

@@ -100,15 +100,15 @@ class Site:
 
     def space(self) -> Space:
         """Create a namespace with objects of others."""
-        made = Space(self.api, f"f-{uuid.uuid4().hex[:8]}")
-        made.make()
-        self.spaces.append(made)
-        path = f"/api/v1/namespaces/{made.namespace}"
+        space = Space(self.api, f"f-{uuid.uuid4().hex[:8]}")
+        space.make()
+        self.spaces.append(space)
+        path = f"/api/v1/namespaces/{space.namespace}"
         until(lambda: self.api.exists(f"{path}/serviceaccounts/default"), bool, what="the namespace is ready")
         for plural, body in _FOREIGN:
             self.api.create(f"{path}/{plural}", body)
-        self.foreign[made.namespace] = self._versions(made)
-        return made
+        self.foreign[space.namespace] = self._versions(space)
+        return space
 
     def spaces_for(self, count: int) -> list[Space]:
         """Create several namespaces at once."""
@@ -116,15 +116,15 @@ class Site:
             return list(pool.map(lambda _: self.space(), range(count)))
 
     def _versions(self, space: Space) -> dict[str, str]:
-        found = {}
+        versions = {}
         for plural, body in _FOREIGN:
             path = f"/api/v1/namespaces/{space.namespace}/{plural}/{body['metadata']['name']}"
             meta = (self.api.call("GET", path).body or {}).get("metadata", {})
-            found[path] = f"{meta.get('uid')} {meta.get('resourceVersion')}"
-        return found
+            versions[path] = f"{meta.get('uid')} {meta.get('resourceVersion')}"
+        return versions
 
     def touched(self, space: Space) -> list[str]:
-        """Return the paths of objects of others that have changed or gone, unless the namespace is gone."""
+        """Return the paths of objects of others that were changed or deleted, unless the namespace was deleted."""
         if not self.api.exists(f"/api/v1/namespaces/{space.namespace}"):
             return []
         now = self._versions(space)
@@ -209,7 +209,7 @@ def site(cluster: Cluster, directory: Path) -> Iterator[Site]:
         proxy = stack.enter_context(Proxy(pki.admin(cluster.place, cluster.network)))
         ledger = stack.enter_context(Ledger(api))
         forks = stack.enter_context(Forks())
-        stills = stack.enter_context(Standstills())
-        made = Site(cluster, api, proxy, ledger, forks, directory, namespace, stills)
-        stack.callback(made.end)
-        yield made
+        standstills = stack.enter_context(Standstills())
+        installation = Site(cluster, api, proxy, ledger, forks, directory, namespace, standstills)
+        stack.callback(installation.end)
+        yield installation

@@ -40,13 +40,13 @@ def run(
     """
     runs, versions = _history(site, names)
     outcomes = site.outcomes([run.space for run in runs])
-    wanted = {run.plan.workload: outcome for run, outcome in zip(runs, outcomes, strict=True)}
+    references = {run.plan.workload: outcome for run, outcome in zip(runs, outcomes, strict=True)}
     for number, version in enumerate(plans.spread(versions, views), 1):
         began = time.monotonic()
         if began > until_s:
             break
         try:
-            problems = _view(site, runs, wanted, version)
+            problems = _view(site, runs, references, version)
         except AssertionError as failed:  # such as an operator that loses its lease on a busy machine
             _LOG.warning("a view is discarded: %s", failed)
             site.kill()
@@ -68,14 +68,16 @@ def _history(site: Site, names: Sequence[str]) -> tuple[list[Run], list[str]]:
         runs.append(Run(Plan(name, FAULT, "history"), site.space(), steps))
     versions = [site.version()]
     operator, door = site.start()
-    left = list(runs)
+    unfinished = list(runs)
     end = time.monotonic() + BEGINNING_S * PATIENCE
-    while left and time.monotonic() < end:
-        left = [run for run in left if not run.advance(site.ledger.changes)]
+    while unfinished and time.monotonic() < end:
+        unfinished = [run for run in unfinished if not run.advance(site.ledger.changes)]
         version = site.version()
         if version != versions[-1]:
             versions.append(version)
-    assert not left, f"the workloads have not come to their end: {[(run.plan.workload, run.excuse) for run in left]}"
+    assert not unfinished, (
+        f"the workloads have not come to their end: {[(run.plan.workload, run.excuse) for run in unfinished]}"
+    )
     at_rest(operator, door, site.ledger, _namespaces(site, runs), time.monotonic() + REST_LIMIT_S * PATIENCE)
     assert operator.stop() == 0
     return runs, versions
@@ -85,7 +87,7 @@ def _namespaces(site: Site, runs: Sequence[Run]) -> set[str]:
     return {site.namespace, *(run.space.namespace for run in runs)}
 
 
-def _view(site: Site, runs: Sequence[Run], wanted: Mapping[str, Outcome], version: str) -> dict[str, list[str]]:
+def _view(site: Site, runs: Sequence[Run], references: Mapping[str, Outcome], version: str) -> dict[str, list[str]]:
     gate = threading.Event()
 
     def rule(request: Request) -> Fault | None:
@@ -99,18 +101,18 @@ def _view(site: Site, runs: Sequence[Run], wanted: Mapping[str, Outcome], versio
     time.sleep(BLIND_S)
     gate.set()
     busy = at_rest(operator, door, site.ledger, _namespaces(site, runs), time.monotonic() + REST_LIMIT_S * PATIENCE)
-    found = {}
+    problems_by_name = {}
     for run, outcome in zip(runs, site.outcomes([run.space for run in runs]), strict=True):
         name = run.plan.workload
         problems = [f"isn't at rest: {busy[run.space.namespace]}"] if run.space.namespace in busy else []
         problems += [f"objects of others were touched: {path}" for path in site.touched(run.space)]
-        found[name] = problems + divergences(outcome, wanted[name])
+        problems_by_name[name] = problems + divergences(outcome, references[name])
     complaints = operator.complaints()
-    for lines in found.values() if complaints else ():
+    for lines in problems_by_name.values() if complaints else ():
         lines.append(f"the log has errors: {complaints[:2]}")
     assert operator.stop() == 0, operator.tail()
     must_have_had(version, operator.lines())
-    return found
+    return problems_by_name
 
 
 def must_have_had(version: str, log: Iterable[Mapping[str, str]]) -> None:

@@ -67,18 +67,18 @@ def _present() -> tuple[dict[str, str], str]:
 
 def modules_of(source: Path, entry: str) -> dict[str, str]:
     """Return the digest of each module that a module needs, by name, without words."""
-    found: dict[str, str] = {}
-    left = [entry]
-    while left:
-        name = left.pop()
+    digests: dict[str, str] = {}
+    pending = [entry]
+    while pending:
+        name = pending.pop()
         file = _file(source, name)
-        if name in found or file is None:
+        if name in digests or file is None:
             continue
         tree = ast.parse(file.read_text())
-        left += _imported(tree)
-        left += [name.rpartition(".")[0]] if "." in name else []
-        found[name] = _digest(ast.unparse(_plain(tree)))
-    return found
+        pending += _imported(tree)
+        pending += [name.rpartition(".")[0]] if "." in name else []
+        digests[name] = _digest(ast.unparse(_plain(tree)))
+    return digests
 
 
 def _file(source: Path, name: str) -> Path | None:
@@ -126,10 +126,10 @@ def _digest(text: str) -> str:
 def load_codes(folder: Path) -> dict[str, Code]:
     """Return the versions that results in a folder were measured on, by digest."""
     try:
-        known = json.loads((folder / "codes.json").read_text())
+        entries = json.loads((folder / "codes.json").read_text())
     except FileNotFoundError:
         return {}
-    return {digest: Code(**entry) for digest, entry in known.items()}
+    return {digest: Code(**entry) for digest, entry in entries.items()}
 
 
 def save_codes(folder: Path, codes: Mapping[str, Code]) -> None:

@@ -1,4 +1,4 @@
-"""Workloads: what users do to one model, in steps that each wait for the one before.
+"""Workloads: actions of users on one model, in steps that each wait for the one before.
 
 Pods are KWOK's: they become Ready at once and load nothing. Stand-ins, by workload:
 
@@ -93,11 +93,11 @@ def balanced(space: Space) -> bool:
 
     The Deployment controller may skip a template that is replaced at once, so the number of rollouts would depend on its speed.
     """
-    found = space.must(kinds.DEPLOYMENT, "m-balancer")
-    status, count = found.get("status") or {}, found["spec"]["replicas"]
+    deployment = space.must(kinds.DEPLOYMENT, "m-balancer")
+    status, count = deployment.get("status") or {}, deployment["spec"]["replicas"]
     return (
         space.settled()
-        and status.get("observedGeneration") == found["metadata"]["generation"]
+        and status.get("observedGeneration") == deployment["metadata"]["generation"]
         and [status.get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")] == [count] * 3
     )
 
@@ -107,7 +107,7 @@ def served_by(count: int) -> Callable[[Space], bool]:
     return lambda space: space.settled() and space.status()["pods"]["total"] == count
 
 
-def gone(space: Space) -> bool:
+def is_deleted(space: Space) -> bool:
     """Return True if neither the model nor anything created for it exists."""
     return (
         space.get(kinds.MODEL_DEPLOYMENT, "m") is None
@@ -116,17 +116,17 @@ def gone(space: Space) -> bool:
     )
 
 
-def namespace_gone(space: Space) -> bool:
+def namespace_is_deleted(space: Space) -> bool:
     """Return True if the namespace doesn't exist."""
     return not space.api.exists(f"/api/v1/namespaces/{space.namespace}")
 
 
 def at_zero(space: Space) -> bool:
-    """Return True if no pod of the model is left, and the status says so."""
-    found = space.get(kinds.MODEL_DEPLOYMENT, "m") or {"metadata": {}}
-    status = found.get("status") or {}
+    """Return True if no pod of the model is left, and the status has none."""
+    model = space.get(kinds.MODEL_DEPLOYMENT, "m") or {"metadata": {}}
+    status = model.get("status") or {}
     return (
-        status.get("observedGeneration") == found["metadata"].get("generation")
+        status.get("observedGeneration") == model["metadata"].get("generation")
         and status["pods"]["total"] == 0
         and not [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
     )
@@ -145,7 +145,7 @@ def _canary_serves(space: Space) -> bool:
 
 
 def _complete(space: Space) -> bool:
-    """All pods are of the new revision, in the canary's slot, and the other slot is gone."""
+    """Return True if all pods are of the new revision, in the canary's slot, and the other slot is deleted."""
     counts = {name: space.status()["pods"][name] for name in ("total", "ready", "updated")}
     return (
         (space.status().get("rollout") or {}).get("phase") == "Complete"
@@ -198,15 +198,15 @@ WORKLOADS: Mapping[str, Workload] = {
     ),
     "image": Workload((_changed(runtime={"gpu": {"count": 0}, "image": "localhost/other:1"}),), before=_created()),
     "delete": Workload(
-        (Step(lambda space: space.delete(kinds.MODEL_DEPLOYMENT, "m"), gone),), before=_created(**_SCALED)
+        (Step(lambda space: space.delete(kinds.MODEL_DEPLOYMENT, "m"), is_deleted),), before=_created(**_SCALED)
     ),
     "recreate": Workload((Step(_recreate, settled),), before=_created(**_SCALED)),
     "scale-hpa": Workload((Step(lambda space: space.scale(3), served_by(3)),), before=_created(**_SCALED)),
     "scale-planner": Workload(
         (
-            # One decision asks for the maximum. With more between, the number of writes depends on the machine's speed.
+            # One decision goes to the maximum. With more between, the number of writes depends on the machine's speed.
             Step(Load.start, served_by(2)),
-            # What the status says of the load depends on which operator has had the last report, so autoscaling ends.
+            # The load in the status depends on which operator has had the last report, so autoscaling ends.
             Step(Load.stop, settled),
             _changed(served_by(2), replicas=2),
         ),
@@ -261,5 +261,5 @@ WORKLOADS: Mapping[str, Workload] = {
         before=_created(),
         images=NEWER,
     ),
-    "namespace": Workload((Step(lambda space: space.end(), namespace_gone),), before=_created(**_SCALED)),
+    "namespace": Workload((Step(lambda space: space.end(), namespace_is_deleted),), before=_created(**_SCALED)),
 }

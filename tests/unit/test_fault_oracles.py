@@ -171,8 +171,8 @@ def test_plans_without_a_result_are_first_and_the_oldest_code_next() -> None:
     plans = [Plan("create", "crash-before", name) for name in ("none", "wrong", "older", "old", "new")]
     known = Results("create")
     for plan in plans[1:]:
-        code = "old" if plan.where == "wrong" else plan.where
-        known.add(plan.id, Result(True, ["a"] if plan.where == "wrong" else [], "c", code))
+        code = "old" if plan.place == "wrong" else plan.place
+        known.add(plan.id, Result(True, ["a"] if plan.place == "wrong" else [], "c", code))
     ranks = urgencies(known, plans)
     assert ranks[-1] is None
     found = [rank for rank in ranks if rank is not None]

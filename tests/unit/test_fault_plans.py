@@ -36,7 +36,7 @@ def test_writes_are_points_by_their_target_and_number() -> None:
     assert points.add(SITE, "PATCH", "deployments/m-a").number == 1
     assert points.add(MODEL, "PATCH", "deployments/m-a").number == 2
     assert points.add(MODEL, "DELETE", "deployments/m-a").number == 1
-    assert [point.number for point in points.seen] == [1, 1, 2, 1]
+    assert [point.number for point in points.points] == [1, 1, 2, 1]
 
 
 def test_pods_are_points_without_the_random_part_of_their_name() -> None:

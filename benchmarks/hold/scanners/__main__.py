@@ -9,7 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.hold.scanners.findings import Finding, of_checkov, of_kube_score, reasons, unused, without_reason
+from benchmarks.hold.scanners.findings import (
+    Finding,
+    checkov_findings,
+    kube_score_findings,
+    reasons,
+    unused_reasons,
+    without_reason,
+)
 from benchmarks.quality.rows import ROOT, Row, record
 from e2e.cluster import binaries
 
@@ -21,24 +28,27 @@ def main() -> int:
     """Scan, record the row, and return 1 if a finding has no reason."""
     with tempfile.TemporaryDirectory() as folder:
         files = [_chart(Path(folder)), _model(Path(folder))]
-        found = [*_checkov(Path(folder)), *_kube_score(files)]
-    known = reasons()
-    missing, stale = without_reason(found, known), unused(found, known)
+        findings = [*_checkov(Path(folder)), *_kube_score(files)]
+    accepted = reasons()
+    missing, stale = without_reason(findings, accepted), unused_reasons(findings, accepted)
     for finding in missing:
         print(f"{finding.scanner} {finding.check} {finding.object}: {finding.text}")
     for reason in stale:
         print(f"this reason covers no finding: {reason.scanner} {reason.check} {reason.objects}")
-    record("hold", [_row(found, missing, len(stale))])
+    record("hold", [_row(findings, missing, len(stale))])
     return 1 if missing or stale else 0
 
 
-def _row(found: list[Finding], missing: list[Finding], stale: int) -> Row:
+def _row(findings: list[Finding], missing: list[Finding], stale: int) -> Row:
     return Row(
         id="1.2",
         what="findings of checkov and kube-score in the chart with its defaults and in the objects of README's model",
         value={
             "scanners": 2,
-            **{f"findings of {name}": sum(one.scanner == name for one in found) for name in ("checkov", "kube-score")},
+            **{
+                f"findings of {name}": sum(finding.scanner == name for finding in findings)
+                for name in ("checkov", "kube-score")
+            },
             "without a reason": len(missing),
             "reasons without a finding": stale,
         },
@@ -46,8 +56,8 @@ def _row(found: list[Finding], missing: list[Finding], stale: int) -> Row:
         limits=[("without a reason", 0, "=="), ("reasons without a finding", 0, "==")],
         command="python -m benchmarks.hold.scanners",
         why="kube-linter and polaris are not among the Go modules that can be had here; trivy's checks come from a registry of images",
-        n=len(found),
-        raw=[one.__dict__ for one in found],
+        n=len(findings),
+        raw=[finding.__dict__ for finding in findings],
     )
 
 
@@ -62,12 +72,12 @@ def _chart(folder: Path) -> Path:
 
 def _model(folder: Path) -> Path:
     """Render the objects of README's model."""
-    found = re.search(
+    match = re.search(
         r"^apiVersion: serving.*?(?=^```)", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL
     )
-    assert found is not None, "README has a ModelDeployment"
+    assert match is not None, "README has a ModelDeployment"
     source = folder / "source.txt"
-    source.write_text(found[0])
+    source.write_text(match[0])
     file = folder / "model.yaml"
     command = [sys.executable, "-m", "halcyon.main", "plan", "-f", str(source), "--offline", "-o", "yaml"]
     file.write_text(_run(command))
@@ -80,12 +90,12 @@ def _checkov(folder: Path) -> list[Finding]:
         sys.executable, "-m", "checkov.main", "-d", str(folder), "--framework", "kubernetes", "-o", "json",
         "--compact", "--quiet", "--skip-download",
     ]  # fmt: skip
-    return of_checkov(_run(command, statuses=(0, 1), PYTHONPATH=str(_checkov_site())))
+    return checkov_findings(_run(command, statuses=(0, 1), PYTHONPATH=str(_checkov_site())))
 
 
 def _kube_score(files: list[Path]) -> list[Finding]:
     program = binaries.beside("kube-score")
-    return of_kube_score(_run([str(program), "score", "-o", "json", *map(str, files)], statuses=(0, 1)))
+    return kube_score_findings(_run([str(program), "score", "-o", "json", *map(str, files)], statuses=(0, 1)))
 
 
 def _checkov_site() -> Path:
@@ -101,7 +111,7 @@ def _run(command: list[str], *, statuses: tuple[int, ...] = (0,), **environment:
     Raises:
         RuntimeError: it ended with another status; the message has the end of its errors.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=ROOT,
         env=os.environ | environment,
@@ -111,9 +121,11 @@ def _run(command: list[str], *, statuses: tuple[int, ...] = (0,), **environment:
         timeout=_LIMIT_S,
         stdin=subprocess.DEVNULL,
     )
-    if done.returncode not in statuses:
-        raise RuntimeError(f"{' '.join(command)[:200]} ended with status {done.returncode}: {done.stderr[-1000:]}")
-    return done.stdout
+    if process.returncode not in statuses:
+        raise RuntimeError(
+            f"{' '.join(command)[:200]} ended with status {process.returncode}: {process.stderr[-1000:]}"
+        )
+    return process.stdout
 
 
 if __name__ == "__main__":

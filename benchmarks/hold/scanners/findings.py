@@ -42,7 +42,7 @@ class Reason:
         )
 
 
-def of_checkov(text: str) -> list[Finding]:
+def checkov_findings(text: str) -> list[Finding]:
     """Return the failed checks in checkov's JSON.
 
     Raises:
@@ -51,15 +51,17 @@ def of_checkov(text: str) -> list[Finding]:
     document = json.loads(text)
     if not document.get("results") or not document["summary"]["resource_count"]:
         raise ValueError(f"checkov has checked no object: {text[:200]}")
-    found = set()
-    for one in document["results"]["failed_checks"]:
+    findings = set()
+    for check in document["results"]["failed_checks"]:
         # A resource is KIND.NAMESPACE.NAME; for a template of pods, labels follow.
-        kind, _, rest = one["resource"].partition(".")
-        found.add(Finding("checkov", one["check_id"], f"{kind}/{rest.split('.')[1]}", one["check_name"]))
-    return sorted(found)
+        kind, _, qualified_name = check["resource"].partition(".")
+        findings.add(
+            Finding("checkov", check["check_id"], f"{kind}/{qualified_name.split('.')[1]}", check["check_name"])
+        )
+    return sorted(findings)
 
 
-def of_kube_score(text: str) -> list[Finding]:
+def kube_score_findings(text: str) -> list[Finding]:
     """Return the checks with a grade below OK in kube-score's JSON.
 
     Raises:
@@ -68,14 +70,14 @@ def of_kube_score(text: str) -> list[Finding]:
     objects = json.loads(text)
     if not objects:
         raise ValueError("kube-score has scored no object")
-    found = set()
+    findings = set()
     for scored in objects:
         name = f"{scored['type_meta']['kind']}/{scored['object_meta']['name']}"
         for check in scored["checks"]:
             if not check["skipped"] and check["grade"] < _BAD_GRADE:
-                said = "; ".join(sorted({comment["summary"] for comment in check["comments"] or ()}))
-                found.add(Finding("kube-score", check["check"]["id"], name, said or check["check"]["name"]))
-    return sorted(found)
+                comments = "; ".join(sorted({comment["summary"] for comment in check["comments"] or ()}))
+                findings.add(Finding("kube-score", check["check"]["id"], name, comments or check["check"]["name"]))
+    return sorted(findings)
 
 
 def reasons(path: Path = REASONS) -> list[Reason]:
@@ -84,11 +86,11 @@ def reasons(path: Path = REASONS) -> list[Reason]:
         return [Reason(**row) for row in csv.DictReader(file, delimiter="\t")]
 
 
-def without_reason(found: Iterable[Finding], known: Sequence[Reason]) -> list[Finding]:
+def without_reason(findings: Iterable[Finding], reasons: Sequence[Reason]) -> list[Finding]:
     """Return the findings that no reason covers."""
-    return [finding for finding in found if not any(reason.covers(finding) for reason in known)]
+    return [finding for finding in findings if not any(reason.covers(finding) for reason in reasons)]
 
 
-def unused(found: Sequence[Finding], known: Iterable[Reason]) -> list[Reason]:
+def unused_reasons(findings: Sequence[Finding], reasons: Iterable[Reason]) -> list[Reason]:
     """Return the reasons that cover no finding, so they are out of date."""
-    return [reason for reason in known if not any(reason.covers(finding) for finding in found)]
+    return [reason for reason in reasons if not any(reason.covers(finding) for finding in findings)]

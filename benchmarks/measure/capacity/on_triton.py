@@ -73,15 +73,15 @@ def search(number: int) -> None:
         prepared = replace(_measurement(triton), objective_s=law.objective_s).prepare()
         began = time.monotonic()
         document = capacity_runs.run(prepared, 100 * (1 - LIMIT), lambda _: None)[1]
-    found = document.capacity
-    assert found is not None, "the search adds it"
+    capacity = document.capacity
+    assert capacity is not None, "the search adds it"
     _write(number, {
         "law": law.server.__dict__, "objective_s": law.objective_s, "true_rps": law.server.true_capacity(law.objective_s, LIMIT),
-        "rate_rps": found.rate.value, "interval": found.rate.interval, "saturation_rps": found.saturation.value,
-        "confirmed": found.confirmed, "runs": len(found.runs), "seconds": round(time.monotonic() - began, 1),
+        "rate_rps": capacity.rate.value, "interval": capacity.rate.interval, "saturation_rps": capacity.saturation.value,
+        "confirmed": capacity.confirmed, "runs": len(capacity.runs), "seconds": round(time.monotonic() - began, 1),
         "commit": commit(), "date": today(),
     })  # fmt: skip
-    say(f"4.1 on Triton: law {number}: {found.sentence}")
+    say(f"4.1 on Triton: law {number}: {capacity.sentence}")
 
 
 def sweep(number: int) -> None:
@@ -90,16 +90,16 @@ def sweep(number: int) -> None:
     if result is None or result["rate_rps"] is None:
         say(f"4.1 on Triton: law {number} has no rate yet; search it first")
         return
-    done = {point["step"] for point in result.get("sweep", ())}
+    measured_steps = {point["step"] for point in result.get("sweep", ())}
     with tritons.running([law.work]) as (triton,):
         for step in STEPS:
-            if step in done:
+            if step in measured_steps:
                 continue
             scenario = Scenario(
                 kind="sustained", rate_rps=step * result["rate_rps"], duration_s=SWEEP_S, seed=100 + number
             )
-            made = replace(_measurement(triton), scenario=scenario, warm_up=WarmUp(5.0, fixed=True)).prepare()
-            columns = made.run().columns
+            prepared = replace(_measurement(triton), scenario=scenario, warm_up=WarmUp(5.0, fixed=True)).prepare()
+            columns = prepared.run().columns
             late = int(np.sum(~(columns.done - columns.due <= law.objective_s)))
             point = {"step": step, "rate_rps": scenario.rate_rps, "requests": len(columns), "late": late}
             result = {**result, "sweep": [*result.get("sweep", ()), point]}
@@ -123,14 +123,14 @@ def swept_rps(points: Sequence[Mapping[str, Any]]) -> float | None:
 def errors(results: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
     """Return how far the found rates are from those of their sweeps, and of their laws at the measured saturation."""
     ideal, slowed, swept = [], [], []
-    for one in results:
-        if one["rate_rps"] is None:
+    for result in results:
+        if result["rate_rps"] is None:
             continue
-        pace = one["saturation_rps"] / SimulatedServer(**one["law"]).saturation_rps
-        ideal.append(abs(one["rate_rps"] / one["true_rps"] - 1))
-        slowed.append(abs(one["rate_rps"] / (pace * one["true_rps"]) - 1))
-        if (true := swept_rps(one.get("sweep", ()))) is not None:
-            swept.append(abs(one["rate_rps"] / true - 1))
+        pace = result["saturation_rps"] / SimulatedServer(**result["law"]).saturation_rps
+        ideal.append(abs(result["rate_rps"] / result["true_rps"] - 1))
+        slowed.append(abs(result["rate_rps"] / (pace * result["true_rps"]) - 1))
+        if (true := swept_rps(result.get("sweep", ()))) is not None:
+            swept.append(abs(result["rate_rps"] / true - 1))
     return {
         "laws on Triton": len(results),
         "largest error on Triton, ideal law, in %": _percent(ideal),
@@ -142,14 +142,14 @@ def errors(results: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None
 
 def results() -> list[dict[str, Any]]:
     """Return the stored results, by law."""
-    return [found for number in range(1, len(LAWS) + 1) if (found := read(number)) is not None]
+    return [result for number in range(1, len(LAWS) + 1) if (result := read(number)) is not None]
 
 
 def read(number: int) -> dict[str, Any] | None:
     """Return the stored result of a law; None if there is none."""
     file = _file(number)
-    found: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
-    return found
+    result: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
+    return result
 
 
 def _percent(values: Sequence[float]) -> float | None:
@@ -178,17 +178,19 @@ def _measurement(triton: Triton) -> Measurement:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure these laws, or those that have no such result."""
-    kind, *given = arguments or [""]
+    kind, *names = arguments or [""]
     every = range(1, len(LAWS) + 1)
-    if kind not in {"search", "sweep"} or any(not one.isdigit() or int(one) not in every for one in given):
+    if kind not in {"search", "sweep"} or any(not name.isdigit() or int(name) not in every for name in names):
         say(f"measure: give search or sweep and numbers from 1 to {len(LAWS)}, for example search 1 2")
         return 2
-    numbers = [int(one) for one in given]
+    numbers = [int(name) for name in names]
     if kind == "search":
-        for number in numbers or [one for one in every if read(one) is None]:
+        for number in numbers or [law_number for law_number in every if read(law_number) is None]:
             search(number)
     else:
-        for number in numbers or [one for one in every if len((read(one) or {}).get("sweep", ())) < len(STEPS)]:
+        for number in numbers or [
+            law_number for law_number in every if len((read(law_number) or {}).get("sweep", ())) < len(STEPS)
+        ]:
             sweep(number)
     return 0
 

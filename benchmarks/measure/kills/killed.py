@@ -1,4 +1,4 @@
-"""One measurement whose command, Job or node is killed at a moment after its first object, and what is left of it."""
+"""One measurement whose command, Job or node is killed at a moment after its first object, and its remaining objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from halcyon.kube import kinds
 from halcyon_cli.bench.place.client_job import BENCH_LABEL, JOB, job_name
 from tests.integration.operator_space import Space
 
-KILLED = ("command", "job", "node")
+TARGETS = ("command", "job", "node")
 
 
 def command(*arguments: str, kubeconfig: Path) -> list[str]:
@@ -28,20 +28,20 @@ def command(*arguments: str, kubeconfig: Path) -> list[str]:
 class Killed:
     """A measurement of which something was killed."""
 
-    what: str
-    """One of `KILLED`."""
+    target: str
+    """One of `TARGETS`."""
     model: str
     at_s: float
     """Moment of the kill, by the monotonic clock."""
     after_s: float
     """Seconds from the first object of the measurement to the kill."""
-    present: tuple[str, ...]
+    present_kinds: tuple[str, ...]
     """Kinds of the objects that existed then; `Pod client` is the client's pod."""
     process: subprocess.Popen[bytes] = field(repr=False)
     """The command, which has to end too."""
 
 
-def killed(what: str, model: str, cluster: Cluster, space: Space, after_s: float) -> Killed | None:
+def killed(target: str, model: str, cluster: Cluster, space: Space, after_s: float) -> Killed | None:
     """Start a measurement of a model, and kill its command, Job or node this long after its first object.
 
     None if the command ended before, or no pod had a node; the command has then removed everything.
@@ -55,22 +55,22 @@ def killed(what: str, model: str, cluster: Cluster, space: Space, after_s: float
     try:
         process.wait(after_s)
     except subprocess.TimeoutExpired:
-        found = tuple(sorted(set(present(space, [model])[model])))
-        if _kill(what, model, process, space):
-            return Killed(what, model, time.monotonic(), after_s, found, process)
+        kinds_present = tuple(sorted(set(object_kinds(space, [model])[model])))
+        if _kill(target, model, process, space):
+            return Killed(target, model, time.monotonic(), after_s, kinds_present, process)
         process.send_signal(signal.SIGINT)
         process.wait()
-    while present(space, [model])[model]:
+    while object_kinds(space, [model])[model]:
         time.sleep(0.2)
     return None
 
 
-def _kill(what: str, model: str, process: subprocess.Popen[bytes], space: Space) -> bool:
+def _kill(target: str, model: str, process: subprocess.Popen[bytes], space: Space) -> bool:
     """Kill the command, the Job, or the node of the client's pod or of the copy's; return False if there is no node."""
-    if what == "command":
+    if target == "command":
         process.send_signal(signal.SIGKILL)
         process.wait()
-    elif what == "job":
+    elif target == "job":
         space.api.call("DELETE", f"{JOB.path(space.namespace, job_name(model))}?propagationPolicy=Background")
     else:
         pods = [pod for pod in space.every(kinds.POD) if pod["metadata"]["name"].startswith(f"{model}-bench")]
@@ -86,28 +86,31 @@ def _kill(what: str, model: str, process: subprocess.Popen[bytes], space: Space)
 def add_node(space: Space, number: int) -> None:
     """Add another node of KWOK's, equal to one that exists."""
     listed = space.api.call("GET", "/api/v1/nodes").body or {}
-    (like, *_) = listed["items"]
+    (template, *_) = listed["items"]
     name = f"node-{number}"
-    labels = {**like["metadata"]["labels"], "kubernetes.io/hostname": name}
-    status = {key: like["status"][key] for key in ("capacity", "allocatable")}
+    labels = {**template["metadata"]["labels"], "kubernetes.io/hostname": name}
+    status = {key: template["status"][key] for key in ("capacity", "allocatable")}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
     space.api.create("/api/v1/nodes", body)
 
 
-def present(space: Space, models: Iterable[str]) -> dict[str, list[str]]:
+def object_kinds(space: Space, models: Iterable[str]) -> dict[str, list[str]]:
     """Return the kinds of the objects of each model's measurement."""
-    found: dict[str, list[str]] = {model: [] for model in models}
+    kinds_by_model: dict[str, list[str]] = {model: [] for model in models}
     for kind in (JOB, kinds.MODEL_DEPLOYMENT, kinds.POD, kinds.NETWORK_POLICY, *kinds.CHILDREN):
         for obj in space.every(kind):
             model, bench, _ = str(obj["metadata"]["name"]).partition("-bench")
-            if bench and model in found:
+            if bench and model in kinds_by_model:
                 client = kind == kinds.POD and BENCH_LABEL in (obj["metadata"].get("labels") or {})
-                found[model].append(f"{kind.kind} client" if client else kind.kind)
-    return found
+                kinds_by_model[model].append(f"{kind.kind} client" if client else kind.kind)
+    return kinds_by_model
 
 
-def untouched(space: Space, model: str) -> dict[str, Any]:
-    """Return what a measurement beside a model must not change."""
-    found = space.must(kinds.MODEL_DEPLOYMENT, model)
-    meta = found["metadata"]
-    return {"spec": found["spec"], **{key: meta.get(key) for key in ("generation", "labels", "annotations", "uid")}}
+def unchangeable(space: Space, model: str) -> dict[str, Any]:
+    """Return the parts of a model that a measurement beside it must not change."""
+    deployment = space.must(kinds.MODEL_DEPLOYMENT, model)
+    meta = deployment["metadata"]
+    return {
+        "spec": deployment["spec"],
+        **{key: meta.get(key) for key in ("generation", "labels", "annotations", "uid")},
+    }

@@ -7,31 +7,31 @@ import time
 from types import TracebackType
 from typing import Self
 
-from benchmarks.measure.kills.killed import Killed, present
+from benchmarks.measure.kills.killed import Killed, object_kinds
 from tests.integration.operator_space import Space
 
-GONE_S = 300.0
-"""Seconds within which everything must be gone."""
-_STAYS_GONE_S = 10.0
+REMOVAL_TIMEOUT_S = 300.0
+"""Seconds within which all objects must be deleted."""
+_STAYS_REMOVED_S = 10.0
 
 
 class Watched(threading.Thread):
     """The measurements that were killed, watched until nothing is left of them.
 
-    As a context manager, it looks at them once a second.
+    As a context manager, it polls their objects once a second.
     """
 
     def __init__(self, space: Space) -> None:
         super().__init__(daemon=True)
         self._space, self._ends = space, threading.Event()
         self._killed: dict[str, Killed] = {}
-        self.gone: dict[str, float | None] = {}
-        """Seconds from each kill until nothing was left, by model; None if something is."""
+        self.removed_after_s: dict[str, float | None] = {}
+        """Seconds from each kill until no object was left, by model; None if one is."""
 
-    def add(self, one: Killed) -> None:
-        """Watch one more."""
-        self.gone[one.model] = None
-        self._killed[one.model] = one
+    def add(self, killed: Killed) -> None:
+        """Watch another measurement."""
+        self.removed_after_s[killed.model] = None
+        self._killed[killed.model] = killed
 
     def __enter__(self) -> Self:
         self.start()
@@ -44,27 +44,30 @@ class Watched(threading.Thread):
         self.join()
 
     def wait(self) -> None:
-        """Return when everything is gone and stays gone, or when the limit is over."""
-        while any(self.gone[one.model] is None and self._age_s(one) < GONE_S for one in [*self._killed.values()]):
+        """Return when all objects are deleted and stay so, or after the limit."""
+        while any(
+            self.removed_after_s[killed.model] is None and self._age_s(killed) < REMOVAL_TIMEOUT_S
+            for killed in [*self._killed.values()]
+        ):
             time.sleep(1.0)
-        # Whatever comes back after its removal isn't gone.
-        time.sleep(_STAYS_GONE_S)
+        # An object that is created again after its removal isn't deleted.
+        time.sleep(_STAYS_REMOVED_S)
 
     def run(self) -> None:
-        """Look once a second."""
+        """Poll once a second."""
         while not self._ends.wait(1.0):
-            killed = dict(self._killed)
+            measurements = dict(self._killed)
             try:
-                left = present(self._space, killed)
+                remaining = object_kinds(self._space, measurements)
             except AssertionError:  # the API server didn't answer in time
                 continue
-            for model, found in left.items():
-                one = killed[model]
-                if found or one.process.poll() is None:
-                    self.gone[model] = None
-                elif self.gone[model] is None:
-                    self.gone[model] = self._age_s(one)
+            for model, kinds in remaining.items():
+                measurement = measurements[model]
+                if kinds or measurement.process.poll() is None:
+                    self.removed_after_s[model] = None
+                elif self.removed_after_s[model] is None:
+                    self.removed_after_s[model] = self._age_s(measurement)
 
     @staticmethod
-    def _age_s(one: Killed) -> float:
-        return time.monotonic() - one.at_s
+    def _age_s(killed: Killed) -> float:
+        return time.monotonic() - killed.at_s

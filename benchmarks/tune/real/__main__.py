@@ -1,6 +1,6 @@
 """Rows 6.1, 6.3, 6.4 and 6.5 on a real Triton: `python -m benchmarks.tune.real [--minutes N] [--law N] [--processes N] [--senders N]`.
 
-Everything is recorded after each load or tuning, so a run goes on where an earlier one has ended. The models sleep and need
+Results are recorded after each load or tuning, so a run goes on where an earlier one has ended. The models sleep and need
 little CPU, so several processes measure at once, each with a Triton of its own. A load whose client or model was disturbed
 is repeated.
 """
@@ -27,13 +27,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--law", type=int, choices=range(1, len(LAWS) + 1), help="measure this law alone")
     parser.add_argument("--processes", type=int, default=4, help="number of processes, each with a Triton of its own")
     parser.add_argument("--senders", type=int, default=1, help="processes that send each load; more on a busy machine")
-    given = parser.parse_args(arguments)
-    end = time.monotonic() + 60 * given.minutes
-    laws = LAWS if given.law is None else LAWS[given.law - 1 : given.law]
-    measure(laws, given.processes, given.senders, end)
-    found = rows(states())
-    record("tune", found)
-    for row in found:
+    options = parser.parse_args(arguments)
+    end = time.monotonic() + 60 * options.minutes
+    laws = LAWS if options.law is None else LAWS[options.law - 1 : options.law]
+    measure(laws, options.processes, options.senders, end)
+    measured_rows = rows(states())
+    record("tune", measured_rows)
+    for row in measured_rows:
         say(f"tune: row {row.id} {'holds' if holds(row) else 'falls short'}: {row.value}")
     return 0
 

@@ -91,8 +91,8 @@ class CalmTrial:
             point = self._inner.measure(configuration, load)
             if not (why := disturbance(self._law, point)):
                 self.points.append(point)
-                said = point.why or f"{point.throughput_rps:.1f}/s, P99 {1000 * point.p99_s:.0f} ms"
-                say(f"{self._law.kind}: {configuration.text()}, {load.text()}: {said}, in {point.seconds:.0f} s")
+                figures = point.why or f"{point.throughput_rps:.1f}/s, P99 {1000 * point.p99_s:.0f} ms"
+                say(f"{self._law.kind}: {configuration.text()}, {load.text()}: {figures}, in {point.seconds:.0f} s")
                 return point
             say(f"{self._law.kind}: {configuration.text()}, {load.text()}: {why}; repeated")
             time.sleep(self._pause_s)
@@ -121,75 +121,79 @@ class LawRun:
         self._law, self._store, self._runner, self._end = law, store, runner, end
 
     def run(self, job: Job) -> None:
-        """Measure what is missing of a job.
+        """Measure the missing part of a job.
 
         Raises:
             TimeUpError, DisturbedError: it didn't end.
         """
         self._check_time()
         if job.kind == "sweep":
-            self._sweep(job.key)
+            self._measure_sweep(job.key)
         elif job.kind == "turns":
-            self._turn(int(job.key))
+            self._measure_turn(int(job.key))
         else:
             best = winner(self._law, self._store.read()) if job.kind == "best" else None
-            self._tuned(job, today(self._law, best=best))
+            self._tune(job, today(self._law, best=best))
 
     def _trial(self, seed: int) -> CalmTrial:
         return CalmTrial(self._law, self._runner(seed), self._check_time)
 
-    def _sweep(self, key: str) -> None:
-        one = next(each for each in today(self._law).configurations if each.text() == key)
-        known = self._store.read().get("sweep", {}).get(key)
-        guess = self._law.guess.capacity(one, self._law.objective_s)
-        begun = SweptConfiguration.of(known) if known else SweptConfiguration(configuration=one, guess_rps=guess)
-        found = self._loaded(
-            begun, SWEEP_SEED, sweep.load, lambda each: self._store.write("sweep", key, each.document())
+    def _measure_sweep(self, key: str) -> None:
+        configuration = next(c for c in today(self._law).configurations if c.text() == key)
+        document = self._store.read().get("sweep", {}).get(key)
+        guess = self._law.guess.capacity(configuration, self._law.objective_s)
+        initial = (
+            SweptConfiguration.from_document(document)
+            if document
+            else SweptConfiguration(configuration=configuration, guess_rps=guess)
         )
-        say(f"{self._law.kind}: sweep: {key}: {found.capacity_rps(self._law.objective_s):.4g}/s")
+        swept_configuration = self._measure_loads(
+            initial, SWEEP_SEED, sweep.load, lambda swept: self._store.write("sweep", key, swept.document())
+        )
+        say(f"{self._law.kind}: sweep: {key}: {swept_configuration.capacity_rps(self._law.objective_s):.4g}/s")
 
-    def _loaded(
+    def _measure_loads(
         self,
-        begun: SweptConfiguration,
+        initial: SweptConfiguration,
         seed: int,
         load: Callable[[float], Rate],
         shown: Callable[[SweptConfiguration], None] = lambda _: None,
     ) -> SweptConfiguration:
         """Return a configuration after its missing loads. `shown` is called after each of them."""
-        found, trial = begun, self._trial(seed)
-        while (rate := found.next_rate(self._law.objective_s)) is not None:
-            point = trial.measure(found.configuration, load(rate))
-            found = found.after(point, self._law.excess(point))
-            shown(found)
-        return found
+        swept_configuration, trial = initial, self._trial(seed)
+        while (rate := swept_configuration.next_rate(self._law.objective_s)) is not None:
+            point = trial.measure(swept_configuration.configuration, load(rate))
+            swept_configuration = swept_configuration.after(point, self._law.excess(point))
+            shown(swept_configuration)
+        return swept_configuration
 
-    def _tuned(self, job: Job, known: Space) -> None:
+    def _tune(self, job: Job, search_space: Space) -> None:
         objective_s, began, seed = self._law.objective_s, time.monotonic(), int(job.key)
         trial = self._trial(seed if job.kind == "tunes" else seed + SEEDS)
-        begun = Search.begin(known, Criterion(predictor=Predictor(objective_s)), Budget())
-        search, end = run(begun, trial, lambda _: None)
+        initial = Search.begin(search_space, Criterion(predictor=Predictor(objective_s)), Budget())
+        search, end = run(initial, trial, lambda _: None)
         if end.reason == "interrupted":
             raise TimeUpError
-        found = result("m", search, end)
+        tuned = result("m", search, end)
         seconds = time.monotonic() - began - trial.lost_s
         entry: State = {
             "commit": commit(),
-            "end": found.end,
-            "why": found.why,
-            "today": asdict(known.today),
-            "best": None if found.best is None else asdict(found.best),
-            "gain": found.gain,
-            "interval": found.gain_interval,
-            "capacity_rps": found.capacity_rps,
-            "points": found.points,
+            "end": tuned.end,
+            "why": tuned.why,
+            "today": asdict(search_space.today),
+            "best": None if tuned.best is None else asdict(tuned.best),
+            "gain": tuned.gain,
+            "interval": tuned.gain_interval,
+            "capacity_rps": tuned.capacity_rps,
+            "points": tuned.points,
             "seconds": round(seconds, 1),
             "repeated": trial.repeated,
-            "measured": [_line(one) for one in trial.points],
+            "measured": [_line(point) for point in trial.points],
         }
-        if job.kind == "tunes" and found.best is not None and found.capacity_rps:
+        if job.kind == "tunes" and tuned.best is not None and tuned.capacity_rps:
             # Other requests than those of the search: another seed.
-            load = Rate(rate_rps=_RESERVE * found.capacity_rps, min_requests=REQUESTS)
-            point = self._trial(_KEPT_SEED + seed).measure(found.best, load)
+            load = Rate(rate_rps=_RESERVE * tuned.capacity_rps, min_requests=REQUESTS)
+            point = self._trial(_KEPT_SEED + seed).measure(tuned.best, load)
             entry["kept"] = {
                 "requests": point.requests,
                 "p99_ms": round(1000 * point.p99_s, 1),
@@ -197,24 +201,24 @@ class LawRun:
                 "late_ms": round(1000 * point.late_p99_s, 1),
             }
         self._store.write(job.kind, job.key, entry)
-        best = None if found.best is None else found.best.text()
+        best = None if tuned.best is None else tuned.best.text()
         say(
-            f"{self._law.kind}: {job.kind} {seed}: {found.end}, {best}, gain {found.gain}, {found.points} points, {seconds:.0f} s"
+            f"{self._law.kind}: {job.kind} {seed}: {tuned.end}, {best}, gain {tuned.gain}, {tuned.points} points, {seconds:.0f} s"
         )
 
-    def _turn(self, turn: int) -> None:
+    def _measure_turn(self, turn: int) -> None:
         order = compared(self._law, self._store.read())
-        for one in order if turn % 2 == 0 else order[::-1]:
-            key = f"{turn}: {one.text()}"
+        for configuration in order if turn % 2 == 0 else order[::-1]:
+            key = f"{turn}: {configuration.text()}"
             state = self._store.read()
             if key in state.get("turns", {}):
                 continue
-            plain = state["sweep"].get(replace(one, preferred=()).text())
-            guess = SweptConfiguration.of(plain).capacity_rps(self._law.objective_s) if plain else 0.0
-            begun = SweptConfiguration(configuration=one, guess_rps=guess, is_near=guess > 0)
-            found = self._loaded(begun, _TURN_SEED + turn, sweep.turn_load)
-            self._store.write("turns", key, found.document())
-            say(f"{self._law.kind}: turn {key}: {found.capacity_rps(self._law.objective_s):.4g}/s")
+            plain = state["sweep"].get(replace(configuration, preferred=()).text())
+            guess = SweptConfiguration.from_document(plain).capacity_rps(self._law.objective_s) if plain else 0.0
+            initial = SweptConfiguration(configuration=configuration, guess_rps=guess, is_near=guess > 0)
+            swept_configuration = self._measure_loads(initial, _TURN_SEED + turn, sweep.turn_load)
+            self._store.write("turns", key, swept_configuration.document())
+            say(f"{self._law.kind}: turn {key}: {swept_configuration.capacity_rps(self._law.objective_s):.4g}/s")
 
     def _check_time(self) -> None:
         if time.monotonic() >= self._end:
@@ -223,9 +227,9 @@ class LawRun:
 
 def missing(law: TritonLaw, state: Mapping[str, Any]) -> list[Job]:
     """Return the jobs that can be measured now, in their order."""
-    known = {one.configuration.text(): one for one in swept(state)}
-    keys = [one.text() for one in today(law).configurations]
-    open_sweep = [key for key in keys if key not in known or known[key].next_rate(law.objective_s) is not None]
+    by_key = {entry.configuration.text(): entry for entry in swept(state)}
+    keys = [configuration.text() for configuration in today(law).configurations]
+    open_sweep = [key for key in keys if key not in by_key or by_key[key].next_rate(law.objective_s) is not None]
     jobs = [Job("tunes", str(seed)) for seed in range(SEEDS) if str(seed) not in state.get("tunes", {})]
     jobs += [Job("sweep", key) for key in open_sweep]
     if open_sweep:
@@ -235,7 +239,7 @@ def missing(law: TritonLaw, state: Mapping[str, Any]) -> list[Job]:
     return jobs + [
         Job("turns", str(turn))
         for turn in range(TURNS)
-        if any(f"{turn}: {one.text()}" not in turns for one in compared(law, state))
+        if any(f"{turn}: {configuration.text()}" not in turns for configuration in compared(law, state))
     ]
 
 
@@ -256,7 +260,7 @@ def today(law: TritonLaw, *, best: Configuration | None = None) -> Space:
 
 def swept(state: Mapping[str, Any]) -> list[SweptConfiguration]:
     """Return the configurations of a law's sweep so far."""
-    return [SweptConfiguration.of(one) for one in state.get("sweep", {}).values()]
+    return [SweptConfiguration.from_document(document) for document in state.get("sweep", {}).values()]
 
 
 def winner(law: TritonLaw, state: Mapping[str, Any]) -> Configuration:
@@ -265,13 +269,13 @@ def winner(law: TritonLaw, state: Mapping[str, Any]) -> Configuration:
 
 
 def compared(law: TritonLaw, state: Mapping[str, Any]) -> Sequence[Configuration]:
-    """Return what is measured in turns: the poor settings, the sweep's winner, and those of the tunings."""
-    found = {sweep.configuration(one["best"]) for one in state.get("tunes", {}).values() if one["best"]}
-    return tuple(dict.fromkeys((today(law).today, winner(law, state), *sorted(found))))
+    """Return the configurations that are measured in turns: the poor settings, the winners of the sweep and of the tunings."""
+    winners = {sweep.configuration(tuning["best"]) for tuning in state.get("tunes", {}).values() if tuning["best"]}
+    return tuple(dict.fromkeys((today(law).today, winner(law, state), *sorted(winners))))
 
 
 def _line(point: Point) -> list[Any]:
     """Return a point of a tuning in short: its settings and load, its time, and the measured times and rate, or its failure."""
-    begun = [point.configuration.text(), point.load.text(), round(point.seconds, 1)]
+    settings = [point.configuration.text(), point.load.text(), round(point.seconds, 1)]
     measured = [round(1000 * point.p99_s, 1), round(point.throughput_rps, 2), round(1000 * point.late_p99_s, 1)]
-    return [*begun, *(measured if point.failure is None else [point.failure])]
+    return [*settings, *(measured if point.failure is None else [point.failure])]

@@ -35,8 +35,8 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        given = json.loads(args["model_config"])["parameters"]
-        number = lambda name: float(given[name]["string_value"])
+        parameters = json.loads(args["model_config"])["parameters"]
+        number = lambda name: float(parameters[name]["string_value"])
         self.fixed_s, self.row_s = number("fixed_ms") / 1000, number("row_ms") / 1000
         self.is_floor, self.shares = bool(number("is_floor")), bool(number("shares_device"))
         self.cliff_rows, self.cliff_factor = number("cliff_rows"), number("cliff_factor")
@@ -46,7 +46,7 @@ class TritonPythonModel:
     def execute(self, requests):
         began = time.monotonic()
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
-        rows = sum(len(one) for one in inputs)
+        rows = sum(len(tensor) for tensor in inputs)
         if rows >= self.memory_rows:
             raise MemoryError(f"out of memory: a batch of {rows} rows needs more than there is")
         factor = self.cliff_factor if rows > self.cliff_rows else 1.0
@@ -59,9 +59,9 @@ class TritonPythonModel:
                 fcntl.flock(self.device, fcntl.LOCK_UN)
         else:
             rows_s = self.row_s * rows
-            whole_s = max(self.fixed_s, rows_s) if self.is_floor else self.fixed_s + rows_s
-            time.sleep(max(began + factor * whole_s - time.monotonic(), 0))
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", one)]) for one in inputs]
+            total_s = max(self.fixed_s, rows_s) if self.is_floor else self.fixed_s + rows_s
+            time.sleep(max(began + factor * total_s - time.monotonic(), 0))
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor)]) for tensor in inputs]
 """
 
 
@@ -106,13 +106,13 @@ class TritonLaw:
 
     @property
     def guess(self) -> Law:
-        """About the same law for the simulator, from which the sweep of a configuration starts."""
+        """Approximation of the law for the simulator, from which the sweep of a configuration starts."""
         rows = np.arange(_ROWS, dtype=np.float64)
-        fixed, each = self.fixed_ms / 1000, self.row_ms / 1000 * rows
-        alone = np.maximum(fixed, each) if self.is_floor else fixed + each
+        fixed, rows_s = self.fixed_ms / 1000, self.row_ms / 1000 * rows
+        alone = np.maximum(fixed, rows_s) if self.is_floor else fixed + rows_s
         alone = np.where(rows > self.cliff_rows, self.cliff_factor * alone, alone)
-        both = np.maximum(alone, 2 * each) if self.shares_device else alone
-        return Law(self.label, {1: alone, 2: both})
+        together = np.maximum(alone, 2 * rows_s) if self.shares_device else alone
+        return Law(self.label, {1: alone, 2: together})
 
     def excess(self, point: Point) -> float | None:
         """Return by how much the executions of a point took longer than the law says, as a share.

@@ -26,7 +26,7 @@ from halcyon_tune.errors import TuneError
 
 _ARGUMENTS = ("--model-control-mode=explicit", "--load-model=m", "--exit-on-error=false")
 _PAUSE_S = 20.0
-"""Time without work before a process looks for another job."""
+"""Pause of a process without a job, in seconds."""
 
 
 @contextmanager
@@ -35,19 +35,21 @@ def serving(law: TritonLaw, senders: int = 1) -> Iterator[Callable[[int], TrialR
 
     `senders` is the number of processes that send each load.
     """
-    with tritons.running([law], arguments=_ARGUMENTS, shares_memory=True) as (one,):
-        to = target.parse(f"grpc://{one.address}:{GRPC_PORT}", api="kserve", transport=None, encoding=None, model="m")
-        page = Source(pod="m", url=f"http://{one.address}:{METRICS_PORT}/metrics")
-        config = Repository(to).config()
+    with tritons.running([law], arguments=_ARGUMENTS, shares_memory=True) as (triton,):
+        destination = target.parse(
+            f"grpc://{triton.address}:{GRPC_PORT}", api="kserve", transport=None, encoding=None, model="m"
+        )
+        page = Source(pod="m", url=f"http://{triton.address}:{METRICS_PORT}/metrics")
+        config = Repository(destination).config()
 
         def runner(seed: int) -> TrialRunner:
-            made = Measurement(
-                target=to,
+            measurement = Measurement(
+                target=destination,
                 scenario=Scenario(seed=seed),
                 processes=senders,
                 sampling=SamplingSettings(servers=(page,), idle_s=0),
             )
-            return TrialRunner(made.prepare(), config, is_paired=seed >= SWEEP_SEED)
+            return TrialRunner(measurement.prepare(), config, is_paired=seed >= SWEEP_SEED)
 
         yield runner
 
@@ -57,28 +59,35 @@ def measure(laws: Sequence[TritonLaw], count: int, senders: int, end: float) -> 
     context = multiprocessing.get_context("spawn")
     orders = [(*laws[number % len(laws) :], *laws[: number % len(laws)]) for number in range(count)]
     processes = [context.Process(target=measure_jobs, args=(order, senders, end)) for order in orders]
-    for one in processes:
-        one.start()
-    for one in processes:
-        one.join()
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
 
 
 def measure_jobs(laws: Sequence[TritonLaw], senders: int, end: float) -> None:
     """Measure jobs of these laws, the first law's first, until there are no more of them or the time is up."""
     os.setsid()  # each session has a share of the CPU of its own
     while time.monotonic() < end and any(missing(law, Store(law).read()) for law in laws):
-        if not any(_measured(law, senders, end) for law in laws):
-            time.sleep(_PAUSE_S)  # other processes have all jobs that are left, or more of them follow from these
+        if not any(_measure_law(law, senders, end) for law in laws):
+            time.sleep(_PAUSE_S)  # other processes have claimed all remaining jobs, and more may follow from these
 
 
-def _measured(law: TritonLaw, senders: int, end: float) -> bool:
+def _measure_law(law: TritonLaw, senders: int, end: float) -> bool:
     """Measure jobs of a law until none is left, and return whether there was one."""
     store, count = Store(law), 0
     with ExitStack() as stack:
         runner = None
         while time.monotonic() < end:
             with ExitStack() as claim:
-                job = next((one for one in missing(law, store.read()) if _is_claimed(claim, law, store, one)), None)
+                job = next(
+                    (
+                        candidate
+                        for candidate in missing(law, store.read())
+                        if _is_claimed(claim, law, store, candidate)
+                    ),
+                    None,
+                )
                 if job is None:
                     break
                 try:

@@ -32,18 +32,18 @@ class Store:
         """Return all results."""
         document = json.loads(json.dumps(self._law.document()))
         try:
-            known: State = json.loads(self._file.read_text())
+            state: State = json.loads(self._file.read_text())
         except FileNotFoundError:
             return {"law": document}
-        return known if known.get("law") == document else {"law": document}
+        return state if state.get("law") == document else {"law": document}
 
     def write(self, section: str, key: str, value: Any) -> None:
         """Write one result. The results that other processes have written since stay."""
         with self._lock("file", waits=True):
-            known = self.read()
-            known.setdefault(section, {})[key] = value
+            state = self.read()
+            state.setdefault(section, {})[key] = value
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            replace(self._file, text(known))
+            replace(self._file, text(state))
 
     @contextmanager
     def claim(self, job: str) -> Iterator[bool]:
@@ -64,7 +64,7 @@ class Store:
 
 
 def states() -> dict[str, State]:
-    """Return what is recorded, by the kind of the law."""
+    """Return the recorded results, by the kind of the law."""
     return {law.kind: Store(law).read() for law in LAWS}
 
 

@@ -67,8 +67,8 @@ class SweptConfiguration:
         if self.failure or len(self.loads) >= MAX_LOADS:
             return None
         raised, lowered = (_NEAR_RAISED, _NEAR_LOWERED) if self.is_near else (_RAISED, _LOWERED)
-        kept = [one.rate_rps for one in self.loads if one.is_kept(objective_s)]
-        late = [one.rate_rps for one in self.loads if not one.is_kept(objective_s)]
+        kept = [load.rate_rps for load in self.loads if load.is_kept(objective_s)]
+        late = [load.rate_rps for load in self.loads if not load.is_kept(objective_s)]
         if not self.loads:
             rate = max(self.guess_rps, 0.5 / objective_s)
         elif not late:
@@ -84,7 +84,9 @@ class SweptConfiguration:
     def capacity_rps(self, objective_s: float) -> float:
         """Return the largest rate that kept the objective; 0 if none did, or if a load has failed."""
         return (
-            0.0 if self.failure else max((one.rate_rps for one in self.loads if one.is_kept(objective_s)), default=0.0)
+            0.0
+            if self.failure
+            else max((load.rate_rps for load in self.loads if load.is_kept(objective_s)), default=0.0)
         )
 
     def after(self, point: Point, excess: float | None = None) -> SweptConfiguration:
@@ -104,17 +106,17 @@ class SweptConfiguration:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form, in which a load is a list of its fields."""
-        return asdict(self) | {"loads": [list(asdict(one).values()) for one in self.loads]}
+        return asdict(self) | {"loads": [list(asdict(load).values()) for load in self.loads]}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> SweptConfiguration:
-        """Return what `document` has returned."""
-        names = [one.name for one in fields(SweptLoad)]
-        loads = (dict(zip(names, one, strict=True)) for one in document["loads"])
+    def from_document(cls, document: Mapping[str, Any]) -> SweptConfiguration:
+        """Return the configuration from its JSON form."""
+        names = [field.name for field in fields(SweptLoad)]
+        loads = (dict(zip(names, values, strict=True)) for values in document["loads"])
         return cls(**{
             **document,
             "configuration": configuration(document["configuration"]),
-            "loads": tuple(SweptLoad(**one) for one in loads),
+            "loads": tuple(SweptLoad(**load) for load in loads),
         })  # fmt: skip
 
 
@@ -133,6 +135,6 @@ def turn_load(rate_rps: float) -> Rate:
     return Rate(rate_rps=rate_rps, min_requests=_TURN_REQUESTS)
 
 
-def best(found: Sequence[SweptConfiguration], objective_s: float) -> SweptConfiguration:
+def best(configurations: Sequence[SweptConfiguration], objective_s: float) -> SweptConfiguration:
     """Return the configuration with the largest capacity; of equal ones the first."""
-    return max(found, key=lambda one: one.capacity_rps(objective_s))
+    return max(configurations, key=lambda configuration: configuration.capacity_rps(objective_s))

@@ -7,10 +7,10 @@ import pytest
 from benchmarks.hold.scanners.findings import (
     Finding,
     Reason,
-    of_checkov,
-    of_kube_score,
+    checkov_findings,
+    kube_score_findings,
     reasons,
-    unused,
+    unused_reasons,
     without_reason,
 )
 
@@ -24,14 +24,14 @@ def checkov(*failed: dict[str, str], count: int = 3) -> str:
 def test_object_of_a_finding_is_its_kind_and_name() -> None:
     check = {"check_id": "CKV_K8S_11", "check_name": "CPU limits should be set"}
     pod = "Pod.default.digits-a.serving.halcyon.dev/slot-a"
-    found = of_checkov(checkov(check | {"resource": "Deployment.default.digits-a"}, check | {"resource": pod}))
+    found = checkov_findings(checkov(check | {"resource": "Deployment.default.digits-a"}, check | {"resource": pod}))
     assert found == [CPU, Finding("checkov", "CKV_K8S_11", "Pod/digits-a", "CPU limits should be set")]
 
 
 @pytest.mark.parametrize("text", [checkov(count=0), json.dumps({"passed": 0})])
 def test_result_without_checked_objects_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="checkov has checked no object"):
-        of_checkov(text)
+        checkov_findings(text)
 
 
 def test_grades_below_ok_are_findings_unless_skipped() -> None:
@@ -46,9 +46,9 @@ def test_grades_below_ok_are_findings_unless_skipped() -> None:
         "object_meta": {"name": "halcyon"},
         "checks": [check("a", 10), check("b", 5), check("c", 1), check("d", 1, skipped=True)],
     }
-    assert [one.check for one in of_kube_score(json.dumps([scored]))] == ["b", "c"]
+    assert [one.check for one in kube_score_findings(json.dumps([scored]))] == ["b", "c"]
     with pytest.raises(ValueError, match="kube-score has scored no object"):
-        of_kube_score("[]")
+        kube_score_findings("[]")
 
 
 def test_reason_covers_its_check_on_objects_of_its_pattern() -> None:
@@ -56,7 +56,7 @@ def test_reason_covers_its_check_on_objects_of_its_pattern() -> None:
     others = [Reason("checkov", "CKV_K8S_11", "Pod/*", ""), Reason("kube-score", "CKV_K8S_11", "*", "")]
     assert without_reason([CPU], [covering]) == []
     assert without_reason([CPU], others) == [CPU]
-    assert unused([CPU], [covering, *others]) == others
+    assert unused_reasons([CPU], [covering, *others]) == others
 
 
 def test_every_reason_is_a_sentence() -> None:

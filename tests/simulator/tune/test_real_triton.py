@@ -85,7 +85,7 @@ def test_configuration_that_fails_under_a_load_has_no_capacity() -> None:
 
 def test_recorded_configuration_is_read_as_it_was_written() -> None:
     found = replace(measured(20, StepTrial()), configuration=replace(TODAY, preferred=(2, 4)))
-    assert SweptConfiguration.of(json.loads(json.dumps(found.document()))) == found
+    assert SweptConfiguration.from_document(json.loads(json.dumps(found.document()))) == found
 
 
 def test_load_with_a_late_client_is_repeated_and_not_used() -> None:
