@@ -125,8 +125,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _ENTRIES and not args[0].startswith("-"):
-            near = get_close_matches(args[0], _ENTRIES, 1)
-            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {near[0]}?" if near else ""))
+            close_matches = get_close_matches(args[0], _ENTRIES, 1)
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {close_matches[0]}?" if close_matches else ""))
         return super().resolve_command(ctx, args)
 
     @override

@@ -94,22 +94,22 @@ def _prefixed(lines: Sequence[str], pod: str) -> Iterator[str]:
 
 def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mapping[str, str], *, prefixed: bool) -> int:
     """Print new lines of all pods' logs, until every container has stopped."""
-    arrived: queue.Queue[tuple[str, str | None, Any]] = queue.Queue()
+    lines: queue.Queue[tuple[str, str | None, Any]] = queue.Queue()
 
     def read(pod: str) -> None:
         try:
             for line in cluster.follow_log(pod, container, query):
-                arrived.put((pod, line, None))
+                lines.put((pod, line, None))
         except ClusterError as error:
-            arrived.put((pod, None, error))
+            lines.put((pod, None, error))
         else:
-            arrived.put((pod, None, None))
+            lines.put((pod, None, None))
 
     for pod in pods:
         threading.Thread(target=read, args=(pod,), daemon=True).start()
     open_logs = len(pods)
     while open_logs:
-        pod, line, error = arrived.get()
+        pod, line, error = lines.get()
         if line is not None:
             emit(next(_prefixed([line], pod if prefixed else "")))
             continue

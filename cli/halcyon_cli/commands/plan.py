@@ -152,14 +152,16 @@ def _preview(options: _Options, target: Target, output: Output, *, offline: bool
     documents = _documents(options.file)
     name, _ = _model(documents, options.file, options.name)
     document = next(d for d in documents if d.get("kind") == KIND and _document_name(d) == name)
-    own = document["metadata"].get("namespace")
-    if own is not None and not isinstance(own, str):
+    namespace = document["metadata"].get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
         raise InputError(
-            f"{options.file}: {KIND} {name}: metadata.namespace is {own!r}; it must be a string, for example team-a"
+            f"{options.file}: {KIND} {name}: metadata.namespace is {namespace!r}; it must be a string, for example team-a"
         )
-    if own is not None and target.namespace not in {None, own}:
-        raise InputError(f"{options.file}: {KIND} {name} has namespace {own}, and -n is {target.namespace}; omit -n")
-    cluster = None if offline else Cluster(replace(target, namespace=target.namespace or own))
+    if namespace is not None and target.namespace not in {None, namespace}:
+        raise InputError(
+            f"{options.file}: {KIND} {name} has namespace {namespace}, and -n is {target.namespace}; omit -n"
+        )
+    cluster = None if offline else Cluster(replace(target, namespace=target.namespace or namespace))
     return show(document, documents, cluster, output)
 
 
@@ -329,8 +331,8 @@ def _table(timed: _TimedDecision) -> str:
     """
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
-        (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)
-        for term in decision.parts
+        (part.name, str(part.replicas), "*" if part.name == decision.winner else "", part.why)
+        for part in decision.parts
     ]
     rows += [(f"limit {limit.name}", str(limit.replicas), "", limit.why) for limit in decision.limits]
     rows += [(f"schedule {window.name}", "", "", _bounds(window)) for window in timed.windows]

@@ -196,9 +196,9 @@ def wait(
 ) -> State:
     """Poll until the state of a rollout is no longer waiting, or until the time limit, and return the last state."""
     deadline = clock() + within_s
-    while (now := state()) == "waiting" and clock() < deadline:
+    while (current := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)
-    return now
+    return current
 
 
 # new target revision   stalled   target serves, rollout complete   state
@@ -215,5 +215,5 @@ def rollout_state(model: Json, before: str) -> State:
         return "waiting"
     if conditions.get("Stalled") == "True":
         return "stalled"
-    is_whole = fields.mapping(status.get("rollout")).get("phase") == "Complete"
-    return "served" if is_whole and revision.get("current") == revision.get("target") else "waiting"
+    is_complete = fields.mapping(status.get("rollout")).get("phase") == "Complete"
+    return "served" if is_complete and revision.get("current") == revision.get("target") else "waiting"

@@ -97,15 +97,15 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
             f"{name} has no spec.scaling, so there is nothing to pause; use halcyon scale {name} {replicas}"
         )
     patched = cluster.patch(name, _patch_with_reason(spec, reason))
-    what, why_unsure = f"scaled to {replicas}", ""
+    change, why_unsure = f"scaled to {replicas}", ""
     if pausing and scaling is not None and _is_active(scaling):
-        patched, why_unsure = _released(cluster, patched)
-        found = _replicas(patched)
-        if found != replicas:
+        patched, why_unsure = _wait_until_paused(cluster, patched)
+        replicas_left = _replicas(patched)
+        if replicas_left != replicas:
             patched = cluster.patch(name, {"spec": {"replicas": replicas}})
-            what += f", again after scaling had set {found} before it stopped"
-    output.changed(patched, f"{what}{_reason_suffix(reason)}", f"halcyon status {name} -w")
-    return _unsure(name, why_unsure)
+            change += f", again after scaling had set {replicas_left} before it stopped"
+    output.changed(patched, f"{change}{_reason_suffix(reason)}", f"halcyon status {name} -w")
+    return _pause_status(name, why_unsure)
 
 
 _ALL_OPTIONS = (
@@ -117,7 +117,7 @@ _ALL_OPTIONS = (
 )
 
 
-def _many(command: Any) -> Any:
+def _bulk_options(command: Any) -> Any:
     """Add the options --all, --site, -A and -l to a command."""
     for option in (*reversed(_ALL_OPTIONS), selector_option):
         command = option(command)
@@ -126,7 +126,7 @@ def _many(command: Any) -> Any:
 
 @click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n  halcyon pause --site --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_PAUSE_EXIT_STATUS}")  # fmt: skip
 @name_argument(required=False)
-@_many
+@_bulk_options
 @_REASON_OPTION
 @cluster_options
 @output_options("table", "name", "json", "yaml")
@@ -145,9 +145,9 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
             )
         patched, why_unsure = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)), ""
         if _is_active(scaling):
-            patched, why_unsure = _released(cluster, patched)
+            patched, why_unsure = _wait_until_paused(cluster, patched)
         output.changed(patched, f"paused at {_replicas(patched)}{_reason_suffix(reason)}", f"halcyon resume {name}")
-        return _unsure(name, why_unsure)
+        return _pause_status(name, why_unsure)
     models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
     active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]
     changes = []
@@ -164,7 +164,7 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
     epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_EXIT_STATUS}",
 )
 @name_argument(required=False)
-@_many
+@_bulk_options
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def resume(  # noqa: PLR0917  # click passes them by keyword
@@ -203,8 +203,8 @@ def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, 
     config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
         f"{operator['name']}-switches", {SWITCH: reason}
     )
-    what = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
-    output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, what)
+    change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
+    output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, change)
     return 0
 
 
@@ -224,7 +224,7 @@ def _selected(
 
 
 def _change_all(
-    cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], what: str, total: int, output: Output
+    cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], change: str, total: int, output: Output
 ) -> int:
     """Apply a patch to each model, and print the results.
 
@@ -239,11 +239,11 @@ def _change_all(
             failed.append(f"{meta.get('namespace')}/{meta.get('name')}: {error}")
             continue
         if not output.is_data:
-            output.changed(changed[-1], f"{what} in namespace {meta.get('namespace')}")
+            output.changed(changed[-1], f"{change} in namespace {meta.get('namespace')}")
     if output.is_data:
         output.objects(changed)
     elif output.form != "name":
-        emit(f"{len(changed)} of {total} models {what}")
+        emit(f"{len(changed)} of {total} models {change}")
     if failed:
         raise ClusterError("; ".join(failed))
     return 0
@@ -254,13 +254,13 @@ def _change_all(
 # no              yes                                -            the model
 # no              no                                 yes          the model, not confirmed
 # no              no                                 no           wait
-def _released(cluster: Cluster, paused: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def _wait_until_paused(cluster: Cluster, paused_model: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Wait until nothing scales a model that was just paused. Return the model, and why this is not certain, or "".
 
     The operator writes the mode to the status after it has stopped the HPA.
     """
-    meta, deadline = fields.mapping(paused.get("metadata")), time.monotonic() + RELEASE_TIMEOUT_S
-    name, generation, model = str(meta.get("name")), int(meta.get("generation") or 0), paused
+    meta, deadline = fields.mapping(paused_model.get("metadata")), time.monotonic() + RELEASE_TIMEOUT_S
+    name, generation, model = str(meta.get("name")), int(meta.get("generation") or 0), paused_model
     while True:
         with contextlib.suppress(ClusterError):  # a failed request is retried until the time limit
             model = cluster.model(name)
@@ -279,7 +279,7 @@ def _released(cluster: Cluster, paused: Mapping[str, Any]) -> tuple[Mapping[str,
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _unsure(name: str, why: str) -> int:
+def _pause_status(name: str, why: str) -> int:
     """Return the exit status of a command that has paused a model, after printing why the pause is not certain, if so."""
     if why:
         click.echo(f"{name}: {why}", err=True)

@@ -48,9 +48,9 @@ def enclosed_alias(node: Node, outer: set[int], visited: set[int]) -> Node | Non
     if id(node) in visited or isinstance(node, ScalarNode):
         return None
     visited.add(id(node))
-    inner = [one for pair in node.value for one in pair] if isinstance(node, MappingNode) else node.value
-    found = (enclosed_alias(one, outer | {id(node)}, visited) for one in inner)
-    return next((one for one in found if one is not None), None)
+    children = [child for pair in node.value for child in pair] if isinstance(node, MappingNode) else node.value
+    aliases = (enclosed_alias(child, outer | {id(node)}, visited) for child in children)
+    return next((alias for alias in aliases if alias is not None), None)
 
 
 def descendants(node: Node, visited: set[int]) -> Iterator[Node]:

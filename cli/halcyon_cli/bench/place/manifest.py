@@ -48,8 +48,8 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
     Raises:
         InputError: the options name files, which exist only on the user's machine.
     """
-    given = [*request.inputs.inputs, request.inputs.prepare, request.inputs.finish, request.inputs.expect]
-    local = [one for one in map(str, [*given, request.load.trace or ""]) if one and "/data/" not in one]
+    paths = [*request.inputs.inputs, request.inputs.prepare, request.inputs.finish, request.inputs.expect]
+    local = [path for path in map(str, [*paths, request.load.trace or ""]) if path and "/data/" not in path]
     if local:
         raise InputError(
             f"{local[0]} is a file here, and the manifest runs without it; put it on a volume: --volume CLAIM --input /data/FILE"
@@ -92,7 +92,7 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     if site.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": one} for one in site.pull_secrets]
+        pod["imagePullSecrets"] = [{"name": secret} for secret in site.pull_secrets]
     documents: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": list(RULES)},
@@ -114,4 +114,6 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
             },
         },
     ]
-    return "---\n".join(yaml.dump(one, Dumper=PlainDumper, sort_keys=False, width=120) for one in documents).rstrip()
+    return "---\n".join(
+        yaml.dump(document, Dumper=PlainDumper, sort_keys=False, width=120) for document in documents
+    ).rstrip()

@@ -26,13 +26,13 @@ from halcyon_cli.errors import InputError
     ],
 )
 def test_a_scenario_follows_from_the_options(given: dict[str, Any], kind: str, fields: dict[str, Any]) -> None:
-    made = LoadOptions(**given).made_scenario()
+    made = LoadOptions(**given).build_scenario()
     assert made.kind == kind
     assert {name: getattr(made, name) for name in fields} == fields
 
 
 def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
-    made = LoadOptions(preset="server", rate=50.0, duration=5.0).made_scenario()
+    made = LoadOptions(preset="server", rate=50.0, duration=5.0).build_scenario()
     assert (made.kind, made.rate_rps, made.duration_s) == ("sustained", 50, 5)
 
 
