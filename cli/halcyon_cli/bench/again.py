@@ -192,13 +192,13 @@ def _without_replaced(command: click.Command, recorded: Sequence[str], current: 
         names |= {"--url", "--model"}
     if (has_name or "--url" in names) and recorded and not recorded[0].startswith("-"):
         recorded = recorded[1:]
-    kept: list[str] = []
+    arguments: list[str] = []
     remaining = iter(recorded)
     for argument in remaining:
         values = [argument] if not argument.startswith("-") or argument in flags else [argument, next(remaining, "")]
         if argument not in names:
-            kept += values
-    return kept
+            arguments += values
+    return arguments
 
 
 def _without_secrets(recorded: Sequence[str], current: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -207,12 +207,12 @@ def _without_secrets(recorded: Sequence[str], current: Sequence[str]) -> tuple[l
     Values of headers aren't recorded. Paths of key files are recorded but not used. Otherwise a result from another
     person could name a key file of this user, and send the key to that person's server.
     """
-    kept: list[str] = []
+    arguments: list[str] = []
     notes: list[str] = []
     for argument in recorded:
-        option = kept[-1] if kept else ""
+        option = arguments[-1] if arguments else ""
         if option in _KEYS or (option == "--header" and argument.endswith(_REDACTED)):
-            kept.pop()
+            arguments.pop()
             if option in current:
                 continue
             name = argument.removesuffix(_REDACTED)
@@ -222,8 +222,8 @@ def _without_secrets(recorded: Sequence[str], current: Sequence[str]) -> tuple[l
                 else f"{option} isn't repeated; to use the file again, add {option} {argument}"
             )
         else:
-            kept.append(argument)
-    return kept, notes
+            arguments.append(argument)
+    return arguments, notes
 
 
 def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:

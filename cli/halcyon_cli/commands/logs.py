@@ -74,16 +74,16 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     prefixed = len(pods) > 1
     if follow:
         return _follow(cluster, pods[:MAX_FOLLOWED], container, query, prefixed=prefixed)
-    shown = 0
+    log_count = 0
     for pod in pods:
         text = cluster.log(pod, container, lines=lines, previous=previous, since_s=since_s)
         if text is None:
             warn(target.command, f"pod {pod}: {container} has no {'previous ' if previous else ''}log")
             continue
-        shown += 1
+        log_count += 1
         if text:
             emit("\n".join(_prefixed(text.rstrip("\n").splitlines(), pod if prefixed else "")))
-    if not shown:
+    if not log_count:
         raise ClusterError(f"no {'previous ' if previous else ''}log of {container} in {len(pods)} pods of {name}")
     return 0
 

@@ -109,7 +109,7 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
 
 
 _ALL_OPTIONS = (
-    click.option("--all", "every", is_flag=True, help="All models in the namespace that have spec.scaling."),
+    click.option("--all", "all_models", is_flag=True, help="All models in the namespace that have spec.scaling."),
     click.option("--site", is_flag=True, help="The site's switch: no model loses a replica to a scaling decision."),
     click.option(
         "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces."
@@ -131,13 +131,13 @@ def _bulk_options(command: Any) -> Any:
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def pause(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
+    name: str | None, all_models: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Keep a model's replicas until scaling is resumed. Decisions continue and are shown."""
     cluster = Cluster(target)
     if site:
-        return _switch(cluster, reason or "halcyon pause --site", name, output, every=every)
-    if name is not None and not every:
+        return _switch(cluster, reason or "halcyon pause --site", name, output, all_models=all_models)
+    if name is not None and not all_models:
         scaling = _scaling(cluster.model(name))
         if scaling is None:
             raise InputError(
@@ -148,7 +148,7 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
             patched, why_unsure = _wait_until_paused(cluster, patched)
         output.changed(patched, f"paused at {_replicas(patched)}{_reason_suffix(reason)}", f"halcyon resume {name}")
         return _pause_status(name, why_unsure)
-    models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
+    models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
     active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]
     changes = []
     for model, mode in active:
@@ -168,13 +168,13 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def resume(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
+    name: str | None, all_models: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Resume scaling, and remove the recorded reason."""
     cluster = Cluster(target)
     if site:
-        return _switch(cluster, "", name, output, every=every)
-    if name is not None and not every:
+        return _switch(cluster, "", name, output, all_models=all_models)
+    if name is not None and not all_models:
         scaling = _scaling(cluster.model(name))
         if scaling is None:
             raise InputError(
@@ -185,7 +185,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
         was = "was active already" if mode == "Active" else f"was {mode}"
         output.changed(patched, f"resumed ({was})", f"halcyon explain {name}")
         return 0
-    models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
+    models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
     changes = []
     for model in models:
         before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
@@ -195,9 +195,9 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
     return _change_all(cluster, changes, "resumed", len(models), output)
 
 
-def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, every: bool) -> int:
+def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, all_models: bool) -> int:
     """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
-    if name is not None or every:
+    if name is not None or all_models:
         raise InputError("--site is for the whole site; omit the name and --all")
     operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
     config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
@@ -209,16 +209,16 @@ def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, 
 
 
 def _selected(
-    cluster: Cluster, name: str | None, *, every: bool, all_namespaces: bool, selector: str
+    cluster: Cluster, name: str | None, *, all_models: bool, all_namespaces: bool, selector: str
 ) -> list[Mapping[str, Any]]:
     """Return the models that --all selects.
 
     Raises:
         InputError: both a name and --all were given, or neither of them.
     """
-    if every and name is not None:
+    if all_models and name is not None:
         raise InputError(f"--all is for all models, and {name} names one; omit one of them")
-    if not every:
+    if not all_models:
         raise InputError(f"give a name or --all; for example halcyon {cluster.target.command} resnet50")
     return list(cluster.models(all_namespaces=all_namespaces, selector=selector))
 

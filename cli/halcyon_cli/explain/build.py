@@ -200,9 +200,11 @@ def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
         return plain  # the condition Accepted already reports this
     if defaults.policy(parsed) != "Planner":
         return plain
-    most = high if schedule_state.high is None else min(high, schedule_state.high)
-    least = low if schedule_state.low is None else max(low, schedule_state.low)
-    return ReplicaBounds(min(least, most), most, low, high, *_windows(parsed, schedule_state), schedule_state.conflict)
+    upper = high if schedule_state.high is None else min(high, schedule_state.high)
+    lower = low if schedule_state.low is None else max(low, schedule_state.low)
+    return ReplicaBounds(
+        min(lower, upper), upper, low, high, *_windows(parsed, schedule_state), schedule_state.conflict
+    )
 
 
 def _windows(spec: Spec, schedule_state: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:

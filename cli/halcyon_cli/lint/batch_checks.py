@@ -39,16 +39,16 @@ def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
     message = str(error["msg"])
     if error["type"] == "extra_forbidden":
         names = _fields(location[:-1])
-        near = get_close_matches(str(location[-1]), names, 1)
-        hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(names)}"
+        close_matches = get_close_matches(str(location[-1]), names, 1)
+        hint = f"did you mean {close_matches[0]}?" if close_matches else f"the fields are {', '.join(names)}"
         return "unknown-field", f"{path} is not a field; {hint}"
     if error["type"] == "missing":
         return "missing-field", f"{path} is missing"
     if error["type"] == "value_error":
         return "conflicting-fields", message.removeprefix("Value error, ")
-    shown = json.dumps(error["input"])
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return "invalid-value", f"{path} is {shown}: {message[:1].lower()}{message[1:]}"
+    value_text = json.dumps(error["input"])
+    value_text = value_text if len(value_text) <= 60 else f"{value_text[:57]}..."
+    return "invalid-value", f"{path} is {value_text}: {message[:1].lower()}{message[1:]}"
 
 
 def _fields(location: tuple[int | str, ...]) -> tuple[str, ...]:

@@ -238,27 +238,25 @@ def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
     """Yield (line, rule, message) for the fields of `metadata` that the API server accepts only as strings."""
     namespace = _child(meta, "namespace")
     if namespace is not None and namespace.tag not in {_STRING, _NULL}:
-        message = f"metadata.namespace is {_shown(namespace)}; it must be a string, for example namespace: team-a"
+        message = f"metadata.namespace is {_value_text(namespace)}; it must be a string, for example namespace: team-a"
         yield namespace.start_mark.line + 1, "invalid-value", message
     for field in ("labels", "annotations"):
         values = _child(meta, field)
         if values is None or values.tag == _NULL:
             continue
         if not isinstance(values, MappingNode):
-            message = (
-                f"metadata.{field} is {_shown(values)}; it must be an object, for example {field}: {{team: vision}}"
-            )
+            message = f"metadata.{field} is {_value_text(values)}; it must be an object, for example {field}: {{team: vision}}"
             yield values.start_mark.line + 1, "invalid-value", message
             continue
         for key, value in pairs(values):
             # `non_json_scalars` reports dates.
             if value.tag not in {_STRING, _NULL, *NON_JSON_TAGS}:
                 example = f"'{value.value}'" if isinstance(value, ScalarNode) else "'true'"
-                message = f"metadata.{field}: {key.value} is {_shown(value)}, and not a string; quote it, for example {example}"
+                message = f"metadata.{field}: {key.value} is {_value_text(value)}, and not a string; quote it, for example {example}"
                 yield value.start_mark.line + 1, "unquoted-value", message
 
 
-def _shown(node: Node) -> str:
+def _value_text(node: Node) -> str:
     return (
         str(node.value) if isinstance(node, ScalarNode) else "a list" if isinstance(node, SequenceNode) else "an object"
     )

@@ -12,9 +12,9 @@ NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
 
 def pairs(node: MappingNode) -> Iterator[tuple[Node, Node]]:
     """Yield the (key, value) pairs of an object: its own, then those of the objects that `<<` merges into it."""
-    own = [(key, value) for key, value in node.value if key.tag != _MERGE]
-    yield from own
-    names = {key.value for key, _ in own if isinstance(key, ScalarNode)}
+    own_pairs = [(key, value) for key, value in node.value if key.tag != _MERGE]
+    yield from own_pairs
+    names = {key.value for key, _ in own_pairs if isinstance(key, ScalarNode)}
     for _, value in (pair for pair in node.value if pair[0].tag == _MERGE):
         for merged in value.value if isinstance(value, SequenceNode) else (value,):
             if isinstance(merged, MappingNode):

@@ -34,12 +34,12 @@ def render(report: Report, now: datetime, *, width: int = 100, color: bool = Fal
     return "\n\n".join("\n".join(block) for block in page.blocks(report, now) if block)
 
 
-def ago(then: datetime | None, now: datetime) -> str:
+def ago(at: datetime | None, now: datetime) -> str:
     """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`.
 
     The result is `-` if the age is unknown, and `0s` for a time in the future.
     """
-    return "-" if then is None else _span((now - then).total_seconds())
+    return "-" if at is None else _span((now - at).total_seconds())
 
 
 def _span(seconds: float) -> str:

@@ -183,12 +183,12 @@ def _notes(
 ) -> Iterator[str]:
     if meta.get("deletionTimestamp"):
         yield "the ModelDeployment is being deleted"
-    shown = " ".join(value for _, value in facts)
+    facts_text = " ".join(value for _, value in facts)
     for kind, expected in _ATTENTION.items():
         condition = conditions.get(kind, {})
         message = str(condition.get("message") or "")
-        if condition.get("status") == expected and message not in shown:
-            shown += message
+        if condition.get("status") == expected and message not in facts_text:
+            facts_text += message
             yield f"{kind} ({condition.get('reason')}): {message}"
     yield from inventory.unreadable
 

@@ -321,12 +321,12 @@ def _outcome(model: Json, course: CanaryCourse, *, was_compared: bool) -> Canary
             why = "the new pods took over without a comparison with the previous ones"
             return CanaryOutcome(end="undone", why=why, revision=course.revision)
         case "Served":
-            by = (
+            reason = (
                 "a person promoted the canary"
                 if canary_course.is_promoted_by_hand(model, course.revision)
                 else "the analysis found the canary as good in failures and waiting, and the gain was measured"
             )
-            return CanaryOutcome(end="promoted", why=by, revision=course.revision)
+            return CanaryOutcome(end="promoted", why=reason, revision=course.revision)
         case _:
             return None
 

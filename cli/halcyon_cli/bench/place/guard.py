@@ -105,8 +105,8 @@ def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_
     last = steps[-1]
     if last.rate_rps >= highest_rps:
         return None
-    far = last.p95_s is None or last.p95_s < limits.p95_s / 2
-    return min(last.rate_rps * (2.0 if far else 1.25), highest_rps)
+    is_far = last.p95_s is None or last.p95_s < limits.p95_s / 2
+    return min(last.rate_rps * (2.0 if is_far else 1.25), highest_rps)
 
 
 def refusal(model: Json) -> str:

@@ -209,13 +209,13 @@ def _throttled_progress(command: str) -> Callable[[str], None]:
     """Return a function that prints progress to stderr, at most one line in `_LOG_INTERVAL_S`, for a log."""
     last = -math.inf
 
-    def shown(text: str) -> None:
+    def show(text: str) -> None:
         nonlocal last
         if text and time.monotonic() - last >= _LOG_INTERVAL_S:
             last = time.monotonic()
             warn(command, text)
 
-    return shown
+    return show
 
 
 def _is_confirmed(question: str) -> bool:
