@@ -279,7 +279,7 @@ def _model_problems(
         yield from _schedules(_only_schedules(spec_fields))
         return
     yield from _schedules(spec)
-    yield from problems_of_configs(spec, namespace=namespace, name=name, among=maps)
+    yield from problems_of_configs(spec, namespace=namespace, name=name, maps=maps)
     for sentence in defaults.ignored(spec):
         yield "ignored-field", f"{sentence} (the field has no effect)"
     yield from (("mismatched-timeouts", sentence) for sentence in defaults.mismatched(spec))
