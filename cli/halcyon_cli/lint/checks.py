@@ -93,8 +93,8 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
         while loader.check_node():
             node = loader.get_node()
             if node is not None and (enclosed := enclosed_alias(node, set(), set())) is not None:
-                text = "invalid YAML: an alias refers to an object that contains it"
-                findings.append(Finding(file, enclosed.start_mark.line + 1, "invalid-yaml", "", text))
+                message = "invalid YAML: an alias refers to an object that contains it"
+                findings.append(Finding(file, enclosed.start_mark.line + 1, "invalid-yaml", "", message))
                 continue
             for resource in _resources(node):
                 is_batch = _is_ours(resource) and _scalar(resource, "kind") == BATCH_KIND
