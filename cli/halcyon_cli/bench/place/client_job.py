@@ -39,7 +39,9 @@ MAX_FILES_BYTES = 700 * 2**10
 NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container whose image can't be pulled."""
 _UID = 65532
-_FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
+_FILES, _KEYS = "/etc/halcyon/files", "/etc/halcyon/api-keys"
+VOLUME = "/data"
+"""Folder of the client's container at which the volume with inputs is mounted."""
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
@@ -127,7 +129,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
         ("api-keys", _KEYS, {"secret": {"secretName": settings.api_keys}} if settings.api_keys else None),
         (
             "data",
-            _VOLUME,
+            VOLUME,
             {"persistentVolumeClaim": {"claimName": settings.claim, "readOnly": True}} if settings.claim else None,
         ),
     ):
@@ -256,7 +258,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
     files: dict[str, bytes] = {}
 
     def put(path: str) -> str:
-        if path.startswith(f"{_VOLUME}/"):
+        if path.startswith(f"{VOLUME}/"):
             return path
         key = f"{len(files):03d}-{_key(Path(path).name)}"
         try:
@@ -308,7 +310,7 @@ def _members(path: str) -> Iterator[str]:
 
     A folder on the volume counts as one path.
     """
-    if not Path(path).is_dir() or path.startswith(f"{_VOLUME}/"):
+    if not Path(path).is_dir() or path.startswith(f"{VOLUME}/"):
         yield path
         return
     yield from (

@@ -13,8 +13,9 @@ import yaml
 
 from halcyon.render.metadata import RESTRICTED
 from halcyon_cli.bench.options.group import arguments
+from halcyon_cli.bench.options.inputs import parse_input
 from halcyon_cli.bench.place.bench_request import BenchRequest
-from halcyon_cli.bench.place.client_job import labels
+from halcyon_cli.bench.place.client_job import VOLUME, labels
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import InputError
@@ -48,8 +49,9 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
     Raises:
         InputError: the options name files, which exist only on the user's machine.
     """
-    paths = [*request.inputs.inputs, request.inputs.prepare, request.inputs.finish, request.inputs.expect]
-    local = [path for path in map(str, [*paths, request.load.trace or ""]) if path and "/data/" not in path]
+    paths = [path for _, path in map(parse_input, request.inputs.inputs)]
+    paths += [request.inputs.prepare, request.inputs.finish, request.inputs.expect, str(request.load.trace or "")]
+    local = [path for path in paths if path and not path.startswith(f"{VOLUME}/")]
     if local:
         raise InputError(
             f"{local[0]} is a file here, and the manifest runs without it; put it on a volume: --volume CLAIM --input /data/FILE"
