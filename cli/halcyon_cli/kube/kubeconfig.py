@@ -230,7 +230,7 @@ def _provider_token(provider: Mapping[str, Any]) -> str:
 
     Unlike kubectl, this program doesn't renew such a token.
     """
-    token = (provider.get("config") or {}).get("id-token")
+    token = _mapping(provider, "config").get("id-token")
     if not token:
         raise KubeconfigError(
             f"users[].user.auth-provider is {provider.get('name')}, which isn't supported; use exec with a credential "
