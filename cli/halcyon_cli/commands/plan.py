@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
@@ -45,6 +46,7 @@ from halcyon_cli.plan import manifest_documents
 from halcyon_cli.plan.observations_file import ObservationsError, RecordedReading, parse_observations
 
 MAX_BYTES = 256 * 2**20
+_PLANNER_OPTIONS = frozenset({"memory", "save_memory", "every", "latency", "low", "idle_after", "start_time"})
 _EPILOG = """\
 Without --observations, it lists the objects of the model and the changes that applying it would make in the cluster. Changes come from
 dry runs on the API server, or from a local comparison if you have no permission for them. Nothing is written. The rules are those of this version of halcyon.
@@ -144,9 +146,10 @@ def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int
 
 def _preview(options: _Options, target: Target, output: Output, *, offline: bool) -> int:
     """Show the objects of the model and the changes that an apply would make."""
-    for option, value in (("--memory", options.memory), ("--save-memory", options.save_memory)):
-        if value is not None:
-            raise InputError(f"{option} is for the planner, which needs --observations; give both, or neither")
+    context = click.get_current_context()
+    for param in context.command.params:
+        if param.name in _PLANNER_OPTIONS and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"{param.opts[0]} is for the planner, which needs --observations; give both, or neither")
     from halcyon_cli.plan.preview import show  # noqa: PLC0415  # slow to import
 
     documents = _documents(options.file)
