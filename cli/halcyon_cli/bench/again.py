@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from halcyon_cli.bench.options.inputs import InputOptions, parse_input
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.pod import PodOptions
 from halcyon_cli.errors import InputError
 
@@ -187,9 +188,14 @@ def _without_replaced(command: click.Command, recorded: Sequence[str], current: 
         name for param in command.params if isinstance(param, click.Option) and param.is_flag for name in param.opts
     }
     # A given ModelDeployment or URL replaces the recorded one.
-    has_name = bool(current) and not current[0].startswith("-")
+    values_by_param = command.make_parser(click.Context(command)).parse_args(list(current))[0]
+    model_names = values_by_param.get("names")
+    has_name = isinstance(model_names, tuple) and bool(model_names)  # click has a sentinel for no names
     if has_name:
         names |= {"--url", "--model"}
+    elif "--url" in names:  # a server has none of the options for the place of a copy
+        place_names = {field.name for field in fields(PlaceOptions)}
+        names |= {name for param in command.params if param.name in place_names for name in param.opts}
     if (has_name or "--url" in names) and recorded and not recorded[0].startswith("-"):
         recorded = recorded[1:]
     arguments: list[str] = []

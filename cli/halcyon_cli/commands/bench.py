@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
 from halcyon_cli.bench import again, from_here, result_folder, several_results
 from halcyon_cli.bench.again import RepeatingCommand, again_option
 from halcyon_cli.bench.model_file import check_file, with_model
+from halcyon_cli.bench.options import consistency
 from halcyon_cli.bench.options.answer import AnswerOptions, answer_options
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
@@ -140,11 +140,8 @@ def main(
     """
     if len(names) == 2 and names[0] == "history":
         return past_results.show(ObjectWriter(target), names[1], output)
-    if place.teach and len(names) != 1:
-        raise InputError("--teach is for one ModelDeployment; for example halcyon bench digits --teach")
+    consistency.check(names, server=server, place=place, pod=pod, model_file=model_file, target=target)
     if len(names) > 1:
-        if model_file.is_set:
-            raise InputError("--onnx is the file of one model; for example halcyon bench digits --onnx model.onnx")
         return _measure_several(
             names,
             server=server,
@@ -161,11 +158,6 @@ def main(
     if pod.sides:
         return sides.run(server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, pod=pod)
     if not names:
-        if click.get_current_context().get_parameter_source("timeout") is ParameterSource.COMMANDLINE:
-            raise InputError(
-                "--timeout is for requests to the cluster, which --url doesn't need; for requests of the load, give "
-                f"--request-timeout {target.timeout_s:g}s"
-            )
         return _measure_url(
             server=server,
             load=load,
@@ -234,8 +226,8 @@ def _measure_url(
             run, document = from_here.run(prepared, to_log=pod.to_log)
         else:
             run, document = from_here.run_search(prepared, answer, to_log=pod.to_log)
-        arguments = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
-        document = document.model_copy(update={"place": Place(kind="url", arguments=arguments), "files": files})
+        repeated = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
+        document = document.model_copy(update={"place": Place(kind="url", arguments=repeated), "files": files})
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
