@@ -273,8 +273,12 @@ def _act(cluster: ObjectWriter, action: str, name: str, output: Output) -> int:
 def _find(cluster: ObjectWriter, name: str) -> Json:
     batch = cluster.find(BATCH_INFERENCE, name)
     if batch is None:
-        raise ClusterError(f"no {KIND} {name} in namespace {cluster.namespace}; list them with halcyon batch list")
+        raise _unknown_batch(cluster, name)
     return batch
+
+
+def _unknown_batch(cluster: ObjectWriter, name: str) -> ClusterError:
+    return ClusterError(f"no {KIND} {name} in namespace {cluster.namespace}; list them with halcyon batch list")
 
 
 def _suspend(cluster: ObjectWriter, name: str, *, suspend: bool) -> Json:
@@ -295,10 +299,16 @@ def _wait_suspended(cluster: ObjectWriter, name: str) -> None:
 
 
 def _follow(cluster: ObjectWriter, name: str) -> int:
-    """Print each change of the progress until the batch ends, and return the exit status."""
+    """Print each change of the progress until the batch ends, and return the exit status.
+
+    A failed request counts as no change, because the API server may restart during a long batch.
+
+    Raises:
+        ClusterError: the batch was deleted, or the first request failed.
+    """
     last_line: Sequence[str] = ()
+    batch = _find(cluster, name)
     while True:
-        batch = _find(cluster, name)
         line = _line(batch)
         if line != last_line:
             print("  ".join(line), file=sys.stderr)
@@ -311,6 +321,18 @@ def _follow(cluster: ObjectWriter, name: str) -> int:
             emit(f"{name}: {message}")
             return 0
         time.sleep(_POLL_INTERVAL_S)
+        batch = _next(cluster, name, batch)
+
+
+def _next(cluster: ObjectWriter, name: str, last: Json) -> Json:
+    """Return the present state of a batch, or the last one if the request fails."""
+    try:
+        batch = cluster.find(BATCH_INFERENCE, name)
+    except ClusterError:
+        return last
+    if batch is None:
+        raise _unknown_batch(cluster, name)
+    return batch
 
 
 def _line(batch: Json) -> list[str]:
