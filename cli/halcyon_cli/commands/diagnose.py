@@ -32,7 +32,7 @@ from halcyon_cli.diagnose import bundle as archive
 from halcyon_cli.diagnose import redaction
 from halcyon_cli.diagnose.facts import Cause, Facts
 from halcyon_cli.diagnose.registry import causes
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.explain.build import report
 from halcyon_cli.kube import batches, fields, free_capacity
 from halcyon_cli.kube.client import Cluster, Target
@@ -102,6 +102,8 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     name: str, bundle: Path | None, no_bundle: bool, lines: int, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Show likely causes of a model's problems, the likeliest first, and write a bundle with the evidence."""
+    if no_bundle and bundle is not None:
+        raise InputError("--bundle names a file, and --no-bundle writes none; leave one of them out")
     cluster, now = Cluster(target), datetime.now(UTC)
     bundle_path = None if no_bundle else bundle or Path(f"halcyon-{name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     if bundle_path is not None and bundle_path.exists():

@@ -143,6 +143,7 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
             raise InputError(
                 f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N"
             )
+    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
         patched, why_unsure = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)), ""
         if _is_active(scaling):
             patched, why_unsure = _wait_until_paused(cluster, patched)
@@ -180,6 +181,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
             raise InputError(
                 f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
             )
+    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
         mode = scaling.get("mode", "Active")
         patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
         was = "was active already" if mode == "Active" else f"was {mode}"
@@ -204,6 +206,19 @@ def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, 
         f"{operator['name']}-switches", {SWITCH: reason}
     )
     change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
+def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namespaces: bool, selector: str) -> None:
+    """Check that -A and -l are used only with --all.
+
+    Raises:
+        InputError: one of them would have no effect.
+    """
+    option = "-A" if all_namespaces else "-l" if selector else ""
+    if option and site:
+        raise InputError(f"--site is for the whole site; omit {option}")
+    if option and name is not None and not all_models:
+        raise InputError(f"{option} needs --all, and {name} names one model; omit {option}")
+
+
     output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, change)
     return 0
 
