@@ -73,7 +73,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     query: dict[str, str] = {"tailLines": str(lines)} | ({"sinceSeconds": f"{max(since_s, 1):.0f}"} if since_s else {})
     prefixed = len(pods) > 1
     if follow:
-        return _follow(cluster, pods[:MAX_FOLLOWED], container, query, prefixed=prefixed)
+        return _follow(cluster, pods, container, query, prefixed=prefixed)
     log_count = 0
     for pod in pods:
         text = cluster.log(pod, container, lines=lines, previous=previous, since_s=since_s)
@@ -93,7 +93,11 @@ def _prefixed(lines: Sequence[str], pod: str) -> Iterator[str]:
 
 
 def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mapping[str, str], *, prefixed: bool) -> int:
-    """Print new lines of all pods' logs, until every container has stopped."""
+    """Print new lines of the logs of at most `MAX_FOLLOWED` pods, until every container has stopped."""
+    if len(pods) > MAX_FOLLOWED:
+        command, count = cluster.target.command, len(pods)
+        warn(command, f"follows the logs of {MAX_FOLLOWED} of {count} pods; for another pod: --pod NAME")
+        pods = pods[:MAX_FOLLOWED]
     lines: queue.Queue[tuple[str, str | None, Any]] = queue.Queue()
 
     def read(pod: str) -> None:

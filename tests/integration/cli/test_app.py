@@ -20,6 +20,7 @@ from halcyon.render import revision
 from halcyon.render.site import Subject
 from halcyon_cli.commands.completion import kubectl
 from halcyon_cli.commands.installation import dashboard
+from halcyon_cli.commands.logs import MAX_FOLLOWED
 from halcyon_cli.kube.client import Cluster, Target
 from tests.integration.cli.test_explain_command import MODELS, Desk
 from tests.unit.cli.stand_in_api import serving
@@ -349,6 +350,21 @@ def test_the_dashboard_is_found_in_the_pods_of_the_operator(tmp_path: Path, caps
 
 
 def test_a_connection_is_copied_both_ways_until_it_ends() -> None:
+def test_pods_whose_logs_are_not_followed_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = "/api/v1/namespaces/team/pods"
+    names = [f"m-a-{n}" for n in range(MAX_FOLLOWED + 2)]
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m")
+        api.answers[pods] = (200, {"items": [{"metadata": {"name": name}} for name in names]})
+        api.answers |= {f"{pods}/{name}/log": (200, "one\n") for name in names}
+
+        assert main(["logs", "m", "-f", "--kubeconfig", str(desk.kubeconfig)]) == 0
+        printed = capsys.readouterr()
+        assert len(printed.out.splitlines()) == MAX_FOLLOWED
+        assert f"follows the logs of {MAX_FOLLOWED} of {len(names)} pods; for another pod: --pod NAME" in printed.err
+
+
     (browser, client), (tunnel, pod) = socket.socketpair(), socket.socketpair()
     copying = threading.Thread(target=dashboard.copy_both_ways, args=(client, tunnel))
     copying.start()
