@@ -25,6 +25,7 @@ from halcyon_cli.arguments.options import (
     name_argument,
     output_options,
     selector_option,
+    warn,
 )
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
@@ -44,20 +45,28 @@ _RESUME_ALL = """\
 With --all, the models that pause --all paused get back the mode they had before.
 Models that were paused one by one stay paused. --site turns the site's switch off.
 """
-_EXIT_STATUS = (
-    "exit status: 0, or 2 if nothing was changed: no such name, not allowed by the current spec, no access, no cluster."
+_EXIT_STATUS = """\
+\b
+exit status:
+  0  done
+  1  {negative}
+  2  nothing was changed: no such name, not allowed by the current spec, no
+     access, no cluster
+"""
+_SCALE_EXIT_STATUS = _EXIT_STATUS.format(
+    negative="with --pause: the operator doesn't confirm the pause within 10 s, or\n     rejects the spec"
 )
-_PAUSE_EXIT_STATUS = (
-    "exit status: 0; 1 if the operator doesn't confirm the pause of a model within 10 s, or rejects the spec; 2 if nothing "
-    "was changed: no such name, not allowed by the current spec, no access, no cluster."
+_PAUSE_EXIT_STATUS = _EXIT_STATUS.format(
+    negative="the operator doesn't confirm the pause within 10 s, or rejects the spec;\n     with --all: a model couldn't be changed"
 )
+_RESUME_EXIT_STATUS = _EXIT_STATUS.format(negative="with --all: a model couldn't be changed")
 RELEASE_TIMEOUT_S = 10.0
 """Time within which the operator must confirm a pause, in seconds."""
 _POLL_INTERVAL_S = 0.2
 _REASON_OPTION = click.option("--reason", metavar="TEXT", help="Reason, for other users.")
 
 
-@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_PAUSE_EXIT_STATUS}")  # fmt: skip
+@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_SCALE_EXIT_STATUS}")  # fmt: skip
 @name_argument()
 @click.argument("replicas", type=REPLICAS, required=False)
 @click.option("--replicas", "option", type=REPLICAS, metavar="N", help="The same as the argument, as in kubectl.")
@@ -134,6 +143,7 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
     name: str | None, all_models: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Keep a model's replicas until scaling is resumed. Decisions continue and are shown."""
+    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
     cluster = Cluster(target)
     if site:
         return _switch(cluster, reason or "halcyon pause --site", name, output, all_models=all_models)
@@ -143,7 +153,6 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
             raise InputError(
                 f"{name} has no spec.scaling, so its replicas are fixed; set them with halcyon scale {name} N"
             )
-    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
         patched, why_unsure = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)), ""
         if _is_active(scaling):
             patched, why_unsure = _wait_until_paused(cluster, patched)
@@ -162,7 +171,7 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
 
 @click.command(
     "resume",
-    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_EXIT_STATUS}",
+    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_RESUME_EXIT_STATUS}",
 )
 @name_argument(required=False)
 @_bulk_options
@@ -172,6 +181,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
     name: str | None, all_models: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Resume scaling, and remove the recorded reason."""
+    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
     cluster = Cluster(target)
     if site:
         return _switch(cluster, "", name, output, all_models=all_models)
@@ -181,7 +191,6 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
             raise InputError(
                 f"{name} has no spec.scaling, so there is nothing to resume; enable it with spec.scaling: {{maxReplicas: 8}}"
             )
-    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
         mode = scaling.get("mode", "Active")
         patched = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Active"}}, None))
         was = "was active already" if mode == "Active" else f"was {mode}"
@@ -197,15 +206,6 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
     return _change_all(cluster, changes, "resumed", len(models), output)
 
 
-def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, all_models: bool) -> int:
-    """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
-    if name is not None or all_models:
-        raise InputError("--site is for the whole site; omit the name and --all")
-    operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
-    config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
-        f"{operator['name']}-switches", {SWITCH: reason}
-    )
-    change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
 def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namespaces: bool, selector: str) -> None:
     """Check that -A and -l are used only with --all.
 
@@ -219,6 +219,15 @@ def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namesp
         raise InputError(f"{option} needs --all, and {name} names one model; omit {option}")
 
 
+def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, all_models: bool) -> int:
+    """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
+    if name is not None or all_models:
+        raise InputError("--site is for the whole site; omit the name and --all")
+    operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
+    config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
+        f"{operator['name']}-switches", {SWITCH: reason}
+    )
+    change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
     output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, change)
     return 0
 
@@ -241,9 +250,12 @@ def _selected(
 def _change_all(
     cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], change: str, total: int, output: Output
 ) -> int:
-    """Apply a patch to each model, and print the results.
+    """Apply a patch to each model, print the results, and return the exit status.
 
-    If a model can't be changed, the other models are still changed, and the error is raised at the end.
+    If a model can't be changed, the other models are still changed, and the reason is printed at the end.
+
+    Raises:
+        ClusterError: no model could be changed.
     """
     changed, failed = [], []
     for model, patch in changes:
@@ -259,9 +271,11 @@ def _change_all(
         output.objects(changed)
     elif output.form != "name":
         emit(f"{len(changed)} of {total} models {change}")
-    if failed:
+    if failed and not changed:
         raise ClusterError("; ".join(failed))
-    return 0
+    for failure in failed:
+        warn(cluster.target.command, failure)
+    return 1 if failed else 0
 
 
 # spec rejected   generation observed, mode Paused   time is up   result
@@ -298,7 +312,7 @@ def _pause_status(name: str, why: str) -> int:
     """Return the exit status of a command that has paused a model, after printing why the pause is not certain, if so."""
     if why:
         click.echo(f"{name}: {why}", err=True)
-    return int(bool(why))
+    return 1 if why else 0
 
 
 def _replicas(model: Mapping[str, Any]) -> int:
