@@ -90,10 +90,8 @@ def chart_library() -> tuple[str, str]:
     """
     for package, folder in (("halcyon_measure.report", "static/uplot"), ("halcyon.dashboard", "static/uplot")):
         try:
-            library_folder = resources.files(package).joinpath(folder)
-            return library_folder.joinpath("uPlot.esm.js").read_text("utf-8"), library_folder.joinpath(
-                "uPlot.min.css"
-            ).read_text("utf-8")
+            uplot = resources.files(package).joinpath(folder)
+            return uplot.joinpath("uPlot.esm.js").read_text("utf-8"), uplot.joinpath("uPlot.min.css").read_text("utf-8")
         except (FileNotFoundError, ModuleNotFoundError):
             continue
     return "", ""
