@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
@@ -29,6 +29,7 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
+Result = TypeVar("Result")
 
 _POLL_S = 1.0
 _REMOVAL_S = 60.0
@@ -235,7 +236,7 @@ class BesideModel:
         count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) if self._copies else 1
         end = time.monotonic() + self._limits.start_s
         while True:
-            pods = self._measured_pods()
+            pods = self._retried(self._measured_pods)
             stages = [stage(pod) for pod in pods]
             placed = [pod for pod in pods if fields.mapping(pod.get("spec")).get("nodeName")]
             ready = [pod_stage for pod_stage in stages if pod_stage.state == "ready"]
@@ -244,7 +245,7 @@ class BesideModel:
             measured = " and ".join(self._client.all_measured)
             waiting = f" ({self._stage_text(stages)})" if stages and len(placed) < count else ""
             self._progress(f"{measured}: {len(ready)} of {count} pods ready{waiting}")
-            self._check_copies()
+            self._retried(self._check_copies)
             if time.monotonic() > end:
                 raise PlaceError(
                     f"{measured}: {len(ready)} of {count} pods are ready after {self._limits.start_s:.0f} s: "
@@ -288,7 +289,7 @@ class BesideModel:
         end = time.monotonic() + self._limits.start_s
         selector = f"{client_job.BENCH_LABEL}={self._client.model},batch.kubernetes.io/job-name={client_job.job_name(self._client.model)}"
         while True:
-            pods = self._cluster.items(kinds.POD, selector=selector) or []
+            pods = self._retried(lambda: self._cluster.items(kinds.POD, selector=selector) or [])
             for pod in pods:
                 if fields.mapping(pod.get("status")).get("phase") in {"Running", "Succeeded", "Failed"}:
                     return pod
@@ -301,7 +302,7 @@ class BesideModel:
                     f"{self._client.cpu} CPU and {self._client.memory} of memory; see kubectl describe job "
                     f"{client_job.job_name(self._client.model)} -n {self._cluster.namespace}"
                 )
-            self._check_copies()
+            self._retried(self._check_copies)
             self._pause()
 
     def _check_pull(self, pod: Json) -> None:
@@ -375,6 +376,22 @@ class BesideModel:
         further = (log_result.content(lines, log_result.document_name(n)) for n in range(1, len(self._copies)))
         others = tuple(other for other in further if other is not None)
         return PlacedResult(document, requests, servers, pod, self._usage, others)
+
+    def _retried(self, read: Callable[[], Result]) -> Result:
+        """Return the result of a read, which is repeated while requests to the API server fail.
+
+        Raises:
+            ClusterError: requests have failed for longer than a measurement may lack the API server.
+        """
+        while True:
+            try:
+                result = read()
+            except ClusterError as error:
+                self._lease.record_failure(error)
+                self._pause()
+            else:
+                self._lease.record_response()
+                return result
 
     def _pause(self) -> None:
         time.sleep(_POLL_S)
