@@ -27,7 +27,7 @@ _TYPES = (
 """Types of unquoted values, in the order in which they are tried: name, pattern, and possible first characters."""
 _BOOL_TEXTS = frozenset({"y", "yes", "true", "on"})
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
-_MAX_WHOLE = 1e21
+_MAX_INTEGRAL = 1e21
 """Number below which JSON has a float without a fraction as an integer."""
 
 
@@ -55,11 +55,11 @@ def _number(loader: yaml.SafeLoader, node: ScalarNode) -> int | float:
     if re.fullmatch(_INT, text):
         digits = text.lstrip("+-")
         base = {"0b": 2, "0x": 16}.get(digits[:2], 8 if digits[:1] == "0" and len(digits) > 1 else 10)
-        whole = int(text, base)
-        if _MIN_INT <= whole <= _MAX_INT:
-            return whole
+        integer = int(text, base)
+        if _MIN_INT <= integer <= _MAX_INT:
+            return integer
     value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
-    return int(value) if value.is_integer() and abs(value) < _MAX_WHOLE else value
+    return int(value) if value.is_integer() and abs(value) < _MAX_INTEGRAL else value
 
 
 for _name, _pattern, _first in _TYPES:

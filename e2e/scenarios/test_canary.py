@@ -76,7 +76,7 @@ def test_change_of_a_tuning_stays_if_it_is_as_good_and_goes_if_it_is_worse(
         first = serve(kube, document(name, gpus=0, strategy="Surge", canary={"steps": steps}))
         before = (kube.model(name) or {})["spec"]["rollout"]
         with load(kube, name) as reports:
-            good = CanarySession(cluster, name, limit_s=300, start_s=60, shown=print).run(
+            good = CanarySession(cluster, name, limit_s=300, start_s=60, show=print).run(
                 {"runtime": {"instancesPerGPU": 2}}
             )
             assert (good.end, good.revision != first) == ("promoted", True), good
@@ -85,7 +85,7 @@ def test_change_of_a_tuning_stays_if_it_is_as_good_and_goes_if_it_is_worse(
             assert (spec["runtime"]["instancesPerGPU"], spec["rollout"]) == (2, before)
             wait_for(lambda: _is_observed(kube, name), what=f"the operator observes {name}", limit_s=30)
             # Each request waits for a fuller batch that never comes.
-            worse = CanarySession(cluster, name, limit_s=300, start_s=60, shown=print).run(
+            worse = CanarySession(cluster, name, limit_s=300, start_s=60, show=print).run(
                 {"batching": {"maxBatchSize": 4, "maxQueueDelay": "300ms"}}
             )
             assert worse.end == "undone", worse

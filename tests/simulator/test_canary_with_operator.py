@@ -82,7 +82,7 @@ class ReconcilingCluster:
             "digits",
             limit_s=limit_s,
             start_s=120,
-            shown=lambda _: None,
+            show=lambda _: None,
             clock=lambda: self.simulated.now,
             pause=self.pause,
         )

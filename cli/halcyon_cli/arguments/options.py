@@ -172,10 +172,10 @@ class Output:
         else:
             emit(yaml.dump(value, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
-    def changed(self, value: Mapping[str, Any], what: str, then: str = "") -> None:
+    def changed(self, value: Mapping[str, Any], change: str, next_command: str = "") -> None:
         """Print the result of a change as kubectl does, for example `modeldeployment.serving.halcyon.dev/x scaled`.
 
-        `what` describes the change, and `then` is a command for the next step. With -o, the changed object is printed
+        `change` describes the change, and `next_command` is a command for the next step. With -o, the changed object is printed
         instead.
         """
         if self.is_data:
@@ -183,7 +183,7 @@ class Output:
         elif self.form == "name":
             emit(object_name(value))
         else:
-            emit(f"{object_name(value)} {what}" + (f"\n  next: {then}" if then else ""))
+            emit(f"{object_name(value)} {change}" + (f"\n  next: {next_command}" if next_command else ""))
 
     def objects(self, values: Sequence[Mapping[str, Any]], *, single: bool = False) -> None:
         """Print objects as kubectl does: only their names, one object if `single`, or a List as JSON or YAML."""

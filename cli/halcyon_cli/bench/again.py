@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from halcyon_cli.bench.options.inputs import InputOptions, named
+from halcyon_cli.bench.options.inputs import InputOptions, parse_input
 from halcyon_cli.bench.options.load import LoadOptions
+from halcyon_cli.bench.options.place import PlaceOptions
 from halcyon_cli.bench.options.pod import PodOptions
 from halcyon_cli.errors import InputError
 
@@ -73,36 +74,36 @@ def expanded(command: click.Command, args: Sequence[str]) -> list[str]:
         MeasureError: the file isn't a result.
         InputError: the file has several results, or a file that the measurement used has changed.
     """
-    rest, path = _taken(args)
+    current, path = _split_again(args)
     if path is None:
-        return rest
+        return current
     from halcyon_measure.results import document_file  # noqa: PLC0415  # the models of the document take a while to build
 
     documents = document_file.read(Path(path))
     if len(documents) != 1:
-        names = ", ".join(one.name for one in documents[:5])
+        names = ", ".join(entry.name for entry in documents[:5])
         raise InputError(f"{path}: it has {len(documents)} results ({names}); give one bench.json")
     document = documents[0].document
     recorded = list(document.place.arguments) if document.place is not None else []
     notes = (
         [] if recorded else [f"{path} has no arguments; they follow from its target and scenario, inputs are random"]
     )
-    recorded = _without(command, _known(command, recorded) or reconstructed(document), rest)
-    recorded, more = _without_secrets(recorded, rest)
+    recorded = _without_replaced(command, _separated(command, recorded) or reconstructed(document), current)
+    recorded, secret_notes = _without_secrets(recorded, current)
     _check_files(document, recorded)
-    notes += [*more, *_changes(document)]
-    print(f"halcyon bench: again: {shlex.join([*recorded, *rest])}", file=sys.stderr)
+    notes += [*secret_notes, *_changes(document)]
+    print(f"halcyon bench: again: {shlex.join([*recorded, *current])}", file=sys.stderr)
     for note in notes:
         print(f"halcyon bench: not the same: {note}", file=sys.stderr)
-    return [*recorded, *rest]
+    return [*recorded, *current]
 
 
 def files(load: LoadOptions, inputs: InputOptions) -> tuple[UsedFile, ...]:
     """Return the files that the load of these options uses, except files with secrets."""
     from halcyon_measure.results.used_files import used  # noqa: PLC0415
 
-    paths = [named(one)[1] for one in inputs.inputs]
-    paths += [one.rpartition(":")[0] for one in (inputs.prepare, inputs.finish) if one]
+    paths = [parse_input(argument)[1] for argument in inputs.inputs]
+    paths += [hook.rpartition(":")[0] for hook in (inputs.prepare, inputs.finish) if hook]
     return used([*paths, *filter(None, (inputs.expect, str(load.trace or "")))])
 
 
@@ -115,17 +116,17 @@ def reconstructed(document: BenchDocument) -> list[str]:
     target, scenario = document.target, document.scenario
     if scenario.kind == "trace":
         raise InputError("the result is of a trace, whose file isn't recorded; give --url, --model and --trace FILE")
-    found = ["--url", target.url, "--api", target.api]
-    found += ["--model", target.model] if target.model else []
-    found += ["--version", target.version] if target.version else []
-    found += ["--encoding", target.encoding] if target.api == "kserve" else []
-    found += ["--shared-memory", target.shared_memory] if target.shared_memory != "none" else []
-    found += ["--scenario", scenario.kind, "--rows", target.rows, "--duration", _plain(scenario.duration_s, "s")]
+    arguments = ["--url", target.url, "--api", target.api]
+    arguments += ["--model", target.model] if target.model else []
+    arguments += ["--version", target.version] if target.version else []
+    arguments += ["--encoding", target.encoding] if target.api == "kserve" else []
+    arguments += ["--shared-memory", target.shared_memory] if target.shared_memory != "none" else []
+    arguments += ["--scenario", scenario.kind, "--rows", target.rows, "--duration", _plain(scenario.duration_s, "s")]
     for field, option, unit in _SCENARIO:
         value = getattr(scenario, field)
         if value:
-            found += [option, _plain(value, unit)]
-    return [*found, "--seed", str(scenario.seed)]
+            arguments += [option, _plain(value, unit)]
+    return [*arguments, "--seed", str(scenario.seed)]
 
 
 def _plain(value: float, unit: str) -> str:
@@ -133,88 +134,102 @@ def _plain(value: float, unit: str) -> str:
     return format(Decimal(repr(value)), "f").removesuffix(".0") + unit
 
 
-def _taken(args: Sequence[str]) -> tuple[list[str], str | None]:
+def _split_again(args: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the arguments without --again, and the value of --again."""
-    rest: list[str] = []
+    others: list[str] = []
     path = None
-    given = iter(args)
-    for one in given:
-        if one == "--again":
-            path = next(given, None)
+    remaining = iter(args)
+    for argument in remaining:
+        if argument == "--again":
+            path = next(remaining, None)
             if path is None:
                 raise click.UsageError("Option '--again' requires an argument.")
-        elif one.startswith("--again="):
-            path = one.partition("=")[2]
+        elif argument.startswith("--again="):
+            path = argument.partition("=")[2]
         else:
-            rest.append(one)
-    return rest, path
+            others.append(argument)
+    return others, path
 
 
-def _known(command: click.Command, recorded: Sequence[str]) -> list[str]:
+def _separated(command: click.Command, recorded: Sequence[str]) -> list[str]:
     """Return the recorded arguments, each option separate from its value, after checking that a result can have them.
 
     Raises:
         InputError: an option is unknown, or one of the command itself, such as --save.
     """
-    own = {"save", "form", "no_color", "kubeconfig", "context", "namespace", "timeout"}
-    own |= {field.name for field in fields(PodOptions)}
+    own_names = {"save", "form", "no_color", "kubeconfig", "context", "namespace", "timeout"}
+    own_names |= {field.name for field in fields(PodOptions)}
     names = {
-        name for one in command.params if isinstance(one, click.Option) and one.name not in own for name in one.opts
+        name
+        for param in command.params
+        if isinstance(param, click.Option) and param.name not in own_names
+        for name in param.opts
     }
-    apart: list[str] = []
-    for one in recorded:
-        option, sign, value = one.partition("=")
-        apart += [option, value] if sign and option.startswith("-") else [one]
-    options = [one for one in apart if one.startswith("-") and not one[1:].replace(".", "", 1).isdigit()]
-    if unknown := [one for one in options if one not in names]:
+    arguments: list[str] = []
+    for argument in recorded:
+        option, sign, value = argument.partition("=")
+        arguments += [option, value] if sign and option.startswith("-") else [argument]
+    options = [
+        argument
+        for argument in arguments
+        if argument.startswith("-") and not argument[1:].replace(".", "", 1).isdigit()
+    ]
+    if unknown := [option for option in options if option not in names]:
         raise InputError(
             f"the result has the argument {unknown[0]}, which isn't one of a measurement; measure without --again"
         )
-    return apart
+    return arguments
 
 
-def _without(command: click.Command, recorded: Sequence[str], given: Sequence[str]) -> list[str]:
+def _without_replaced(command: click.Command, recorded: Sequence[str], current: Sequence[str]) -> list[str]:
     """Return the recorded arguments without the given options. All recorded values of a given option are dropped."""
-    names = {one.partition("=")[0] for one in given if one.startswith("-")}
-    flags = {name for one in command.params if isinstance(one, click.Option) and one.is_flag for name in one.opts}
+    names = {argument.partition("=")[0] for argument in current if argument.startswith("-")}
+    flags = {
+        name for param in command.params if isinstance(param, click.Option) and param.is_flag for name in param.opts
+    }
     # A given ModelDeployment or URL replaces the recorded one.
-    has_name = bool(given) and not given[0].startswith("-")
+    values_by_param = command.make_parser(click.Context(command)).parse_args(list(current))[0]
+    model_names = values_by_param.get("names")
+    has_name = isinstance(model_names, tuple) and bool(model_names)  # click has a sentinel for no names
     if has_name:
         names |= {"--url", "--model"}
+    elif "--url" in names:  # a server has none of the options for the place of a copy
+        place_names = {field.name for field in fields(PlaceOptions)}
+        names |= {name for param in command.params if param.name in place_names for name in param.opts}
     if (has_name or "--url" in names) and recorded and not recorded[0].startswith("-"):
         recorded = recorded[1:]
-    kept: list[str] = []
-    left = iter(recorded)
-    for one in left:
-        values = [one] if not one.startswith("-") or one in flags else [one, next(left, "")]
-        if one not in names:
-            kept += values
-    return kept
+    arguments: list[str] = []
+    remaining = iter(recorded)
+    for argument in remaining:
+        values = [argument] if not argument.startswith("-") or argument in flags else [argument, next(remaining, "")]
+        if argument not in names:
+            arguments += values
+    return arguments
 
 
-def _without_secrets(recorded: Sequence[str], given: Sequence[str]) -> tuple[list[str], list[str]]:
+def _without_secrets(recorded: Sequence[str], current: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the recorded arguments without secret ones, and a note on each of them.
 
     Values of headers aren't recorded. Paths of key files are recorded but not used. Otherwise a result from another
     person could name a key file of this user, and send the key to that person's server.
     """
-    kept: list[str] = []
+    arguments: list[str] = []
     notes: list[str] = []
-    for one in recorded:
-        option = kept[-1] if kept else ""
-        if option in _KEYS or (option == "--header" and one.endswith(_REDACTED)):
-            kept.pop()
-            if option in given:
+    for argument in recorded:
+        option = arguments[-1] if arguments else ""
+        if option in _KEYS or (option == "--header" and argument.endswith(_REDACTED)):
+            arguments.pop()
+            if option in current:
                 continue
-            name = one.removesuffix(_REDACTED)
+            name = argument.removesuffix(_REDACTED)
             notes.append(
                 f"the value of header {name} isn't recorded; for example --header {name}:VALUE"
                 if option == "--header"
-                else f"{option} isn't repeated; to use the file again, add {option} {one}"
+                else f"{option} isn't repeated; to use the file again, add {option} {argument}"
             )
         else:
-            kept.append(one)
-    return kept, notes
+            arguments.append(argument)
+    return arguments, notes
 
 
 def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
@@ -228,18 +243,24 @@ def _check_files(document: BenchDocument, recorded: Sequence[str]) -> None:
     """
     from halcyon_measure.results.used_files import digest  # noqa: PLC0415
 
-    known = {one.path: one.sha256 for one in document.files}
+    digests = {file.path: file.sha256 for file in document.files}
     for option, value in pairwise(recorded):
         if option not in _FILES:
             continue
-        path = value.rpartition(":")[0] if option in _FUNCTIONS else named(value)[1] if option == "--input" else value
-        again = f"to use it as it is, add {option} {value}"
+        path = (
+            value.rpartition(":")[0]
+            if option in _FUNCTIONS
+            else parse_input(value)[1]
+            if option == "--input"
+            else value
+        )
+        hint = f"to use it as it is, add {option} {value}"
         if not Path(path).exists():
             raise InputError(f"{path}: the measurement used it, and it isn't there any more")
-        if known.get(path) is None:
-            raise InputError(f"{path}: the result has no digest of it, so it may be another one; {again}")
-        if digest(Path(path)) != known[path]:
-            raise InputError(f"{path}: it has changed since the measurement; {again}")
+        if digests.get(path) is None:
+            raise InputError(f"{path}: the result has no digest of it, so it may be another one; {hint}")
+        if digest(Path(path)) != digests[path]:
+            raise InputError(f"{path}: it has changed since the measurement; {hint}")
 
 
 def _changes(document: BenchDocument) -> list[str]:
@@ -247,6 +268,6 @@ def _changes(document: BenchDocument) -> list[str]:
     place = document.place
     if place is None or place.kind == "url":
         return []
-    was = [f"revision {place.revision}" if place.revision else "", place.image_id or place.image or ""]
-    notes = [f"the model is measured as it is now; it was {', '.join(filter(None, was))}"] if any(was) else []
+    earlier = [f"revision {place.revision}" if place.revision else "", place.image_id or place.image or ""]
+    notes = [f"the model is measured as it is now; it was {', '.join(filter(None, earlier))}"] if any(earlier) else []
     return notes + ([f"the scheduler chooses the node; it was {place.node}"] if place.node else [])

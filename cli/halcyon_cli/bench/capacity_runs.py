@@ -38,7 +38,7 @@ _CALLERS, _SLOW_CALLERS, _SLOW_S = 128, 48, 1.0
 that take `_SLOW_S` seconds or longer."""
 
 
-def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> tuple[Run, BenchDocument]:
+def run(prepared: Measurement, percentile: float, show: Callable[[str], None]) -> tuple[Run, BenchDocument]:
     """Search for the capacity, and return the run at the result, and its document with the section `capacity`.
 
     If there is no run at the result, the last run is returned. Ctrl-C ends the search, and the result so far is
@@ -47,14 +47,14 @@ def run(prepared: Measurement, percentile: float, shown: Callable[[str], None]) 
     Raises:
         MeasureError: a process of the load failed.
     """
-    runner = _Runner(prepared, percentile, shown)
+    runner = _Runner(prepared, percentile, show)
     for _ in runner.runs():
         pass
     return runner.result()
 
 
 def run_in_turns(
-    prepared: Sequence[tuple[str, Measurement]], percentile: float, shown: Callable[[str], None]
+    prepared: Sequence[tuple[str, Measurement]], percentile: float, show: Callable[[str], None]
 ) -> list[tuple[Run, BenchDocument]]:
     """Search for the rates of several named servers in turns, and return the results in the same order.
 
@@ -64,32 +64,32 @@ def run_in_turns(
     Raises:
         MeasureError: a process of the load failed, or a server has no run yet.
     """
-    runners = [_Runner(one, percentile, partial(_named, shown, name)) for name, one in prepared]
+    runners = [_Runner(measurement, percentile, partial(_show_named, show, name)) for name, measurement in prepared]
     turns = [(runner, runner.runs()) for runner in runners]
     while turns:
-        further = []
+        unfinished = []
         for runner, runs in turns:
             if next(runs, None) is not None:
-                further.append((runner, runs))
+                unfinished.append((runner, runs))
             if runner.is_interrupted():
-                further = []
+                unfinished = []
                 break
-        turns = further[::-1]
+        turns = unfinished[::-1]
     for runner, (name, _) in zip(runners, prepared, strict=True):
         if not runner.has_run:
             raise ScenarioError(f"the search was interrupted before {name} had a run")
     return [runner.result() for runner in runners]
 
 
-def _named(shown: Callable[[str], None], name: str, text: str) -> None:
-    shown(f"{name}, {text}" if text else "")
+def _show_named(show: Callable[[str], None], name: str, text: str) -> None:
+    show(f"{name}, {text}" if text else "")
 
 
 class _Runner:
     """Runner of one search for a capacity, whose runs are measured one by one."""
 
-    def __init__(self, prepared: Measurement, percentile: float, shown: Callable[[str], None]) -> None:
-        self._base, self._shown = prepared, shown
+    def __init__(self, prepared: Measurement, percentile: float, show: Callable[[str], None]) -> None:
+        self._base, self._show = prepared, show
         self._goal = Goal(prepared.objective_s, percentile / 100, prepared.scenario.seed)
         self._runs = Runs(self._goal)
         self._last: tuple[Run, BenchDocument] | None = None
@@ -163,33 +163,33 @@ class _Runner:
         early = state.early_end(step)
         if early is not None:
             early.arrivals(np.concatenate([*arrivals.chunks(scenario), np.empty(0)]))
-        before = len(self._runs.documents)
-        made, document, seconds = self._timed(
+        run_count = len(self._runs.documents)
+        run, document, seconds = self._timed(
             step.purpose, scenario, WarmUp(step.warm_up_s, fixed=True), early=early, rate_rps=step.rate_rps
         )
-        self._by_rate[step.rate_rps] = made, document
-        columns = made.columns
+        self._by_rate[step.rate_rps] = run, document
+        columns = run.columns
         latency = np.where(columns.outcome == Outcome.ANSWERED, columns.finished - columns.due, np.nan)
         observed = Observed(
             due=columns.due,
             latency=latency,
-            length_s=made.measured_s,
+            length_s=run.measured_s,
             wall_s=seconds,
-            ended_early=made.measured_s < step.duration_s - 0.5,
+            ended_early=run.measured_s < step.duration_s - 0.5,
         )
         state = state.after(step, observed)
         judged = state.judged[-1]
         self._runs.add(step.purpose, document, seconds, judged)
-        said = {True: "kept", False: "not kept", None: "not decided"}[judged.kept]
+        outcome = {True: "kept", False: "not kept", None: "not decided"}[judged.kept]
         p99 = document.latency.p99.value
         tail = "-" if p99 is None else f"{p99:.3g} ms"
-        self._shown(f"run {before + 1} of at most {MAX_RUNS}: {step.rate_rps:g} requests/s, P99 {tail}: {said}")
+        self._show(f"run {run_count + 1} of at most {MAX_RUNS}: {step.rate_rps:g} requests/s, P99 {tail}: {outcome}")
         return state
 
     def _measure(self, purpose: str, scenario: Scenario, warm_up: WarmUp) -> tuple[Run, BenchDocument]:
-        made, document, seconds = self._timed(purpose, scenario, warm_up)
+        run, document, seconds = self._timed(purpose, scenario, warm_up)
         self._runs.add(purpose, document, seconds)
-        return made, document
+        return run, document
 
     def _timed(
         self,
@@ -213,7 +213,7 @@ class _Runner:
         def progress(phase: str, seconds: float, block: Block) -> bool:
             nonlocal ended
             left = max(scenario.duration_s - seconds, 0.0) if phase == "measuring" else scenario.duration_s
-            self._shown(
+            self._show(
                 f"run {number} of at most {MAX_RUNS}, {purpose}: {load}, {phase} {seconds:.0f} s, at most {left:.0f} s left"
             )
             if phase == "measuring" and early is not None:
@@ -221,21 +221,21 @@ class _Runner:
             return ended
 
         began = time.monotonic()
-        made = measurement.run(progress)
+        run = measurement.run(progress)
         seconds = time.monotonic() - began
-        interrupted = made.partial and not ended
+        interrupted = run.partial and not ended
         self._interrupts += interrupted
         # A run that ended early because it was decided doesn't count as interrupted.
-        made = replace(made, partial=interrupted)
-        document = measurement.document(made, made_by=f"halcyon {version('halcyon-cli')}")
-        self._last = made, document
-        return made, document, seconds
+        run = replace(run, partial=interrupted)
+        document = measurement.document(run, made_by=f"halcyon {version('halcyon-cli')}")
+        self._last = run, document
+        return run, document, seconds
 
     def result(self) -> tuple[Run, BenchDocument]:
         """Return the run at the search's result, or the last run, and its document with the section `capacity`."""
         assert self._last is not None  # noqa: S101  # the first run is over
         rate = None if self._state is None else self._state.answer()[0]
-        made, document = self._last if rate is None else self._by_rate.get(rate, self._last)
+        run, document = self._last if rate is None else self._by_rate.get(rate, self._last)
         reason = self._reason or ("" if self._state is not None else _INTERRUPTED)
         capacity = section.build(self._runs, self._state, reason=reason)
-        return made, document.model_copy(update={"capacity": capacity})
+        return run, document.model_copy(update={"capacity": capacity})

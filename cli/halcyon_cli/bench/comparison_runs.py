@@ -44,17 +44,17 @@ def is_file(text: str) -> bool:
     return not is_url(text) and (text.endswith((".json", ".html")) or Path(text).is_file())
 
 
-def earlier(path: str) -> BenchDocument:
+def read_result(path: str) -> BenchDocument:
     """Return the single result in a file.
 
     Raises:
         MeasureError: the file isn't a result.
         InputError: the file has several results.
     """
-    found = document_file.read(Path(path))
-    if len(found) != 1:
-        raise InputError(f"{path}: it has {len(found)} results; give one bench.json")
-    return found[0].document
+    documents = document_file.read(Path(path))
+    if len(documents) != 1:
+        raise InputError(f"{path}: it has {len(documents)} results; give one bench.json")
+    return documents[0].document
 
 
 def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
@@ -66,34 +66,34 @@ def conditions(answer: AnswerOptions) -> tuple[Condition, ...]:
     return tuple(map(Condition.parse, answer.fail_if))
 
 
-def like(prepared: Measurement, stored: BenchDocument) -> Measurement:
+def with_load_of(prepared: Measurement, stored: BenchDocument) -> Measurement:
     """Return the measurement, with its load replaced by that of an earlier result.
 
     Raises:
         InputError: the earlier load was a trace, whose arrivals a result doesn't have.
     """
-    was = stored.scenario
-    if was.kind == "trace":
+    load = stored.scenario
+    if load.kind == "trace":
         raise InputError("the earlier result is of a trace, whose arrivals it doesn't have; add --trace FILE")
-    kind = next(kind for kind in KINDS if kind == was.kind)
+    kind = next(kind for kind in KINDS if kind == load.kind)
     scenario = Scenario(
         kind=kind,
-        duration_s=was.duration_s,
-        requests=was.requests,
-        callers=was.callers or 1,
-        think_s=was.think_s or 0.0,
-        rate_rps=was.rate_rps,
-        to_rps=was.to_rps,
-        cv=was.cv,
-        on_s=was.on_s,
-        off_s=was.off_s,
-        seed=was.seed,
+        duration_s=load.duration_s,
+        requests=load.requests,
+        callers=load.callers or 1,
+        think_s=load.think_s or 0.0,
+        rate_rps=load.rate_rps,
+        to_rps=load.to_rps,
+        cv=load.cv,
+        on_s=load.on_s,
+        off_s=load.off_s,
+        seed=load.seed,
     )
     return replace(prepared, scenario=scenario.check())
 
 
 def with_result(
-    stored: tuple[str, BenchDocument], made: tuple[str, BenchDocument], answer: AnswerOptions
+    stored: tuple[str, BenchDocument], current: tuple[str, BenchDocument], answer: AnswerOptions
 ) -> BenchDocument:
     """Return the document, extended by the comparison with an earlier result.
 
@@ -102,15 +102,15 @@ def with_result(
     try:
         comparison = section.build(
             (stored[0], [stored[1]]),
-            (made[0], [made[1]]),
+            (current[0], [current[1]]),
             in_turns=False,
             conditions=conditions(answer),
             anyway=answer.anyway,
         )
     except SettingError as error:
         warn("bench", str(error))
-        return made[1]
-    return made[1].model_copy(update={"comparison": comparison})
+        return current[1]
+    return current[1].model_copy(update={"comparison": comparison})
 
 
 def in_turns(
@@ -119,7 +119,7 @@ def in_turns(
     answer: AnswerOptions,
     *,
     has_load: bool,
-    shown: Callable[[str], None],
+    show: Callable[[str], None],
     named: tuple[str, str] | None = None,
 ) -> tuple[Run, BenchDocument]:
     """Measure two prepared servers in turns, and return the last run and the document of the second one.
@@ -129,54 +129,54 @@ def in_turns(
     Raises:
         MeasureError: a process of the load failed, the results can't be compared, or a condition is invalid.
     """
-    wanted = conditions(answer)
+    fail_conditions = conditions(answer)
     names = _names(baseline, candidate) if named is None else {"A": named[0], "B": named[1]}
-    scenario = candidate.scenario if has_load else _default_load((baseline, candidate), names, shown)
+    scenario = candidate.scenario if has_load else _default_load((baseline, candidate), names, show)
     results: dict[str, list[BenchDocument]] = {"A": [], "B": []}
-    last: Run | None = None
+    last_run: Run | None = None
     turns = difference.order(answer.rounds)
     for number, side in enumerate(turns):
         measurement = baseline if side == "A" else candidate
         # Both sides of a round have the same arrivals.
         load = replace(scenario, seed=scenario.seed + number // 2)
-        said = f"round {number // 2 + 1} of {answer.rounds}, {names[side]}"
+        label = f"round {number // 2 + 1} of {answer.rounds}, {names[side]}"
         left = (len(turns) - number) * (scenario.duration_s + _WARM_UP.limit_s + 1)
-        run, document = _measure(measurement, load, said, shown, left_s=left)
+        run, document = _measure(measurement, load, label, show, left_s=left)
         if run.partial:
             break
         results[side].append(document)
         if side == "B":
-            last = run
+            last_run = run
         if number == 1:
             # Later rounds differ in nothing else, so they would be measured in vain.
             section.differing((names["A"], results["A"][0]), (names["B"], results["B"][0]), anyway=answer.anyway)
-    shared = min(map(len, results.values()))
-    if last is None or not shared:
+    rounds = min(map(len, results.values()))
+    if last_run is None or not rounds:
         raise ScenarioError(_TOO_EARLY)
     comparison = section.build(
-        (names["A"], results["A"][:shared]),
-        (names["B"], results["B"][:shared]),
+        (names["A"], results["A"][:rounds]),
+        (names["B"], results["B"][:rounds]),
         in_turns=True,
-        conditions=wanted,
+        conditions=fail_conditions,
         anyway=answer.anyway,
     )
-    made = results["B"][-1].model_copy(update={"comparison": comparison})
-    return last, made if shared == answer.rounds else _interrupted(made, shared, answer.rounds)
+    compared = results["B"][-1].model_copy(update={"comparison": comparison})
+    return last_run, compared if rounds == answer.rounds else _interrupted(compared, rounds, answer.rounds)
 
 
-def _interrupted(document: BenchDocument, done: int, rounds: int) -> BenchDocument:
+def _interrupted(document: BenchDocument, completed: int, rounds: int) -> BenchDocument:
     """Return the document, marked as interrupted: a partial run isn't a round, so it isn't in the comparison."""
-    reasons = (*document.run.invalid_because, f"the comparison was interrupted after {done} of {rounds} rounds")
+    reasons = (*document.run.invalid_because, f"the comparison was interrupted after {completed} of {rounds} rounds")
     facts = document.run.model_copy(update={"partial": True, "valid": False, "invalid_because": reasons})
     return document.model_copy(update={"run": facts})
 
 
-def _default_load(sides: Sequence[Measurement], names: dict[str, str], shown: Callable[[str], None]) -> Scenario:
+def _default_load(sides: Sequence[Measurement], names: dict[str, str], show: Callable[[str], None]) -> Scenario:
     """Return a load of random arrivals, at a share of the saturation rate of the slower server."""
     rates = []
     for name, side in zip(names.values(), sides, strict=True):
         load = Scenario(kind="blocking", callers=_CALLERS, duration_s=_SATURATION_S, seed=side.scenario.seed)
-        run, document = _measure(side, load, f"saturation, {name}", shown)
+        run, document = _measure(side, load, f"saturation, {name}", show)
         if run.partial:
             raise ScenarioError(_TOO_EARLY)
         if not document.throughput.value:
@@ -187,14 +187,14 @@ def _default_load(sides: Sequence[Measurement], names: dict[str, str], shown: Ca
 
 
 def _measure(
-    side: Measurement, scenario: Scenario, said: str, shown: Callable[[str], None], *, left_s: float | None = None
+    side: Measurement, scenario: Scenario, label: str, show: Callable[[str], None], *, left_s: float | None = None
 ) -> tuple[Run, BenchDocument]:
     sampling = None if side.sampling is None else replace(side.sampling, idle_s=0.0)
     measurement = replace(side, scenario=scenario, warm_up=_WARM_UP, sampling=sampling, preset="")
 
     def progress(phase: str, seconds: float, block: Block) -> None:
         end = "" if left_s is None else f", {max(left_s - seconds, 0):.0f} s left"
-        shown(f"{said}: {phase} {seconds:.0f} s, {block.answered}/s{end}")
+        show(f"{label}: {phase} {seconds:.0f} s, {block.answered}/s{end}")
 
     run = measurement.run(progress)
     return run, measurement.document(run, made_by=f"halcyon {version('halcyon-cli')}")

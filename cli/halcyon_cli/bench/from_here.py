@@ -46,11 +46,11 @@ def measurement(
     payload = inputs.payload(preset=preset, seed=load.seed)
     return Measurement(
         target=target,
-        scenario=load.made_scenario(),
+        scenario=load.build_scenario(),
         preset=preset,
         payload=payload,
         hooks=inputs.hooks(),
-        warm_up=load.made_warm_up(),
+        warm_up=load.build_warm_up(),
         processes=load.processes,
         objective_s=load.objective,
         expect=inputs.expect,
@@ -60,7 +60,7 @@ def measurement(
     )
 
 
-def prepared_within(made: Measurement, seconds: float) -> Measurement:
+def prepared_within(measurement: Measurement, seconds: float) -> Measurement:
     """Return the prepared measurement once the server has loaded the model.
 
     Raises:
@@ -69,14 +69,14 @@ def prepared_within(made: Measurement, seconds: float) -> Measurement:
     from halcyon_measure.errors import TargetError  # noqa: PLC0415
     from halcyon_measure.protocols.repository import Repository  # noqa: PLC0415
 
-    repository = Repository(made.target, load_within_s=5.0)
+    repository = Repository(measurement.target, load_within_s=5.0)
     end = time.monotonic() + seconds
     while True:
         try:
-            return made.prepare()
+            return measurement.prepare()
         except TargetError:
-            if made.target.api == "kserve" and (why := repository.failure()):
-                raise TargetError(f"{made.target.model} doesn't load: {why}") from None
+            if measurement.target.api == "kserve" and (why := repository.failure()):
+                raise TargetError(f"{measurement.target.model} doesn't load: {why}") from None
             if time.monotonic() > end:
                 raise
         time.sleep(0.5)
@@ -92,16 +92,16 @@ def run(prepared: Measurement, *, to_log: bool = False) -> tuple[Run, BenchDocum
     """
     # The end of a Job (SIGTERM) gives the result so far, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown = line_of_progress(to_log=to_log)
+    show = line_of_progress(to_log=to_log)
 
     def progress(phase: str, seconds: float, block: Block) -> None:
         middle = f", median {1000 * block.median_s:.1f} ms" if block.median_s is not None else ""
         failed = f", {block.failed} failed" if block.failed else ""
-        shown(f"{phase} {seconds:.0f} s: {block.answered}/s{failed}{middle}")
+        show(f"{phase} {seconds:.0f} s: {block.answered}/s{failed}{middle}")
 
-    made = prepared.run(progress)
-    shown("")
-    return made, prepared.document(made, made_by=f"halcyon {version('halcyon-cli')}")
+    finished_run = prepared.run(progress)
+    show("")
+    return finished_run, prepared.document(finished_run, made_by=f"halcyon {version('halcyon-cli')}")
 
 
 def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = False) -> tuple[Run, BenchDocument]:
@@ -115,10 +115,10 @@ def run_search(prepared: Measurement, answer: AnswerOptions, *, to_log: bool = F
     from halcyon_cli.bench import capacity_runs  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown = line_of_progress(to_log=to_log)
-    made, document = capacity_runs.run(prepared, answer.percentile, shown)
-    shown("")
-    return made, document
+    show = line_of_progress(to_log=to_log)
+    run_at_rate, document = capacity_runs.run(prepared, answer.percentile, show)
+    show("")
+    return run_at_rate, document
 
 
 def run_sweep(
@@ -132,9 +132,9 @@ def run_sweep(
     from halcyon_cli.bench import sweep_runs  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown = line_of_progress(to_log=to_log)
-    result = sweep_runs.run(prepared, answer, duration_s=load.duration, shown=shown)
-    shown("")
+    show = line_of_progress(to_log=to_log)
+    result = sweep_runs.run(prepared, answer, duration_s=load.duration, show=show)
+    show("")
     return result
 
 
@@ -143,13 +143,13 @@ def run_comparison(
     server: ServerOptions,
     load: LoadOptions,
     answer: AnswerOptions,
-    remade: Callable[[ServerOptions], Measurement],
+    measurement_of: Callable[[ServerOptions], Measurement],
     *,
     files: Sequence[UsedFile],
 ) -> tuple[Run, BenchDocument]:
     """Compare with the server or the file of --against. The progress is shown as in `run`.
 
-    `remade` returns the measurement for other server options, and `files` are those of the load.
+    `measurement_of` returns the measurement for other server options, and `files` are those of the load.
 
     Raises:
         MeasureError: a process of the load failed, or the results can't be compared.
@@ -158,31 +158,31 @@ def run_comparison(
     from halcyon_cli.bench import capacity_runs, comparison_runs  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown, against = line_of_progress(), str(answer.against)
+    show, against = line_of_progress(), str(answer.against)
     comparison_runs.conditions(answer)
     if comparison_runs.is_url(against):
         other = replace(server, url=against, model=answer.against_model or server.model)
         result = comparison_runs.in_turns(
-            remade(other).prepare(), prepared, answer, has_load=load.is_given, shown=shown
+            measurement_of(other).prepare(), prepared, answer, has_load=load.has_load, show=show
         )
-        shown("")
+        show("")
         return result
     if not comparison_runs.is_file(against):
         raise InputError(
             f"--against {against}: with --url it must be a URL or a bench.json, for example --against http://other:8000"
         )
-    stored = comparison_runs.earlier(against)
-    if not load.is_given and stored.capacity is not None:
+    stored = comparison_runs.read_result(against)
+    if not load.has_load and stored.capacity is not None:
         limit = stored.capacity.objective_ms
-        goal = prepared.objective_s if prepared.objective_s is not None or limit is None else limit / 1000
+        objective_s = prepared.objective_s if prepared.objective_s is not None or limit is None else limit / 1000
         percentile = 100 * stored.capacity.percentile
-        made, document = capacity_runs.run(replace(prepared, objective_s=goal), percentile, shown)
+        last_run, document = capacity_runs.run(replace(prepared, objective_s=objective_s), percentile, show)
     else:
-        made, document = run(prepared if load.is_given else comparison_runs.like(prepared, stored))
-    shown("")
+        last_run, document = run(prepared if load.has_load else comparison_runs.with_load_of(prepared, stored))
+    show("")
     document = document.model_copy(update={"files": tuple(files)})
     name = document.target.model or document.target.url
-    return made, comparison_runs.with_result((against, stored), (name, document), answer)
+    return last_run, comparison_runs.with_result((against, stored), (name, document), answer)
 
 
 def run_within_guard(
@@ -201,9 +201,9 @@ def run_within_guard(
     if prepared.sampling is not None:
         # A served model isn't idle before a step.
         prepared = replace(prepared, sampling=replace(prepared.sampling, idle_s=0.0))
-    measured, made, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
-    document = measured.document(made, made_by=f"halcyon {version('halcyon-cli')}")
-    return made, document.model_copy(update={"place": Place(kind="live", ended=why or None)})
+    last_step, last_run, why = live_steps.run(prepared, latency_s, line_of_progress(to_log=to_log))
+    document = last_step.document(last_run, made_by=f"halcyon {version('halcyon-cli')}")
+    return last_run, document.model_copy(update={"place": Place(kind="live", ended=why or None)})
 
 
 def line_of_progress(*, to_log: bool = False) -> Callable[[str], None]:

@@ -23,7 +23,7 @@ class GuardError(Failure):
     """The served model must not be put under load."""
 
 
-def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], None]) -> tuple[Measurement, Run, str]:
+def run(prepared: Measurement, latency_s: float | None, show: Callable[[str], None]) -> tuple[Measurement, Run, str]:
     """Raise the rate in steps, and return the last step within the bounds, its run, and the reason why the steps ended.
 
     The highest rate is that of the scenario. If the scenario has no rate, only the bounds end the measurement. At the
@@ -38,36 +38,38 @@ def run(prepared: Measurement, latency_s: float | None, shown: Callable[[str], N
     scenario = prepared.scenario
     highest = scenario.rate_rps or MAX_RATE_RPS
     base = Scenario(kind="blocking", duration_s=guard.STEP_S, seed=scenario.seed)
-    measurement = replace(prepared, scenario=base, warm_up=_none())
-    result = measurement.run(_watched(0.0, None, shown)[0])
-    first = _step(result, result.count / guard.STEP_S)
-    limits = guard.bounds(first, latency_s)
+    measurement = replace(prepared, scenario=base, warm_up=_no_warm_up())
+    result = measurement.run(_client_watch(0.0, None, show)[0])
+    first_step = _step(result, result.count / guard.STEP_S)
+    limits = guard.bounds(first_step, latency_s)
     if limits is None:
         raise GuardError(
             f"no request of one caller was answered in {guard.STEP_S:.0f} s, so the served model isn't loaded"
         )
-    kept, steps = (measurement, result), list[Step]()
-    while (rate := guard.next_rate(first, steps, limits, highest)) is not None:
+    last_step, steps = (measurement, result), list[Step]()
+    while (rate := guard.next_rate(first_step, steps, limits, highest)) is not None:
         at_goal = rate >= highest
         duration = max(scenario.duration_s, guard.STEP_S) if at_goal else guard.STEP_S
         step = replace(scenario, kind="sustained", rate_rps=rate, to_rps=None, callers=1, duration_s=duration)
-        measurement = replace(prepared, scenario=step, warm_up=_none(), target=_impatient(prepared, limits))
-        watch, seen = _watched(rate, limits, shown)
+        measurement = replace(
+            prepared, scenario=step, warm_up=_no_warm_up(), target=_with_short_timeout(prepared, limits)
+        )
+        watch, reasons = _client_watch(rate, limits, show)
         result = measurement.run(watch)
         steps.append(_step(result, rate))
-        if why := (seen[0] if seen else "") or guard.crossed(steps[-1], limits):
-            return (*kept, why)
-        kept = (measurement, result)
-    return (*kept, "")
+        if why := (reasons[0] if reasons else "") or guard.crossed(steps[-1], limits):
+            return (*last_step, why)
+        last_step = (measurement, result)
+    return (*last_step, "")
 
 
-def _none() -> Any:
+def _no_warm_up() -> Any:
     from halcyon_measure.engine.pool import WarmUp  # noqa: PLC0415
 
     return WarmUp(0.0, fixed=True)
 
 
-def _impatient(prepared: Measurement, limits: ClientBounds) -> Any:
+def _with_short_timeout(prepared: Measurement, limits: ClientBounds) -> Any:
     """Return the target with a short request timeout, so that a step ends soon after its last request."""
     return replace(prepared.target, timeout_s=min(prepared.target.timeout_s, max(2 * limits.p95_s, 2.0)))
 
@@ -80,18 +82,18 @@ def _step(result: Run, rate_rps: float) -> Step:
     return Step(rate_rps, result.count, result.count - outcomes[Outcome.ANSWERED], latency.percentile(0.95))
 
 
-def _watched(
-    rate_rps: float, limits: ClientBounds | None, shown: Callable[[str], None]
+def _client_watch(
+    rate_rps: float, limits: ClientBounds | None, show: Callable[[str], None]
 ) -> tuple[Callable[[str, float, Block], bool], list[str]]:
     """Return a function that ends the run when clients suffer, and a list to which it adds the reason."""
     seconds: list[tuple[int, int, float | None]] = []
-    why: list[str] = []
+    reasons: list[str] = []
 
     def watch(_: str, at_s: float, block: Block) -> bool:
         seconds.append((block.answered, block.failed, block.median_s))
-        shown(f"{rate_rps:.3g} requests/s for {at_s:.0f} s: {block.answered} answered, {block.failed} failed")
-        if limits is not None and not why and (found := guard.crossed_within(seconds, rate_rps, limits)):
-            why.append(found)
-        return bool(why)
+        show(f"{rate_rps:.3g} requests/s for {at_s:.0f} s: {block.answered} answered, {block.failed} failed")
+        if limits is not None and not reasons and (reason := guard.crossed_within(seconds, rate_rps, limits)):
+            reasons.append(reason)
+        return bool(reasons)
 
-    return watch, why
+    return watch, reasons

@@ -55,13 +55,15 @@ def _sections(document: BenchDocument, options: ModelFileOptions, file: Path) ->
     from halcyon_measure.roofline import build, published  # noqa: PLC0415
 
     sizes = parse_dims(options.dims)
-    found = executions(document)
-    opened = any(not one.shape[0].isdigit() for one in reader.read(file).inputs() if one.shape)
-    static = analysis.analyse(file, batches=[one.batch for one in found] if opened else (), sizes=sizes)
+    served = executions(document)
+    has_open_batch = any(not tensor.shape[0].isdigit() for tensor in reader.read(file).inputs() if tensor.shape)
+    static = analysis.analyse(
+        file, batches=[execution.batch for execution in served] if has_open_batch else (), sizes=sizes
+    )
     update: dict[str, object] = {"static": static}
     cores = usable_cores()
     if options.is_alone:
-        batches = [one.batch for one in static.sizes]
+        batches = [size.batch for size in static.sizes]
         alone = in_process.alone(reader.model_file(file), batches=batches, sizes=sizes, threads=cores)
         update["alone"] = alone.model_copy(update={"server_cost": server_cost(document, alone)})
     if options.has_roofline or options.gpu:
@@ -71,7 +73,7 @@ def _sections(document: BenchDocument, options: ModelFileOptions, file: Path) ->
         else:
             compute, memory = in_process.peaks(datatype, threads=cores, working_set=static.sizes[0].least_bytes or 0)
         update["roofline"] = build.roofline(
-            static, compute, memory, found, datatype=datatype, source="the served model"
+            static, compute, memory, served, datatype=datatype, source="the served model"
         )
     return update
 
@@ -81,13 +83,13 @@ def executions(document: BenchDocument) -> list[Execution]:
     from halcyon_measure.roofline.build import Execution  # noqa: PLC0415
 
     if document.batches is not None:
-        found = [
-            Execution(one.rows, one.model.value / 1000, None, one.executions)
-            for one in document.batches.sizes
-            if one.rows and one.model.value
+        by_size = [
+            Execution(size.rows, size.model.value / 1000, None, size.executions)
+            for size in document.batches.sizes
+            if size.rows and size.model.value
         ]
-        if found:
-            return found
+        if by_size:
+            return by_size
     rate, rows = document.rows, _rows(document)
     if not rate.value or rows is None:
         return []
@@ -102,17 +104,17 @@ def server_cost(document: BenchDocument, alone: Alone) -> Figure:
     rows = _rows(document)
     if rows is None:
         return unmeasured("ms", "its requests have different numbers of rows")
-    own = next((one.p50 for one in alone.points if one.batch == rows), None)
+    alone_p50 = next((point.p50 for point in alone.points if point.batch == rows), None)
     served = document.latency.p50
-    if own is None or own.value is None or served.value is None:
+    if alone_p50 is None or alone_p50.value is None or served.value is None:
         return unmeasured("ms", f"there is no median of {rows} rows of both")
-    both = served.interval and own.interval
+    have_intervals = served.interval and alone_p50.interval
     return Figure(
-        value=served.value - own.value,
+        value=served.value - alone_p50.value,
         unit="ms",
         n=served.n,
-        interval=(served.interval[0] - own.interval[1], served.interval[1] - own.interval[0])
-        if both and served.interval and own.interval
+        interval=(served.interval[0] - alone_p50.interval[1], served.interval[1] - alone_p50.interval[0])
+        if have_intervals and served.interval and alone_p50.interval
         else None,
         source=f"median latency of {rows} row{'s' if rows > 1 else ''} minus the median alone",
     )

@@ -32,11 +32,11 @@ def is_model(name: str | None) -> bool:
 
 
 def baseline(
-    cluster: ObjectWriter, name: str, answer: AnswerOptions, measured: Callable[[str], BenchDocument]
+    cluster: ObjectWriter, name: str, answer: AnswerOptions, measure: Callable[[str], BenchDocument]
 ) -> tuple[str, BenchDocument]:
     """Return the baseline for the comparison of `name`, and the name of the baseline in the comparison.
 
-    `measured` is called to measure the baseline if it is another ModelDeployment.
+    `measure` is called to measure the baseline if it is another ModelDeployment.
 
     Raises:
         InputError: the baseline doesn't exist.
@@ -48,18 +48,18 @@ def baseline(
     comparison_runs.conditions(answer)
     against = str(answer.against)
     if against == LAST:
-        found = history.entries(cluster.find(kinds.CONFIG_MAP, history.name(name)))
-        if not found:
+        results = history.entries(cluster.find(kinds.CONFIG_MAP, history.name(name)))
+        if not results:
             raise InputError(f"{name} has no results yet; halcyon bench {name} makes the first")
-        return f"{name} of {found[0].get('made_at')}", document_file.parse(found[0], f"the history of {name}")
+        return f"{name} of {results[0].get('made_at')}", document_file.parse(results[0], f"the history of {name}")
     if comparison_runs.is_file(against):
-        return against, comparison_runs.earlier(against)
+        return against, comparison_runs.read_result(against)
     if comparison_runs.is_url(against):
         raise InputError(
             f"--against {against}: {name} is a ModelDeployment, which is measured in the cluster; give the name of another one, or "
             "measure both by --url"
         )
-    return against, measured(against)
+    return against, measure(against)
 
 
 def compared(
@@ -74,12 +74,12 @@ def compared(
 def leaderboard(
     names: tuple[str, ...],
     answer: AnswerOptions,
-    measured: Callable[[str], BenchDocument],
+    measure: Callable[[str], BenchDocument],
     in_turns: Callable[[Sequence[str]], Sequence[BenchDocument] | None],
 ) -> BenchDocument:
     """Return the best document, with the leaderboard of all results.
 
-    A name is that of a ModelDeployment, a URL with the model after #, or a file. `measured` measures a ModelDeployment
+    A name is that of a ModelDeployment, a URL with the model after #, or a file. `measure` measures a ModelDeployment
     or a URL. Several ModelDeployments are measured by `in_turns`, unless it returns None.
 
     If the objectives differ, the answer of each measured one is printed to stderr before the error.
@@ -90,15 +90,15 @@ def leaderboard(
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415
     from halcyon_measure.compare import section  # noqa: PLC0415
 
-    stored = {name: comparison_runs.earlier(name) for name in names if comparison_runs.is_file(name)}
+    stored = {name: comparison_runs.read_result(name) for name in names if comparison_runs.is_file(name)}
     if len(stored) > 1:
         section.leaderboard(list(stored.items()), anyway=answer.anyway)
     models = [name for name in names if not comparison_runs.is_file(name) and not comparison_runs.is_url(name)]
-    found = in_turns(models) if len(models) > 1 else None
-    together = dict(zip(models, found or (), strict=False))
-    results = [(name, stored.get(name) or together.get(name) or measured(name)) for name in names]
+    documents = in_turns(models) if len(models) > 1 else None
+    by_model = dict(zip(models, documents or (), strict=False))
+    results = [(name, stored.get(name) or by_model.get(name) or measure(name)) for name in names]
     try:
-        board = section.leaderboard(results, anyway=answer.anyway, in_turns=len(together) == len(names))
+        board = section.leaderboard(results, anyway=answer.anyway, in_turns=len(by_model) == len(names))
     except SettingError:
         for name, document in results:
             if name not in stored and document.capacity is not None:

@@ -46,7 +46,7 @@ _FORMS: tuple[Encoding, ...] = ("binary", "json", "raw", "typed")
 
 
 def run(
-    prepared: Measurement, answer: AnswerOptions, *, duration_s: float | None, shown: Callable[[str], None]
+    prepared: Measurement, answer: AnswerOptions, *, duration_s: float | None, show: Callable[[str], None]
 ) -> tuple[Run, BenchDocument]:
     """Measure all points, and return the last run, and its document with the section `sweep`.
 
@@ -58,8 +58,8 @@ def run(
     """
     points = grid.points(answer.sweep)
     length = duration_s or POINT_S
-    each = length + _BESIDE_S
-    if (why := grid.too_large(len(points), len(points) * each)) and not answer.yes:
+    point_s = length + _BESIDE_S
+    if (why := grid.too_large(len(points), len(points) * point_s)) and not answer.yes:
         raise InputError(why)
     results: list[BenchDocument] = []
     last: Run | None = None
@@ -70,8 +70,10 @@ def run(
         rows = measurement.payload.rows.least
         if rows not in costs and prepared.target.api == "kserve":
             costs[rows] = tuple(_costs(measurement))
-        said = f"point {number + 1} of {len(points)}, {_text(point)}, {(len(points) - number) * each / 60:.0f} min left"
-        last = measurement.run(_progress(said, shown))
+        label = (
+            f"point {number + 1} of {len(points)}, {_text(point)}, {(len(points) - number) * point_s / 60:.0f} min left"
+        )
+        last = measurement.run(_progress(label, show))
         results.append(measurement.document(last, made_by=f"halcyon {version('halcyon-cli')}"))
         if last.partial:
             break
@@ -79,15 +81,15 @@ def run(
     sweep = Sweep(
         grid="; ".join(answer.sweep),
         points=tuple(map(section.point, results)),
-        payloads=tuple(cost for found in costs.values() for cost in found),
+        payloads=tuple(cost for row_costs in costs.values() for cost in row_costs),
         partial=len(results) < len(points) or last.partial,
     )
     return last, results[-1].model_copy(update={"sweep": sweep, "run": section.facts(results[-1].run, sweep)})
 
 
-def _progress(said: str, shown: Callable[[str], None]) -> Callable[[str, float, Block], None]:
+def _progress(label: str, show: Callable[[str], None]) -> Callable[[str, float, Block], None]:
     def progress(phase: str, _: float, block: Block) -> None:
-        shown(f"{said}: {phase}, {block.answered}/s")
+        show(f"{label}: {phase}, {block.answered}/s")
 
     return progress
 
@@ -99,8 +101,10 @@ def _measurement(prepared: Measurement, point: Point, length_s: float) -> Measur
         payload = replace(payload, rows=Rows(point.rows, point.rows))
     sampling = None if prepared.sampling is None else replace(prepared.sampling, idle_s=0.0)
     target = _target(prepared.target, point)
-    made = replace(prepared, scenario=scenario.check(), payload=payload, target=target, sampling=sampling, preset="")
-    return replace(made, warm_up=_WARM_UP).prepare()
+    measurement = replace(
+        prepared, scenario=scenario.check(), payload=payload, target=target, sampling=sampling, preset=""
+    )
+    return replace(measurement, warm_up=_WARM_UP).prepare()
 
 
 def point_scenario(base: Scenario, point: Point, length_s: float) -> Scenario:
@@ -156,7 +160,9 @@ def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
     payload = measurement.payload.payloads(target)[0]
     rows = str(payload.rows)
     for encoding in _FORMS:
-        yield _form(replace(target, encoding=encoding, transport="grpc" if encoding in _BY_GRPC else "http"), payload)
+        yield _encoding_cost(
+            replace(target, encoding=encoding, transport="grpc" if encoding in _BY_GRPC else "http"), payload
+        )
     buffer = io.BytesIO()
     arrays = dict(payload.tensors)
     _write_npy(arrays, buffer)
@@ -170,9 +176,9 @@ def _costs(measurement: Measurement) -> Iterator[PayloadCost]:
     yield _arrow(payload, rows)
 
 
-def _form(form: Target, payload: Payload) -> PayloadCost:
+def _encoding_cost(target: Target, payload: Payload) -> PayloadCost:
     """Return the costs of the payload in the encoding of a target."""
-    if form.transport == "grpc":
+    if target.transport == "grpc":
         from halcyon_measure.protocols import grpc_client  # noqa: PLC0415  # grpcio takes half a second
 
         encode: Callable[[Target, Payload], Prepared] = grpc_client.encode
@@ -180,17 +186,17 @@ def _form(form: Target, payload: Payload) -> PayloadCost:
         encode = http_client.encode
     read = unmeasured("us", "the server reads it; the client's reading of answers is the phase decode")
     try:
-        size = _figure(len(encode(form, payload).body), "bytes")
+        size = _figure(len(encode(target, payload).body), "bytes")
     except TensorError as error:
         return PayloadCost(
-            form=form.encoding,
+            form=target.encoding,
             rows=str(payload.rows),
             size=unmeasured("bytes", str(error)),
             write=unmeasured("us", str(error)),
             read=read,
         )
-    write = _timed(lambda: encode(form, payload))
-    return PayloadCost(form=form.encoding, rows=str(payload.rows), size=size, write=write, read=read)
+    write = _timed(lambda: encode(target, payload))
+    return PayloadCost(form=target.encoding, rows=str(payload.rows), size=size, write=write, read=read)
 
 
 def _write_npy(arrays: dict[str, Any], stream: io.BytesIO) -> None:
@@ -209,8 +215,10 @@ def _arrow(payload: Payload, rows: str) -> PayloadCost:
         arrow: Any = import_module("pyarrow")
     except ImportError:
         reason = "pyarrow isn't installed; pip install pyarrow"
-        none = unmeasured("us", reason)
-        return PayloadCost(form="Arrow", rows=rows, size=unmeasured("bytes", reason), write=none, read=none)
+        not_measured = unmeasured("us", reason)
+        return PayloadCost(
+            form="Arrow", rows=rows, size=unmeasured("bytes", reason), write=not_measured, read=not_measured
+        )
 
     def write() -> Any:
         columns = {name: arrow.array(array.reshape(-1)) for name, array in payload.tensors.items()}
@@ -222,13 +230,13 @@ def _arrow(payload: Payload, rows: str) -> PayloadCost:
                 stream.write_batch(batch)
         return sink.getvalue()
 
-    made = write()
+    buffer = write()
     return PayloadCost(
         form="Arrow",
         rows=rows,
-        size=_figure(made.size, "bytes"),
+        size=_figure(buffer.size, "bytes"),
         write=_timed(write),
-        read=_timed(lambda: arrow.ipc.open_stream(made).read_all()),
+        read=_timed(lambda: arrow.ipc.open_stream(buffer).read_all()),
     )
 
 

@@ -43,7 +43,7 @@ from halcyon_tune.space import Space, space
 
 Json = Mapping[str, Any]
 
-_MORE_S = 300.0
+_EXTRA_S = 300.0
 """Time in seconds for which the pod exists in addition to the budget. It is for the first load of the model, and for
 unfinished points."""
 
@@ -89,7 +89,7 @@ class TuneRequest:
         Raises:
             InputError: latency is minimised, and no rate is given, or energy, and the model has no GPU.
         """
-        each = None
+        rate_each_rps = None
         if self.minimise == "energy" and not spec.runtime.gpus:
             raise InputError(
                 f"--minimise energy needs a GPU whose power Triton reports, and {self.name} runs on CPUs; minimise the cost instead, "
@@ -100,9 +100,9 @@ class TuneRequest:
                 raise InputError(
                     "--minimise latency is about the P99 at a rate; give the one of all replicas, for example --rate 2000"
                 )
-            each = self.rate_rps / max(spec.replicas, 1)
+            rate_each_rps = self.rate_rps / max(spec.replicas, 1)
         predictor = Predictor(self.objective(spec), rows_per_request=rows_per_request)
-        return Criterion(predictor=predictor, minimise=self.minimise, rate_each_rps=each)
+        return Criterion(predictor=predictor, minimise=self.minimise, rate_each_rps=rate_each_rps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def measured(
     cluster: ObjectWriter,
     request: TuneRequest,
     bench: click.Command,
-    shown: Callable[[str], None],
+    show: Callable[[str], None],
     *,
     inputs: InputOptions,
     place: PlaceOptions,
@@ -152,46 +152,48 @@ def measured(
     placed = BenchRequest(
         name=request.name, server=ServerOptions(), load=LoadOptions(), inputs=inputs, place=place
     ).check()
-    with TrialSession(cluster, model, placed, bench, run_s=request.budget_s + _MORE_S, progress=shown) as session:
-        known = space(
+    with TrialSession(cluster, model, placed, bench, run_s=request.budget_s + _EXTRA_S, progress=show) as session:
+        configurations = space(
             spec,
             session.config(),
             objective_s=criterion.predictor.objective_s,
             cores=_cores(spec),
             rows=(rows.least, rows.most),
         )
-        known = permitted(known, lambda change: cluster.rejection(kinds.MODEL_DEPLOYMENT, request.name, change))
+        configurations = permitted(
+            configurations, lambda change: cluster.rejection(kinds.MODEL_DEPLOYMENT, request.name, change)
+        )
         search, end = run(
-            Search.begin(known, criterion, Budget.of(request.budget_s)),
-            session.points(known.thread_parameter),
-            shown,
+            Search.begin(configurations, criterion, Budget.of(request.budget_s)),
+            session.points(configurations.thread_parameter),
+            show,
         )
         server = session.server()
-    found = tune_result.result(request.name, search, end, rate_rps=request.rate_rps)
-    checked(request.name, model["spec"], found.change)
-    return MeasuredTune(result=_with_limit(found, spec), search=search, server=server)
+    result = tune_result.result(request.name, search, end, rate_rps=request.rate_rps)
+    checked(request.name, model["spec"], result.change)
+    return MeasuredTune(result=_with_limit(result, spec), search=search, server=server)
 
 
-def permitted(known: Space, rejection: Callable[[Json], str]) -> Space:
+def permitted(configurations: Space, rejection: Callable[[Json], str]) -> Space:
     """Return the search space without the values that the site rejects, for example by an admission policy.
 
     `rejection` returns why a patch of the model would be rejected; empty if it wouldn't.
     """
-    found = []
-    for trial in rejections.tried_values(known):
-        change = patch(known, trial.configuration)
+    rejected = []
+    for trial in rejections.tried_values(configurations):
+        change = patch(configurations, trial.configuration)
         if change and (why := rejection(change)):
-            found.append((trial, why))
-    return rejections.without(known, found)
+            rejected.append((trial, why))
+    return rejections.without(configurations, rejected)
 
 
-def _with_limit(found: TuneResult, spec: Spec) -> TuneResult:
+def _with_limit(result: TuneResult, spec: Spec) -> TuneResult:
     """Return a result with a note if the model may not have as many replicas as its rate needs."""
-    most = spec.scaling.max_replicas if spec.scaling is not None else None
-    if most is None or found.replicas is None or found.replicas <= most:
-        return found
-    note = f"spec.scaling.maxReplicas is {most}, and {found.rate_rps:g} requests/s need {found.replicas} replicas"
-    return replace(found, notes=(*found.notes, note))
+    max_replicas = spec.scaling.max_replicas if spec.scaling is not None else None
+    if max_replicas is None or result.replicas is None or result.replicas <= max_replicas:
+        return result
+    note = f"spec.scaling.maxReplicas is {max_replicas}, and {result.rate_rps:g} requests/s need {result.replicas} replicas"
+    return replace(result, notes=(*result.notes, note))
 
 
 def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
@@ -204,21 +206,21 @@ def from_traffic(model: Json, request: TuneRequest) -> TuneResult:
         raise InputError(f"--from-traffic predicts rates alone; leave out --minimise {request.minimise}")
     spec = _spec(request.name, model)
     criterion = request.criterion(spec, 1.0)
-    known = traffic.lines(model.get("status") or {})
-    instances = spec.runtime.instances_per_gpu or min(known, default=1)
-    largest = known[instances].largest if instances in known else 0
+    lines = traffic.lines(model.get("status") or {})
+    instances = spec.runtime.instances_per_gpu or min(lines, default=1)
+    largest = lines[instances].largest if instances in lines else 0
     config: dict[str, Any] = {"instance_group": [{"count": instances}]}
     if largest > 1:
         # Executed batches show that batching is on for the model.
         config |= {"max_batch_size": largest, "dynamic_batching": {}}
     configurations = space(spec, config, objective_s=criterion.predictor.objective_s)
-    forecast = traffic.forecast(configurations, criterion, known, name=request.name)
-    found = tune_result.predicted(request.name, configurations, criterion, forecast, rate_rps=request.rate_rps)
-    checked(request.name, model["spec"], found.change)
-    return _with_limit(found, spec)
+    forecast = traffic.forecast(configurations, criterion, lines, name=request.name)
+    result = tune_result.predicted(request.name, configurations, criterion, forecast, rate_rps=request.rate_rps)
+    checked(request.name, model["spec"], result.change)
+    return _with_limit(result, spec)
 
 
-def run(search: Search, measuring: Measuring, shown: Callable[[str], None]) -> tuple[Search, End]:
+def run(search: Search, measuring: Measuring, show: Callable[[str], None]) -> tuple[Search, End]:
     """Measure the points that a search requests, until its end. Ctrl-C ends it with the best result so far.
 
     If no point can be measured any more, for example without the pod, the search ends in the same way.
@@ -230,25 +232,25 @@ def run(search: Search, measuring: Measuring, shown: Callable[[str], None]) -> t
     step = 0
     try:
         while True:
-            search, found = search.next()
-            if isinstance(found, End):
-                return search, found
-            if found.step != step:
-                step = found.step
-                shown(f"step {step} of 6: {TITLES[step]}")
+            search, request = search.next()
+            if isinstance(request, End):
+                return search, request
+            if request.step != step:
+                step = request.step
+                show(f"step {step} of 6: {TITLES[step]}")
             try:
-                point = measuring.measure(found.configuration, found.load)
+                point = measuring.measure(request.configuration, request.load)
             except (Failure, MeasureError) as error:
                 if search.best() is None:
                     raise
                 search = search.interrupted(f"no more points can be measured: {error}")
                 continue
             search = search.after(point)
-            shown(point_text(point))
+            show(point_text(point))
     except KeyboardInterrupt:
-        search, found = search.interrupted().next()
-        assert isinstance(found, End)  # noqa: S101  # an interrupted search has ended
-        return search, found
+        search, request = search.interrupted().next()
+        assert isinstance(request, End)  # noqa: S101  # an interrupted search has ended
+        return search, request
 
 
 def _spec(name: str, model: Json) -> Spec:

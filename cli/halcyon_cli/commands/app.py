@@ -82,11 +82,14 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "diagnose": "likely causes were found",
     "infer": "the response is an error, or late",
     "lint": "there are errors",
+    "pause": "the operator doesn't confirm the pause, or a model couldn't be changed",
     "plan": "the operator would reject the spec",
     "status": "the current spec is not served",
     "tune": "no better settings are shown, and none are ruled out",
     "variants": "a variant couldn't be made",
     "refresh": "a model did not reach its new template",
+    "resume": "a model couldn't be changed",
+    "scale": "the operator doesn't confirm the pause",
 }
 """Meanings of exit status 1, by command. Commands that aren't listed never exit with 1."""
 EXIT_STATUSES = (
@@ -125,8 +128,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _ENTRIES and not args[0].startswith("-"):
-            near = get_close_matches(args[0], _ENTRIES, 1)
-            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {near[0]}?" if near else ""))
+            close_matches = get_close_matches(args[0], _ENTRIES, 1)
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean {close_matches[0]}?" if close_matches else ""))
         return super().resolve_command(ctx, args)
 
     @override

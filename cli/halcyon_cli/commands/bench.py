@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from halcyon_cli.arguments.options import Output, cluster_options, emit, names_argument, output_options
 from halcyon_cli.bench import again, from_here, result_folder, several_results
 from halcyon_cli.bench.again import RepeatingCommand, again_option
 from halcyon_cli.bench.model_file import check_file, with_model
+from halcyon_cli.bench.options import consistency
 from halcyon_cli.bench.options.answer import AnswerOptions, answer_options
 from halcyon_cli.bench.options.group import repeatable
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
@@ -140,11 +140,8 @@ def main(
     """
     if len(names) == 2 and names[0] == "history":
         return past_results.show(ObjectWriter(target), names[1], output)
-    if place.teach and len(names) != 1:
-        raise InputError("--teach is for one ModelDeployment; for example halcyon bench digits --teach")
+    consistency.check(names, server=server, place=place, pod=pod, model_file=model_file, target=target)
     if len(names) > 1:
-        if model_file.is_given:
-            raise InputError("--onnx is the file of one model; for example halcyon bench digits --onnx model.onnx")
         return _measure_several(
             names,
             server=server,
@@ -161,11 +158,6 @@ def main(
     if pod.sides:
         return sides.run(server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, pod=pod)
     if not names:
-        if click.get_current_context().get_parameter_source("timeout") is ParameterSource.COMMANDLINE:
-            raise InputError(
-                "--timeout is for requests to the cluster, which --url doesn't need; for requests of the load, give "
-                f"--request-timeout {target.timeout_s:g}s"
-            )
         return _measure_url(
             server=server,
             load=load,
@@ -204,16 +196,16 @@ def _measure_url(
     from halcyon_measure.results.place import Place  # noqa: PLC0415
 
     answer.check()
-    made = from_here.measurement(server, load, inputs, sampling)
+    measurement = from_here.measurement(server, load, inputs, sampling)
     if pod.points:
         from halcyon_cli.bench.trial import point_server  # noqa: PLC0415  # only in a trial pod
 
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         wait_s = pod.wait or 0.0
         return point_server.serve(
-            lambda: from_here.prepared_within(made, wait_s), from_here.line_of_progress(to_log=True)
+            lambda: from_here.prepared_within(measurement, wait_s), from_here.line_of_progress(to_log=True)
         )
-    prepared = made.prepare() if pod.wait is None else from_here.prepared_within(made, pod.wait)
+    prepared = measurement.prepare() if pod.wait is None else from_here.prepared_within(measurement, pod.wait)
     result_folder.check(save)
     files = again.files(load, inputs)
     if pod.guard:
@@ -230,12 +222,12 @@ def _measure_url(
             )
         elif answer.sweep:
             run, document = from_here.run_sweep(prepared, load, answer, to_log=pod.to_log)
-        elif load.is_given:
+        elif load.has_load:
             run, document = from_here.run(prepared, to_log=pod.to_log)
         else:
             run, document = from_here.run_search(prepared, answer, to_log=pod.to_log)
-        arguments = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
-        document = document.model_copy(update={"place": Place(kind="url", arguments=arguments), "files": files})
+        repeated = repeatable(click.get_current_context().command, server, load, answer, inputs, sampling)
+        document = document.model_copy(update={"place": Place(kind="url", arguments=repeated), "files": files})
     if pod.to_log:
         from_here.write_log(document, run)
         return 0 if document.run.valid else 1
@@ -265,24 +257,24 @@ def _measure_model(
 ) -> int:
     model = cluster.model(request.name)
     result_folder.check(save)
-    shown = from_here.line_of_progress()
+    show = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = click.get_current_context().command
     stored, document, requests = None, None, None
     if several_results.is_model(request.answer.against):
         pair = [replace(request, name=str(request.answer.against)), request]
-        found = copies.run(cluster, pair, command, shown)
-        document = found[0] if found else None
+        documents = copies.run(cluster, pair, command, show)
+        document = documents[0] if documents else None
     if request.answer.against and document is None:
         stored = several_results.baseline(
             cluster,
             request.name,
             request.answer,
-            lambda name: in_cluster.run(cluster, replace(request, name=name), command, shown)[0],
+            lambda name: in_cluster.run(cluster, replace(request, name=name), command, show)[0],
         )
     if document is None:
-        document, requests = in_cluster.run(cluster, request, command, shown)
-    shown("")
+        document, requests = in_cluster.run(cluster, request, command, show)
+    show("")
     document = document.model_copy(update={"files": again.files(request.load, request.inputs)})
     document = with_model(document, model_file)
     if stored is not None:
@@ -298,12 +290,12 @@ def _measure_model(
         print(f"halcyon bench: the result isn't kept in the history: {error}", file=sys.stderr)
     if request.place.teach:
         try:
-            taught = teach.measured(document)
-            teach.write(cluster, model, taught)
+            capacity = teach.measured(document)
+            teach.write(cluster, model, capacity)
         except (InputError, ClusterError) as error:
             print(f"halcyon bench: {error}", file=sys.stderr)
             return 1
-        print(f"halcyon bench: {teach.sentence(model, taught)}", file=sys.stderr)
+        print(f"halcyon bench: {teach.sentence(model, capacity)}", file=sys.stderr)
     return _status(document, request.answer) if is_saved else 1
 
 
@@ -325,7 +317,7 @@ def _measure_several(
     Results from files are part of the leaderboard. If two ModelDeployments are given with a load, the second one is
     compared with the first instead.
     """
-    if load.is_given and len(names) == 2 and all(map(several_results.is_model, names)) and not answer.against:
+    if load.has_load and len(names) == 2 and all(map(several_results.is_model, names)) and not answer.against:
         request = BenchRequest(
             name=names[1],
             server=server,
@@ -336,37 +328,39 @@ def _measure_several(
             place=place,
         )
         return _measure_model(request.check(), ObjectWriter(target), ModelFileOptions(), save, output)
-    if load.is_given or answer.against:
+    if load.has_load or answer.against:
         raise InputError(
             f"{' '.join(names)}: several are compared by the largest rate of each, so a load or --against has no effect; leave it out, "
             "or compare two ModelDeployments"
         )
     result_folder.check(save)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    shown, command = from_here.line_of_progress(), click.get_current_context().command
+    show, command = from_here.line_of_progress(), click.get_current_context().command
 
     def request_of(name: str) -> BenchRequest:
         return BenchRequest(
             name=name, server=server, load=load, answer=answer, inputs=inputs, sampling=sampling, place=place
         ).check()
 
-    def measured(name: str) -> BenchDocument:
+    def measure(name: str) -> BenchDocument:
         url, sign, model = name.partition("#")
         if "://" in url:
             if not sign and not server.model:
                 raise InputError(f"{name}: it needs the model after #, for example {url}#digits")
-            one = from_here.measurement(replace(server, url=url, model=model or server.model), load, inputs, sampling)
-            found = from_here.run_search(one.prepare(), answer)[1]
-            return found.model_copy(update={"files": again.files(load, inputs)})
-        return in_cluster.run(ObjectWriter(target), request_of(name), command, shown)[0]
+            measurement = from_here.measurement(
+                replace(server, url=url, model=model or server.model), load, inputs, sampling
+            )
+            document = from_here.run_search(measurement.prepare(), answer)[1]
+            return document.model_copy(update={"files": again.files(load, inputs)})
+        return in_cluster.run(ObjectWriter(target), request_of(name), command, show)[0]
 
     document = several_results.leaderboard(
         names,
         answer.check(),
-        measured,
-        lambda models: copies.run(ObjectWriter(target), list(map(request_of, models)), command, shown),
+        measure,
+        lambda models: copies.run(ObjectWriter(target), list(map(request_of, models)), command, show),
     )
-    shown("")
+    show("")
     try:
         _show(document, output)
     finally:

@@ -88,10 +88,14 @@ def superseded_canary(resource: Mapping[str, Any]) -> str | None:
     """
     rollout = (resource.get("status") or {}).get("rollout") or {}
     history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
-    last = history[0] if history else {}
-    if rollout.get("canary") or rollout.get("phase") not in _ACTIVE_PHASES or last.get("result") != "Superseded":
+    last_rollout = history[0] if history else {}
+    if (
+        rollout.get("canary")
+        or rollout.get("phase") not in _ACTIVE_PHASES
+        or last_rollout.get("result") != "Superseded"
+    ):
         return None
-    return str(last.get("revision") or "") or None
+    return str(last_rollout.get("revision") or "") or None
 
 
 def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:

@@ -32,7 +32,7 @@ from halcyon_cli.diagnose import bundle as archive
 from halcyon_cli.diagnose import redaction
 from halcyon_cli.diagnose.facts import Cause, Facts
 from halcyon_cli.diagnose.registry import causes
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.explain.build import report
 from halcyon_cli.kube import batches, fields, free_capacity
 from halcyon_cli.kube.client import Cluster, Target
@@ -88,7 +88,7 @@ class _Evidence:
     metavar="FILE.tar.gz",
     help="File for the bundle. Default: halcyon-NAME-TIME.tar.gz in the current folder.",
 )
-@click.option("--no-bundle", "without", is_flag=True, help="Print the likely causes only.")
+@click.option("--no-bundle", is_flag=True, help="Print the likely causes only.")
 @click.option(
     "--lines",
     type=click.IntRange(1, 100_000),
@@ -99,27 +99,29 @@ class _Evidence:
 @cluster_options
 @output_options("table", "json", "yaml")
 def main(  # noqa: PLR0917  # click passes them by keyword
-    name: str, bundle: Path | None, without: bool, lines: int, target: Target, output: Output
+    name: str, bundle: Path | None, no_bundle: bool, lines: int, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Show likely causes of a model's problems, the likeliest first, and write a bundle with the evidence."""
+    if no_bundle and bundle is not None:
+        raise InputError("--bundle names a file, and --no-bundle writes none; leave one of them out")
     cluster, now = Cluster(target), datetime.now(UTC)
-    written = None if without else bundle or Path(f"halcyon-{name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
-    if written is not None and written.exists():
-        raise archive.already_exists(written)
+    bundle_path = None if no_bundle else bundle or Path(f"halcyon-{name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
+    if bundle_path is not None and bundle_path.exists():
+        raise archive.already_exists(bundle_path)
     evidence = _collect_facts(cluster, name, now)
     likely = causes(evidence.facts)
-    if written is not None:
+    if bundle_path is not None:
         _collect_bundle(cluster, name, evidence, lines)
         contents = _contents(cluster, evidence, likely, now)
-        archive.write(written, contents, root=written.name.removesuffix(".tar.gz"), at=now.timestamp())
+        archive.write(bundle_path, contents, root=bundle_path.name.removesuffix(".tar.gz"), at=now.timestamp())
     if output.is_data:
         document = {"causes": [cause.to_dict() for cause in likely], "notRead": evidence.unread}
-        output.data(document | ({"bundle": str(written)} if written else {}))
+        output.data(document | ({"bundle": str(bundle_path)} if bundle_path else {}))
     else:
         emit(page(f"{cluster.namespace}/{name}", likely, evidence.unread))
-        if written:
+        if bundle_path:
             emit(
-                f"\n{written}: the evidence, with secrets removed as far as they are recognized; review it before you share it"
+                f"\n{bundle_path}: the evidence, with secrets removed as far as they are recognized; review it before you share it"
             )
     return 1 if likely else 0
 
@@ -157,11 +159,15 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
         )
         or ()
     )
-    found = _read_or_note(evidence, lambda: batches.of_model(cluster, name), "its batches") or ()
-    names_of = [str(fields.mapping(one.get("metadata")).get("name")) for one in found]
-    evidence.facts = Facts(inventory, now, [e for e in events if _is_about(e, name)], operators, capacity, found)
+    model_batches = _read_or_note(evidence, lambda: batches.of_model(cluster, name), "its batches") or ()
+    batch_names = [str(fields.mapping(batch.get("metadata")).get("name")) for batch in model_batches]
+    evidence.facts = Facts(
+        inventory, now, [e for e in events if _is_about(e, name)], operators, capacity, model_batches
+    )
     evidence.batch_events = [
-        e for e in events if any(_is_about(e, one) for one in names_of) and e not in evidence.facts.events
+        e
+        for e in events
+        if any(_is_about(e, batch_name) for batch_name in batch_names) and e not in evidence.facts.events
     ]
     return evidence
 
@@ -190,11 +196,11 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
 
 def _collect_batches(cluster: Cluster, evidence: _Evidence) -> list[Mapping[str, Any]]:
     """Add the batches of the model and their Jobs to the evidence, and return the newest pods of their runners."""
-    found = evidence.facts.batches
-    if not found:
+    model_batches = evidence.facts.batches
+    if not model_batches:
         return []
-    evidence.objects[kinds.BATCH_INFERENCE] = list(found)
-    selector = f"{names.BATCH_LABEL} in ({','.join(str(one['metadata']['name']) for one in found)})"
+    evidence.objects[kinds.BATCH_INFERENCE] = list(model_batches)
+    selector = f"{names.BATCH_LABEL} in ({','.join(str(batch['metadata']['name']) for batch in model_batches)})"
     for kind in (kinds.JOB, kinds.POD):
         objects = _read_or_note(
             evidence, lambda kind=kind: cluster.items(kind, selector=selector), f"{kind.plural} of its batches"
@@ -220,11 +226,11 @@ def _containers(pod: Mapping[str, Any]) -> list[str]:
     return [str(container.get("name")) for container in containers]
 
 
-def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # of any type
+def _read_or_note(evidence: _Evidence, read: Any, subject: str) -> Any:  # of any type
     try:
         return read()
     except ClusterError as error:
-        note = f"{what}: {error}"
+        note = f"{subject}: {error}"
         if note not in evidence.unread:
             evidence.unread.append(note)
         return None
@@ -254,7 +260,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
         "events.yaml": _yaml([*evidence.facts.events, *evidence.batch_events]),
     }
     objects = [model, *inventory.deployments, *inventory.pods, *inventory.hpas, *inventory.revisions]
-    objects += [_without_model(name, obj) for some in evidence.objects.values() for obj in some]
+    objects += [_without_model(name, obj) for kind_objects in evidence.objects.values() for obj in kind_objects]
     for obj in objects:
         kind, object_name = (
             obj.get("kind", kinds.MODEL_DEPLOYMENT.kind),

@@ -51,7 +51,7 @@ def main(name: str, target: Target, output: Output) -> int:
     now = datetime.now(UTC)
     result = report(resource, now, capacity)
     measured = tuple(Note("Measured", "True", reason, text) for reason, text in bench_events.recent(cluster, name))
-    running = tuple(Note("Batch", "True", reason, text) for reason, text in batches.present(cluster, name))
+    running = tuple(Note("Batch", "True", reason, text) for reason, text in batches.unended_of_model(cluster, name))
     result = replace(result, notes=(*result.notes, *measured, *running))
     if output.is_data:
         output.data(result.to_dict())

@@ -192,7 +192,7 @@ def _page(result: Mapping[str, Any], output: Output) -> str:
 
 def _values(tensor: Mapping[str, Any]) -> str:
     data = tensor["data"]
-    shown = [f"{value:.6g}" if isinstance(value, float) else json.dumps(value) for value in data[:_VALUES]]
+    texts = [f"{value:.6g}" if isinstance(value, float) else json.dumps(value) for value in data[:_VALUES]]
     if tensor["datatype"] != "BYTES":
-        shown = [value.strip('"') for value in shown]  # NaN and infinities
-    return " ".join(shown) + (f" and {len(data) - _VALUES} more" if len(data) > _VALUES else "")
+        texts = [value.strip('"') for value in texts]  # NaN and infinities
+    return " ".join(texts) + (f" and {len(data) - _VALUES} more" if len(data) > _VALUES else "")

@@ -65,13 +65,13 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
         raise click.UsageError("Missing a file or folder, for example: halcyon lint -f model.yaml")
     texts = {file: _read(file) for path in files for file in _files(path)}
     maps = config_maps(texts.values())
-    checked = [check(text, input_files.name(file), maps) for file, text in texts.items()]
-    found = {
-        "ModelDeployment": sum(one.models for one in checked),
-        "BatchInference": sum(one.batches for one in checked),
+    results = [check(text, input_files.name(file), maps) for file, text in texts.items()]
+    counts = {
+        "ModelDeployment": sum(result.models for result in results),
+        "BatchInference": sum(result.batches for result in results),
     }
-    findings = [finding for one in checked for finding in one.findings]
-    if not any(found.values()) and not findings:
+    findings = [finding for result in results for finding in result.findings]
+    if not any(counts.values()) and not findings:
         raise InputError(
             f"{', '.join(map(input_files.name, files))}: no ModelDeployment or BatchInference in it; a document needs one of these kinds, for "
             "example kind: ModelDeployment"
@@ -90,9 +90,9 @@ def main(files: Sequence[Path], more: Sequence[Path], strict: bool, output: Outp
                 f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message} [{finding.rule}]"
             )
         # A file with invalid YAML may have no object at all.
-        objects = [_plural(number, kind) for kind, number in found.items() if number] or ["0 ModelDeployments"]
+        objects = [_plural(number, kind) for kind, number in counts.items() if number] or ["0 ModelDeployments"]
         emit(
-            f"{' and '.join(objects)} in {_plural(len(checked), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
+            f"{' and '.join(objects)} in {_plural(len(results), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
         )
     return 1 if levels["error"] or (strict and levels["warning"]) else 0
 
@@ -119,5 +119,5 @@ def _styled(part: str, code: str, output: Output) -> str:
     return f"\x1b[{code}m{part}\x1b[0m" if output.color else part
 
 
-def _plural(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -73,17 +73,17 @@ def main(  # noqa: PLR0917  # click passes them by keyword
     query: dict[str, str] = {"tailLines": str(lines)} | ({"sinceSeconds": f"{max(since_s, 1):.0f}"} if since_s else {})
     prefixed = len(pods) > 1
     if follow:
-        return _follow(cluster, pods[:MAX_FOLLOWED], container, query, prefixed=prefixed)
-    shown = 0
+        return _follow(cluster, pods, container, query, prefixed=prefixed)
+    log_count = 0
     for pod in pods:
         text = cluster.log(pod, container, lines=lines, previous=previous, since_s=since_s)
         if text is None:
             warn(target.command, f"pod {pod}: {container} has no {'previous ' if previous else ''}log")
             continue
-        shown += 1
+        log_count += 1
         if text:
             emit("\n".join(_prefixed(text.rstrip("\n").splitlines(), pod if prefixed else "")))
-    if not shown:
+    if not log_count:
         raise ClusterError(f"no {'previous ' if previous else ''}log of {container} in {len(pods)} pods of {name}")
     return 0
 
@@ -93,23 +93,27 @@ def _prefixed(lines: Sequence[str], pod: str) -> Iterator[str]:
 
 
 def _follow(cluster: Cluster, pods: Sequence[str], container: str, query: Mapping[str, str], *, prefixed: bool) -> int:
-    """Print new lines of all pods' logs, until every container has stopped."""
-    arrived: queue.Queue[tuple[str, str | None, Any]] = queue.Queue()
+    """Print new lines of the logs of at most `MAX_FOLLOWED` pods, until every container has stopped."""
+    if len(pods) > MAX_FOLLOWED:
+        command, count = cluster.target.command, len(pods)
+        warn(command, f"follows the logs of {MAX_FOLLOWED} of {count} pods; for another pod: --pod NAME")
+        pods = pods[:MAX_FOLLOWED]
+    lines: queue.Queue[tuple[str, str | None, Any]] = queue.Queue()
 
     def read(pod: str) -> None:
         try:
             for line in cluster.follow_log(pod, container, query):
-                arrived.put((pod, line, None))
+                lines.put((pod, line, None))
         except ClusterError as error:
-            arrived.put((pod, None, error))
+            lines.put((pod, None, error))
         else:
-            arrived.put((pod, None, None))
+            lines.put((pod, None, None))
 
     for pod in pods:
         threading.Thread(target=read, args=(pod,), daemon=True).start()
     open_logs = len(pods)
     while open_logs:
-        pod, line, error = arrived.get()
+        pod, line, error = lines.get()
         if line is not None:
             emit(next(_prefixed([line], pod if prefixed else "")))
             continue

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
@@ -45,6 +46,7 @@ from halcyon_cli.plan import manifest_documents
 from halcyon_cli.plan.observations_file import ObservationsError, RecordedReading, parse_observations
 
 MAX_BYTES = 256 * 2**20
+_PLANNER_OPTIONS = frozenset({"memory", "save_memory", "every", "latency", "low", "idle_after", "start_time"})
 _EPILOG = """\
 Without --observations, it lists the objects of the model and the changes that applying it would make in the cluster. Changes come from
 dry runs on the API server, or from a local comparison if you have no permission for them. Nothing is written. The rules are those of this version of halcyon.
@@ -144,22 +146,25 @@ def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int
 
 def _preview(options: _Options, target: Target, output: Output, *, offline: bool) -> int:
     """Show the objects of the model and the changes that an apply would make."""
-    for option, value in (("--memory", options.memory), ("--save-memory", options.save_memory)):
-        if value is not None:
-            raise InputError(f"{option} is for the planner, which needs --observations; give both, or neither")
+    context = click.get_current_context()
+    for param in context.command.params:
+        if param.name in _PLANNER_OPTIONS and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"{param.opts[0]} is for the planner, which needs --observations; give both, or neither")
     from halcyon_cli.plan.preview import show  # noqa: PLC0415  # slow to import
 
     documents = _documents(options.file)
     name, _ = _model(documents, options.file, options.name)
     document = next(d for d in documents if d.get("kind") == KIND and _document_name(d) == name)
-    own = document["metadata"].get("namespace")
-    if own is not None and not isinstance(own, str):
+    namespace = document["metadata"].get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
         raise InputError(
-            f"{options.file}: {KIND} {name}: metadata.namespace is {own!r}; it must be a string, for example team-a"
+            f"{options.file}: {KIND} {name}: metadata.namespace is {namespace!r}; it must be a string, for example team-a"
         )
-    if own is not None and target.namespace not in {None, own}:
-        raise InputError(f"{options.file}: {KIND} {name} has namespace {own}, and -n is {target.namespace}; omit -n")
-    cluster = None if offline else Cluster(replace(target, namespace=target.namespace or own))
+    if namespace is not None and target.namespace not in {None, namespace}:
+        raise InputError(
+            f"{options.file}: {KIND} {name} has namespace {namespace}, and -n is {target.namespace}; omit -n"
+        )
+    cluster = None if offline else Cluster(replace(target, namespace=target.namespace or namespace))
     return show(document, documents, cluster, output)
 
 
@@ -329,8 +334,8 @@ def _table(timed: _TimedDecision) -> str:
     """
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
-        (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)
-        for term in decision.parts
+        (part.name, str(part.replicas), "*" if part.name == decision.winner else "", part.why)
+        for part in decision.parts
     ]
     rows += [(f"limit {limit.name}", str(limit.replicas), "", limit.why) for limit in decision.limits]
     rows += [(f"schedule {window.name}", "", "", _bounds(window)) for window in timed.windows]

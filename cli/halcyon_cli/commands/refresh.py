@@ -23,6 +23,7 @@ from halcyon_cli.arguments.options import (
     name_argument,
     output_options,
     selector_option,
+    warn,
 )
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
@@ -52,7 +53,8 @@ skipped.
 \b
 exit status:
   0  done, or nothing to do
-  1  a refreshed model did not reach its new template
+  1  a refreshed model did not reach its new template, or one after the first
+     couldn't be refreshed
   2  nothing done: no such name, no access, no cluster
 """
 
@@ -163,10 +165,24 @@ def _annotate(cluster: Cluster, outdated_model: OutdatedModel) -> None:
 
 
 def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float, results: _Results) -> int:
-    """Refresh one model after the other. Parallel rollouts would need spare capacity for all models at once."""
+    """Refresh one model after the other. Parallel rollouts would need spare capacity for all models at once.
+
+    Raises:
+        ClusterError: the first model can't be changed, so nothing was done.
+    """
     for number, outdated_model in enumerate(outdated, 1):
         in_namespace = cluster.in_namespace(outdated_model.namespace)
-        _annotate(cluster, outdated_model)
+        progress = f"{number} of {len(outdated)}: {outdated_model.namespace}/{outdated_model.name}"
+        try:
+            _annotate(cluster, outdated_model)
+        except ClusterError as error:
+            if number == 1:
+                raise
+            remaining = len(outdated) - number + 1
+            warn(cluster.target.command, f"{progress} can't be refreshed: {error}. {remaining} not refreshed")
+            for other in outdated[number - 1 :]:
+                results.add(other, "skipped")
+            return 1
 
         def state(in_namespace: Cluster = in_namespace, outdated_model: OutdatedModel = outdated_model) -> State:
             try:
@@ -175,7 +191,6 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
                 return "waiting"  # a failed request is retried until the time limit
 
         outcome = wait(state, within_s)
-        progress = f"{number} of {len(outdated)}: {outdated_model.namespace}/{outdated_model.name}"
         if outcome != "served":
             remaining = len(outdated) - number
             why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
@@ -196,9 +211,9 @@ def wait(
 ) -> State:
     """Poll until the state of a rollout is no longer waiting, or until the time limit, and return the last state."""
     deadline = clock() + within_s
-    while (now := state()) == "waiting" and clock() < deadline:
+    while (current := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)
-    return now
+    return current
 
 
 # new target revision   stalled   target serves, rollout complete   state
@@ -215,5 +230,5 @@ def rollout_state(model: Json, before: str) -> State:
         return "waiting"
     if conditions.get("Stalled") == "True":
         return "stalled"
-    is_whole = fields.mapping(status.get("rollout")).get("phase") == "Complete"
-    return "served" if is_whole and revision.get("current") == revision.get("target") else "waiting"
+    is_complete = fields.mapping(status.get("rollout")).get("phase") == "Complete"
+    return "served" if is_complete and revision.get("current") == revision.get("target") else "waiting"

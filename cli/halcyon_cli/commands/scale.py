@@ -25,6 +25,7 @@ from halcyon_cli.arguments.options import (
     name_argument,
     output_options,
     selector_option,
+    warn,
 )
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
@@ -44,20 +45,28 @@ _RESUME_ALL = """\
 With --all, the models that pause --all paused get back the mode they had before.
 Models that were paused one by one stay paused. --site turns the site's switch off.
 """
-_EXIT_STATUS = (
-    "exit status: 0, or 2 if nothing was changed: no such name, not allowed by the current spec, no access, no cluster."
+_EXIT_STATUS = """\
+\b
+exit status:
+  0  done
+  1  {negative}
+  2  nothing was changed: no such name, not allowed by the current spec, no
+     access, no cluster
+"""
+_SCALE_EXIT_STATUS = _EXIT_STATUS.format(
+    negative="with --pause: the operator doesn't confirm the pause within 10 s, or\n     rejects the spec"
 )
-_PAUSE_EXIT_STATUS = (
-    "exit status: 0; 1 if the operator doesn't confirm the pause of a model within 10 s, or rejects the spec; 2 if nothing "
-    "was changed: no such name, not allowed by the current spec, no access, no cluster."
+_PAUSE_EXIT_STATUS = _EXIT_STATUS.format(
+    negative="the operator doesn't confirm the pause within 10 s, or rejects the spec;\n     with --all: a model couldn't be changed"
 )
+_RESUME_EXIT_STATUS = _EXIT_STATUS.format(negative="with --all: a model couldn't be changed")
 RELEASE_TIMEOUT_S = 10.0
 """Time within which the operator must confirm a pause, in seconds."""
 _POLL_INTERVAL_S = 0.2
 _REASON_OPTION = click.option("--reason", metavar="TEXT", help="Reason, for other users.")
 
 
-@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_PAUSE_EXIT_STATUS}")  # fmt: skip
+@click.command("scale", epilog=f"\b\nexamples:\n  halcyon scale resnet50 4\n  halcyon scale resnet50 --replicas=4\n  halcyon scale resnet50 4 --pause --reason 'load test until noon'\n\n{_BY_HAND}\n{_SCALE_EXIT_STATUS}")  # fmt: skip
 @name_argument()
 @click.argument("replicas", type=REPLICAS, required=False)
 @click.option("--replicas", "option", type=REPLICAS, metavar="N", help="The same as the argument, as in kubectl.")
@@ -97,19 +106,19 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
             f"{name} has no spec.scaling, so there is nothing to pause; use halcyon scale {name} {replicas}"
         )
     patched = cluster.patch(name, _patch_with_reason(spec, reason))
-    what, why_unsure = f"scaled to {replicas}", ""
+    change, why_unsure = f"scaled to {replicas}", ""
     if pausing and scaling is not None and _is_active(scaling):
-        patched, why_unsure = _released(cluster, patched)
-        found = _replicas(patched)
-        if found != replicas:
+        patched, why_unsure = _wait_until_paused(cluster, patched)
+        replicas_left = _replicas(patched)
+        if replicas_left != replicas:
             patched = cluster.patch(name, {"spec": {"replicas": replicas}})
-            what += f", again after scaling had set {found} before it stopped"
-    output.changed(patched, f"{what}{_reason_suffix(reason)}", f"halcyon status {name} -w")
-    return _unsure(name, why_unsure)
+            change += f", again after scaling had set {replicas_left} before it stopped"
+    output.changed(patched, f"{change}{_reason_suffix(reason)}", f"halcyon status {name} -w")
+    return _pause_status(name, why_unsure)
 
 
 _ALL_OPTIONS = (
-    click.option("--all", "every", is_flag=True, help="All models in the namespace that have spec.scaling."),
+    click.option("--all", "all_models", is_flag=True, help="All models in the namespace that have spec.scaling."),
     click.option("--site", is_flag=True, help="The site's switch: no model loses a replica to a scaling decision."),
     click.option(
         "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces."
@@ -117,7 +126,7 @@ _ALL_OPTIONS = (
 )
 
 
-def _many(command: Any) -> Any:
+def _bulk_options(command: Any) -> Any:
     """Add the options --all, --site, -A and -l to a command."""
     for option in (*reversed(_ALL_OPTIONS), selector_option):
         command = option(command)
@@ -126,18 +135,19 @@ def _many(command: Any) -> Any:
 
 @click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n  halcyon pause --site --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_PAUSE_EXIT_STATUS}")  # fmt: skip
 @name_argument(required=False)
-@_many
+@_bulk_options
 @_REASON_OPTION
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def pause(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
+    name: str | None, all_models: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Keep a model's replicas until scaling is resumed. Decisions continue and are shown."""
+    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
     cluster = Cluster(target)
     if site:
-        return _switch(cluster, reason or "halcyon pause --site", name, output, every=every)
-    if name is not None and not every:
+        return _switch(cluster, reason or "halcyon pause --site", name, output, all_models=all_models)
+    if name is not None and not all_models:
         scaling = _scaling(cluster.model(name))
         if scaling is None:
             raise InputError(
@@ -145,10 +155,10 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
             )
         patched, why_unsure = cluster.patch(name, _patch_with_reason({"scaling": {"mode": "Paused"}}, reason)), ""
         if _is_active(scaling):
-            patched, why_unsure = _released(cluster, patched)
+            patched, why_unsure = _wait_until_paused(cluster, patched)
         output.changed(patched, f"paused at {_replicas(patched)}{_reason_suffix(reason)}", f"halcyon resume {name}")
-        return _unsure(name, why_unsure)
-    models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
+        return _pause_status(name, why_unsure)
+    models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
     active = [(model, scaling.get("mode", "Active")) for model in models if (scaling := _scaling(model)) is not None]
     changes = []
     for model, mode in active:
@@ -161,20 +171,21 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
 
 @click.command(
     "resume",
-    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_EXIT_STATUS}",
+    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_RESUME_EXIT_STATUS}",
 )
 @name_argument(required=False)
-@_many
+@_bulk_options
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def resume(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
+    name: str | None, all_models: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Resume scaling, and remove the recorded reason."""
+    _check_filters(name, all_models=all_models, site=site, all_namespaces=all_namespaces, selector=selector)
     cluster = Cluster(target)
     if site:
-        return _switch(cluster, "", name, output, every=every)
-    if name is not None and not every:
+        return _switch(cluster, "", name, output, all_models=all_models)
+    if name is not None and not all_models:
         scaling = _scaling(cluster.model(name))
         if scaling is None:
             raise InputError(
@@ -185,7 +196,7 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
         was = "was active already" if mode == "Active" else f"was {mode}"
         output.changed(patched, f"resumed ({was})", f"halcyon explain {name}")
         return 0
-    models = _selected(cluster, name, every=every, all_namespaces=all_namespaces, selector=selector)
+    models = _selected(cluster, name, all_models=all_models, all_namespaces=all_namespaces, selector=selector)
     changes = []
     for model in models:
         before = fields.mapping(fields.mapping(model.get("metadata")).get("annotations")).get(PAUSED_FROM)
@@ -195,40 +206,56 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
     return _change_all(cluster, changes, "resumed", len(models), output)
 
 
-def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, every: bool) -> int:
+def _check_filters(name: str | None, *, all_models: bool, site: bool, all_namespaces: bool, selector: str) -> None:
+    """Check that -A and -l are used only with --all.
+
+    Raises:
+        InputError: one of them would have no effect.
+    """
+    option = "-A" if all_namespaces else "-l" if selector else ""
+    if option and site:
+        raise InputError(f"--site is for the whole site; omit {option}")
+    if option and name is not None and not all_models:
+        raise InputError(f"{option} needs --all, and {name} names one model; omit {option}")
+
+
+def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, all_models: bool) -> int:
     """Set or clear the site's switch that stops scaling down. An empty reason clears it."""
-    if name is not None or every:
+    if name is not None or all_models:
         raise InputError("--site is for the whole site; omit the name and --all")
     operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
     config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
         f"{operator['name']}-switches", {SWITCH: reason}
     )
-    what = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
-    output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, what)
+    change = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
+    output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, change)
     return 0
 
 
 def _selected(
-    cluster: Cluster, name: str | None, *, every: bool, all_namespaces: bool, selector: str
+    cluster: Cluster, name: str | None, *, all_models: bool, all_namespaces: bool, selector: str
 ) -> list[Mapping[str, Any]]:
     """Return the models that --all selects.
 
     Raises:
         InputError: both a name and --all were given, or neither of them.
     """
-    if every and name is not None:
+    if all_models and name is not None:
         raise InputError(f"--all is for all models, and {name} names one; omit one of them")
-    if not every:
+    if not all_models:
         raise InputError(f"give a name or --all; for example halcyon {cluster.target.command} resnet50")
     return list(cluster.models(all_namespaces=all_namespaces, selector=selector))
 
 
 def _change_all(
-    cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], what: str, total: int, output: Output
+    cluster: Cluster, changes: list[tuple[Mapping[str, Any], dict[str, Any]]], change: str, total: int, output: Output
 ) -> int:
-    """Apply a patch to each model, and print the results.
+    """Apply a patch to each model, print the results, and return the exit status.
 
-    If a model can't be changed, the other models are still changed, and the error is raised at the end.
+    If a model can't be changed, the other models are still changed, and the reason is printed at the end.
+
+    Raises:
+        ClusterError: no model could be changed.
     """
     changed, failed = [], []
     for model, patch in changes:
@@ -239,14 +266,16 @@ def _change_all(
             failed.append(f"{meta.get('namespace')}/{meta.get('name')}: {error}")
             continue
         if not output.is_data:
-            output.changed(changed[-1], f"{what} in namespace {meta.get('namespace')}")
+            output.changed(changed[-1], f"{change} in namespace {meta.get('namespace')}")
     if output.is_data:
         output.objects(changed)
     elif output.form != "name":
-        emit(f"{len(changed)} of {total} models {what}")
-    if failed:
+        emit(f"{len(changed)} of {total} models {change}")
+    if failed and not changed:
         raise ClusterError("; ".join(failed))
-    return 0
+    for failure in failed:
+        warn(cluster.target.command, failure)
+    return 1 if failed else 0
 
 
 # spec rejected   generation observed, mode Paused   time is up   result
@@ -254,13 +283,13 @@ def _change_all(
 # no              yes                                -            the model
 # no              no                                 yes          the model, not confirmed
 # no              no                                 no           wait
-def _released(cluster: Cluster, paused: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+def _wait_until_paused(cluster: Cluster, paused_model: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Wait until nothing scales a model that was just paused. Return the model, and why this is not certain, or "".
 
     The operator writes the mode to the status after it has stopped the HPA.
     """
-    meta, deadline = fields.mapping(paused.get("metadata")), time.monotonic() + RELEASE_TIMEOUT_S
-    name, generation, model = str(meta.get("name")), int(meta.get("generation") or 0), paused
+    meta, deadline = fields.mapping(paused_model.get("metadata")), time.monotonic() + RELEASE_TIMEOUT_S
+    name, generation, model = str(meta.get("name")), int(meta.get("generation") or 0), paused_model
     while True:
         with contextlib.suppress(ClusterError):  # a failed request is retried until the time limit
             model = cluster.model(name)
@@ -279,11 +308,11 @@ def _released(cluster: Cluster, paused: Mapping[str, Any]) -> tuple[Mapping[str,
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _unsure(name: str, why: str) -> int:
+def _pause_status(name: str, why: str) -> int:
     """Return the exit status of a command that has paused a model, after printing why the pause is not certain, if so."""
     if why:
         click.echo(f"{name}: {why}", err=True)
-    return int(bool(why))
+    return 1 if why else 0
 
 
 def _replicas(model: Mapping[str, Any]) -> int:

@@ -40,12 +40,12 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
     """
     initial = read_inventory(cluster, name)  # raises errors whose messages name the next step
     downloads = Downloads(cluster)
-    ends = None if limit_s is None else time.monotonic() + limit_s
+    ends_at = None if limit_s is None else time.monotonic() + limit_s
     with contextlib.suppress(KeyboardInterrupt):
         screen = _TerminalWriter(output) if sys.stdout.isatty() else _StreamWriter(output)
         with screen:
             screen.show(replace(initial, downloads=downloads.progress(initial.servers)), "")
-            for inventory, warning in changes(cluster, name, initial, ends):
+            for inventory, warning in changes(cluster, name, initial, ends_at):
                 if inventory is None:
                     screen.finish(f"ModelDeployment {name} was deleted")
                     break
@@ -54,9 +54,9 @@ def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -
 
 
 def changes(
-    cluster: Cluster, name: str, initial: Inventory, ends: float | None = None
+    cluster: Cluster, name: str, initial: Inventory, ends_at: float | None = None
 ) -> Iterator[tuple[Inventory | None, str]]:
-    """Yield (objects, watch warning) on every change, until the monotonic time `ends` in seconds (None: without end).
+    """Yield (objects, watch warning) on every change, until the monotonic time `ends_at` in seconds (None: without end).
 
     The objects are None once the model is deleted.
     """
@@ -73,7 +73,9 @@ def changes(
     caches.start()
     try:
         while True:
-            left_s = AGE_REFRESH_INTERVAL_S if ends is None else min(ends - time.monotonic(), AGE_REFRESH_INTERVAL_S)
+            left_s = (
+                AGE_REFRESH_INTERVAL_S if ends_at is None else min(ends_at - time.monotonic(), AGE_REFRESH_INTERVAL_S)
+            )
             if left_s <= 0:
                 return
             caches.wait(left_s)

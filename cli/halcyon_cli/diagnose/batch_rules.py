@@ -16,9 +16,9 @@ def batch_failed(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
             name = fields.mapping(batch.get("metadata")).get("name")
             why = next(
                 (
-                    str(one.get("reason"))
-                    for one in fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
-                    if one.get("type") == "Failed"
+                    str(condition.get("reason"))
+                    for condition in fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
+                    if condition.get("type") == "Failed"
                 ),
                 "Failed",
             )

@@ -41,5 +41,5 @@ def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> N
 
 def already_exists(file: Path) -> InputError:
     """Return the error for a bundle file that already exists."""
-    other = f"{str(file).removesuffix('.tar.gz')}-2.tar.gz"
-    return InputError(f"{file}: exists already; choose another name, for example --bundle {other}")
+    other_name = f"{str(file).removesuffix('.tar.gz')}-2.tar.gz"
+    return InputError(f"{file}: exists already; choose another name, for example --bundle {other_name}")

@@ -109,7 +109,7 @@ def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
             else ("no node fits the pod", "read the scheduler's message, and run kubectl describe node")
         )
         resources = insufficient_resources(pod_stage.message for _, pod_stage in pods)
-        capacities = (pod_stage.describe() for pod_stage in facts.free_capacity if pod_stage.resource in resources)
+        capacities = (capacity.describe() for capacity in facts.free_capacity if capacity.resource in resources)
         yield Cause(84, summary, (*pod_evidence(pods), *capacities), next_step)
 
 

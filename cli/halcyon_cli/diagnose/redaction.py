@@ -165,10 +165,10 @@ def _without_web_tokens(value: str) -> str:
     while part := _PART.search(value, at):
         at = part.end()
         begin = value.find("eyJ", part.start(), at - 8)
-        if begin < 0 or (rest := _TWO_PARTS.match(value, at)) is None:
+        if begin < 0 or (tail := _TWO_PARTS.match(value, at)) is None:
             continue
         parts += [value[done:begin], REMOVED]
-        done = at = rest.end()
+        done = at = tail.end()
     return "".join([*parts, value[done:]])
 
 
@@ -187,10 +187,10 @@ def _without_options(value: str) -> str:
     done = at = 0
     while option := _OPTION.search(value, at):
         at = option.end()
-        found = _value(value, at, _WORD) if _SECRET.search(option[1]) else None
-        if found and _is_option_value(option[1], value[found[0] : found[1]]):
-            parts += [value[done : found[0]], REMOVED]
-            done = at = found[1]
+        span = _value(value, at, _WORD) if _SECRET.search(option[1]) else None
+        if span and _is_option_value(option[1], value[span[0] : span[1]]):
+            parts += [value[done : span[0]], REMOVED]
+            done = at = span[1]
     return "".join([*parts, value[done:]])
 
 
@@ -209,13 +209,13 @@ def _without_named_secrets(value: str) -> str:
         if not _is_secret(name[1], "") or (name[1].startswith("/") and ":" in name[0]):
             continue  # a path with a colon precedes an error
         if start := _LIST.match(value, at):
-            found, at = _items(value, start.end())
+            spans, at = _items(value, start.end())
         elif block := _BLOCK.match(value, at):
-            found = [_block(value, name.start(), block)]
+            spans = [_block(value, name.start(), block)]
         else:
-            one = _value(value, at, _VALUE)
-            found = [one[:2]] if one else []
-        for begin, end in found:
+            span = _value(value, at, _VALUE)
+            spans = [span[:2]] if span else []
+        for begin, end in spans:
             if begin < end and _is_secret(name[1], value[begin:end]):
                 parts += [value[done:begin], REMOVED]
                 done = end
@@ -244,14 +244,14 @@ def _value(value: str, at: int, plain: re.Pattern[str]) -> tuple[int, int, int] 
 
 def _items(value: str, at: int) -> tuple[list[tuple[int, int]], int]:
     """Return the begin and end of each item of the list whose first item is at `at`, and the position after the last."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     while before := _BEFORE_ITEM.match(value, at):
-        one = _value(value, before.end(), _ITEM)
-        if one is None:
+        span = _value(value, before.end(), _ITEM)
+        if span is None:
             break
-        found.append(one[:2])
-        at = one[2]
-    return found, at
+        spans.append(span[:2])
+        at = span[2]
+    return spans, at
 
 
 def _block(value: str, name: int, block: re.Match[str]) -> tuple[int, int]:

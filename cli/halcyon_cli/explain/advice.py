@@ -36,12 +36,12 @@ class ShownAdvice:
 
 def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
     """Return the advice in a status, in the order of the status. Entries without a field or a value are left out."""
-    found = []
+    advice = []
     for entry in fields.mappings(status.get("advice")):
         field, value = fields.text(entry.get("field")), fields.text(entry.get("value"))
         if field is None or value is None or not _FIELD.fullmatch(field):
             continue
-        found.append(
+        advice.append(
             ShownAdvice(
                 rule=str(entry.get("rule")),
                 field=field,
@@ -54,7 +54,7 @@ def read(status: Mapping[str, Any]) -> tuple[ShownAdvice, ...]:
                 patch=merge_patch.of_field(field, _json_value(field, value)),
             )
         )
-    return tuple(found)
+    return tuple(advice)
 
 
 def _json_value(field: str, value: str) -> int | str:

@@ -145,7 +145,7 @@ def insufficient_for(resource: Mapping[str, Any]) -> list[str]:
     if not _number(fields.mapping(status.get("pods")).get("unschedulable"), 0):
         return []
     return insufficient_resources(
-        fields.text(one.get("message")) or "" for one in fields.mappings(status.get("conditions"))
+        fields.text(condition.get("message")) or "" for condition in fields.mappings(status.get("conditions"))
     )
 
 
@@ -200,13 +200,15 @@ def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
         return plain  # the condition Accepted already reports this
     if defaults.policy(parsed) != "Planner":
         return plain
-    most = high if schedule_state.high is None else min(high, schedule_state.high)
-    least = low if schedule_state.low is None else max(low, schedule_state.low)
-    return ReplicaBounds(min(least, most), most, low, high, *_windows(parsed, schedule_state), schedule_state.conflict)
+    upper = high if schedule_state.high is None else min(high, schedule_state.high)
+    lower = low if schedule_state.low is None else max(low, schedule_state.low)
+    return ReplicaBounds(
+        min(lower, upper), upper, low, high, *_windows(parsed, schedule_state), schedule_state.conflict
+    )
 
 
 def _windows(spec: Spec, schedule_state: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:
-    zones = {one.name: ZoneInfo(one.time_zone) for one in schedules(spec)}
+    zones = {schedule.name: ZoneInfo(schedule.time_zone) for schedule in schedules(spec)}
 
     def window(opening: Opening) -> ShownWindow:
         opens, closes = (datetime.fromtimestamp(at, zones[opening.name]) for at in (opening.begin, opening.end))
@@ -241,20 +243,20 @@ def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def _capacity(status: Mapping[str, Any]) -> ShownCapacity | None:
-    found = fields.mapping(status.get("capacity"))
-    source, ignored = fields.text(found.get("source")), fields.text(found.get("ignored"))
+    capacity = fields.mapping(status.get("capacity"))
+    source, ignored = fields.text(capacity.get("source")), fields.text(capacity.get("ignored"))
     if source is None and ignored is None:
         return None
     return ShownCapacity(
         source,
-        fields.text(found.get("requestsPerSecond")),
-        fields.text(found.get("why")) or "",
-        fields.text(found.get("sustainedRequestsPerSecond")),
-        tuple(_lines(found)),
-        fields.time(found.get("observedAt")),
-        fields.text(found.get("revision")),
-        fields.text(found.get("image")),
-        fields.text(found.get("gpuProduct")),
+        fields.text(capacity.get("requestsPerSecond")),
+        fields.text(capacity.get("why")) or "",
+        fields.text(capacity.get("sustainedRequestsPerSecond")),
+        tuple(_lines(capacity)),
+        fields.time(capacity.get("observedAt")),
+        fields.text(capacity.get("revision")),
+        fields.text(capacity.get("image")),
+        fields.text(capacity.get("gpuProduct")),
         ignored,
     )
 
@@ -279,17 +281,20 @@ def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
 
 def _start(status: Mapping[str, Any], desired: int) -> str | None:
     """Return the progress of starting pods and the duration of the last start, or None if no pod is starting."""
-    counts, last = (fields.mapping(status.get(name)) for name in ("pods", "coldStart"))
-    ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _STARTING_STATES]
-    phases = [f"{count} {name}" for name, count in doing if count]
+    counts, last_start = (fields.mapping(status.get(name)) for name in ("pods", "coldStart"))
+    ready, starting = (
+        _number(counts.get("ready"), 0),
+        [(name, _number(counts.get(name), 0)) for name in _STARTING_STATES],
+    )
+    phases = [f"{count} {name}" for name, count in starting if count]
     if ready >= desired or not phases:
         return None
     decisions = fields.mappings(fields.mapping(status.get("scaling")).get("decisions"))
     waking = not ready and bool(decisions) and decisions[0].get("before") == 0
     text = ("waking from zero: " if waking else "") + ", ".join(phases)
-    if (seconds := fields.count(last.get("seconds"))) is None:
-        return text if waking or any(count for name, count in doing if name != "pending") else None
-    parts = [(name, fields.count(last.get(f"{name}Seconds"))) for name in _PARTS_OF_START]
+    if (seconds := fields.count(last_start.get("seconds"))) is None:
+        return text if waking or any(count for name, count in starting if name != "pending") else None
+    parts = [(name, fields.count(last_start.get(f"{name}Seconds"))) for name in _PARTS_OF_START]
     breakdown = ", ".join(f"{value} s {name}" for name, value in parts if value)
     return f"{text}; the last start took {seconds} s" + (f" ({breakdown})" if breakdown else "")
 

@@ -140,16 +140,16 @@ class ShownCapacity:
 
     def describe(self) -> list[str]:
         """Return sentences about the capacity, the batch times, and the reason why a measurement is ignored."""
-        said = []
+        sentences = []
         if self.source is not None:
             value = "unknown" if self.requests_per_second is None else f"{self.requests_per_second} req/s per replica"
             if self.sustained_requests_per_second is not None:
                 value += f", {self.sustained_requests_per_second} within the objective"
-            said.append(f"{value}, source {self.source}: {self.why}")
+            sentences.append(f"{value}, source {self.source}: {self.why}")
         if self.lines:
-            of = "".join(f", {word}" for word in (self.revision, self.gpu_product) if word)
-            said.append("; ".join(line.describe() for line in self.lines) + of)
-        return said if self.ignored is None else [*said, self.ignored]
+            origin = "".join(f", {word}" for word in (self.revision, self.gpu_product) if word)
+            sentences.append("; ".join(line.describe() for line in self.lines) + origin)
+        return sentences if self.ignored is None else [*sentences, self.ignored]
 
 
 @dataclass(frozen=True)

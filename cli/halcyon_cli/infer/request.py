@@ -69,9 +69,9 @@ def infer(
         InferenceError: the response is an error.
     """
     path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
-    described, metadata = _read_metadata(connection, path, model)
+    metadata_response, metadata = _read_metadata(connection, path, model)
     arrays = tensors(
-        [InputFile(where, content, name) for name, where, content in files],
+        [InputFile(file, content, name) for name, file, content in files],
         model_inputs(metadata),
         pixel_scale=pixel_scale,
         optional=lambda: _optional_inputs(connection, path),
@@ -87,7 +87,9 @@ def infer(
     except (InferenceServerException, ValueError, KeyError, TypeError) as error:
         raise InferenceError(f"{connection.peer} did not respond in the KServe v2 protocol: {error!r}") from None
     # The first request opened the connection, so its connect time is used.
-    phases = Phases(described.phases.connect, response.phases.send, response.phases.wait, response.phases.receive)
+    phases = Phases(
+        metadata_response.phases.connect, response.phases.send, response.phases.wait, response.phases.receive
+    )
     return InferenceResult(
         str(document.get("model_name", model)), str(document.get("model_version", "")), outputs, phases
     )
@@ -112,7 +114,7 @@ def _optional_inputs(connection: ModelConnection, path: str) -> frozenset[str]:
     """
     response = connection.request("GET", f"{path}/config")
     config = _json(response) if response.status == HTTPStatus.OK else {}
-    return frozenset(str(one["name"]) for one in config.get("input", ()) if one.get("optional"))
+    return frozenset(str(tensor["name"]) for tensor in config.get("input", ()) if tensor.get("optional"))
 
 
 def _checked(response: HttpResponse, connection: ModelConnection, model: str) -> HttpResponse:

@@ -19,11 +19,11 @@ def of_model(cluster: Cluster, model: str) -> list[Json]:
     Raises:
         ClusterError: they can't be read.
     """
-    found = cluster.items(BATCH_INFERENCE) or []
-    return [one for one in found if fields.mapping(one.get("spec")).get("modelDeployment") == model]
+    batches = cluster.items(BATCH_INFERENCE) or []
+    return [batch for batch in batches if fields.mapping(batch.get("spec")).get("modelDeployment") == model]
 
 
-def present(cluster: Cluster, model: str) -> list[tuple[str, str]]:
+def unended_of_model(cluster: Cluster, model: str) -> list[tuple[str, str]]:
     """Return (reason, sentence) for each batch of a model that hasn't ended; none if the user may not read them."""
     try:
         return unended(of_model(cluster, model))
@@ -33,18 +33,18 @@ def present(cluster: Cluster, model: str) -> list[tuple[str, str]]:
 
 def unended(batches: Sequence[Json]) -> list[tuple[str, str]]:
     """Return (reason, sentence) for each batch that hasn't ended. Pure."""
-    found = []
+    states = []
     for batch in batches:
         reason, message = state(batch)
         if reason not in {"Completed", "Failed"}:
-            found.append((reason, _sentence(batch, reason, message)))
-    return found
+            states.append((reason, _sentence(batch, reason, message)))
+    return states
 
 
 def state(batch: Json) -> tuple[str, str]:
     """Return the reason of the condition Complete, and the message of the first condition."""
     conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
-    complete = next((one for one in conditions if one.get("type") == "Complete"), {})
+    complete = next((condition for condition in conditions if condition.get("type") == "Complete"), {})
     message = fields.text(conditions[0].get("message")) if conditions else None
     return fields.text(complete.get("reason")) or "Pending", message or ""
 

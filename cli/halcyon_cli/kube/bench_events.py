@@ -22,21 +22,21 @@ def recent(cluster: Cluster, model: str) -> list[tuple[str, str]]:
     The result is empty if the user may not read Events.
     """
     try:
-        found = cluster.items(EVENT, fields=f"involvedObject.name={model},involvedObject.kind={KIND}") or []
+        events = cluster.items(EVENT, fields=f"involvedObject.name={model},involvedObject.kind={KIND}") or []
     except ClusterError:
         return []
-    return shown(found)
+    return summaries(events)
 
 
-def shown(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def summaries(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Return (reason, text) for each Event about a measurement, the newest first. Pure."""
-    ours = [one for one in events if one.get("reason") in {BEGAN, ENDED}]
+    bench_events = [event for event in events if event.get("reason") in {BEGAN, ENDED}]
     # Of two Events of the same second, the one about the end is newer.
-    ours.sort(key=lambda one: (str(one.get("lastTimestamp")), one.get("reason") == ENDED), reverse=True)
+    bench_events.sort(key=lambda event: (str(event.get("lastTimestamp")), event.get("reason") == ENDED), reverse=True)
     return [
         (
-            str(one["reason"]),
-            f"{fields.text(one.get('lastTimestamp')) or 'at an unknown time'}: {fields.text(one.get('message')) or ''}",
+            str(event["reason"]),
+            f"{fields.text(event.get('lastTimestamp')) or 'at an unknown time'}: {fields.text(event.get('message')) or ''}",
         )
-        for one in ours[:MAX_SHOWN]
+        for event in bench_events[:MAX_SHOWN]
     ]

@@ -83,10 +83,10 @@ class Cluster:
         try:
             access = config.read(files, target.context) if exists else config.in_cluster()
         except KubeconfigError as error:
-            if isinstance(error, UnknownContextError) and target.context and error.known:
+            if isinstance(error, UnknownContextError) and target.context and error.names:
                 raise ClusterError(
-                    f"no cluster: kubeconfig {kubeconfig} has {error}; it has {', '.join(error.known)}, for example "
-                    f"--context {error.known[0]}"
+                    f"no cluster: kubeconfig {kubeconfig} has {error}; it has {', '.join(error.names)}, for example "
+                    f"--context {error.names[0]}"
                 ) from None
             raise ClusterError(
                 f"no cluster: kubeconfig {kubeconfig} is invalid: {error}; kubectl config view shows its contents"
@@ -113,7 +113,7 @@ class Cluster:
         """
         model = self.find(kinds.MODEL_DEPLOYMENT, name)
         if model is None:
-            raise NoSuchModelError(self._not_found_message(name))
+            raise NoSuchModelError(self._unknown_model_message(name))
         return model
 
     def models(self, *, all_namespaces: bool = False, selector: str = "") -> list[Object]:
@@ -135,7 +135,7 @@ class Cluster:
         """
         patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, _segment(name)), body=body)
         if patched is None:
-            raise NoSuchModelError(self._not_found_message(name))
+            raise NoSuchModelError(self._unknown_model_message(name))
         return patched
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
@@ -155,8 +155,10 @@ class Cluster:
         patched = self._json("PATCH", path, body={"data": dict(data)})
         if patched is not None:
             return patched
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
-        status, content, reason = self._send("POST", kinds.CONFIG_MAP.path(self.namespace), None, made, content=_PLAIN)
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
+        status, content, reason = self._send(
+            "POST", kinds.CONFIG_MAP.path(self.namespace), None, config_map, content=_PLAIN
+        )
         if status >= 400:
             permission = f"get, create and patch on configmaps in namespace {self.namespace}"
             raise ClusterError(self._error_message(status, content, reason, permission))
@@ -215,8 +217,8 @@ class Cluster:
             page = self._json("GET", path, {key: value for key, value in query.items() if value})
             if page is None:
                 return None
-            found = [item for item in page.get("items") or () if isinstance(item, Mapping)]
-            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in found]
+            page_items = [item for item in page.get("items") or () if isinstance(item, Mapping)]
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page_items]
             meta = page.get("metadata") or {}
             query["continue"] = meta.get("continue") or ""
             if not query["continue"]:
@@ -270,7 +272,7 @@ class Cluster:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
         timeout = Timeout(connect=self.target.timeout_s, read=silence_s)
-        response, rest = None, b""
+        response, partial = None, b""
         try:
             response = self._request("GET", path, {k: v for k, v in query.items() if v}, timeout=timeout)
             if response.status >= 400:
@@ -278,10 +280,10 @@ class Cluster:
                     self._error_message(response.status, response.read(), str(response.reason), permission)
                 )
             for chunk in response.stream(2**16):
-                *whole, rest = (rest + chunk).split(b"\n")
-                yield from whole
-            if rest:
-                yield rest
+                *lines, partial = (partial + chunk).split(b"\n")
+                yield from lines
+            if partial:
+                yield partial
         except (HTTPError, OSError) as error:
             raise ClusterError(client_messages.unreachable(self.host, error)) from None
         finally:
@@ -352,16 +354,16 @@ class Cluster:
     ) -> BaseHTTPResponse:
         """Send a request, and return the response. Its body isn't read yet."""
         headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else content}
-        whole = path + (f"?{urlencode(query)}" if query else "")
+        url = path + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
         try:
-            return self.transport.send(method, whole, headers=headers, body=data, timeout=timeout)
+            return self.transport.send(method, url, headers=headers, body=data, timeout=timeout)
         except KubeconfigError as error:
             raise ClusterError(f"no access to the cluster at {self.host}: {error}") from None
 
     # Error messages.
 
-    def _not_found_message(self, name: str) -> str:
+    def _unknown_model_message(self, name: str) -> str:
         models = self.items(kinds.MODEL_DEPLOYMENT)
         if models is None:
             return client_messages.no_crd(self.host)

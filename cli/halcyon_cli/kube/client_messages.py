@@ -48,8 +48,8 @@ def no_model(name: str, existing: Iterable[str], *, namespace: str, command: str
     if not names:
         return f"{problem}, nor any other; list all namespaces with kubectl get mdep -A, and choose one with -n"
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    shown = ", ".join(names[:MAX_NAMES])
-    return f"{problem}; existing ones: {shown}{more}; for example halcyon {command} {names[0]}"
+    listed = ", ".join(names[:MAX_NAMES])
+    return f"{problem}; existing ones: {listed}{more}; for example halcyon {command} {names[0]}"
 
 
 def rejected(status: int, content: bytes, reason: str, *, host: str, namespace: str, permission: str) -> str:

@@ -29,7 +29,7 @@ class Downloads:
         """Read from this cluster."""
         self._cluster, self._clock = cluster, clock
         self._read_at: dict[str, float] = {}
-        self._known: dict[str, DownloadProgress] = {}
+        self._progress: dict[str, DownloadProgress] = {}
 
     def progress(self, pods: Iterable[Mapping[str, Any]]) -> Mapping[str, DownloadProgress]:
         """Return the progress of each pod that is fetching its model, by pod; without those for which it is unknown."""
@@ -40,12 +40,12 @@ class Downloads:
             if self._clock() - self._read_at.get(pod, -MIN_INTERVAL_S) >= MIN_INTERVAL_S:
                 self._read_at[pod] = self._clock()
                 self._read(pod)
-        return {pod: self._known[pod] for pod in fetching if pod in self._known}
+        return {pod: self._progress[pod] for pod in fetching if pod in self._progress}
 
     def _read(self, pod: str) -> None:
         try:
             text = self._cluster.log(pod, names.FETCHER, lines=_MAX_LINES)
         except ClusterError:  # for example no permission to read logs: the progress stays unknown
             return
-        if (found := download_progress.last((text or "").splitlines())) is not None:
-            self._known[pod] = found
+        if (progress := download_progress.last((text or "").splitlines())) is not None:
+            self._progress[pod] = progress

@@ -61,17 +61,19 @@ class FreeCapacity:
         """
         if not self.total and self.offered:
             return f"no node that accepts pods offers {self.resource}; nodes offer {', '.join(self.offered)}"
-        where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
+        nodes_text = (
+            f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
+        )
         per_node = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
         holders_text = [
             f"{holder.name} {'holds ' if n == 0 else ''}{holder.count}"
             for n, holder in enumerate(self.holders[:MAX_NAMED_HOLDERS])
         ]
         if len(self.holders) > MAX_NAMED_HOLDERS:
-            rest = self.holders[MAX_NAMED_HOLDERS:]
-            holders_text.append(f"{len(rest)} others {sum(holder.count for holder in rest)}")
+            others = self.holders[MAX_NAMED_HOLDERS:]
+            holders_text.append(f"{len(others)} others {sum(holder.count for holder in others)}")
         holders_part = f"; {', '.join(holders_text)}" if holders_text else ""
-        return f"{self.free} of {self.total} {self.resource} free on {where}{per_node}{holders_part}"
+        return f"{self.free} of {self.total} {self.resource} free on {nodes_text}{per_node}{holders_part}"
 
 
 def insufficient_resources(messages: Iterable[str]) -> list[str]:
@@ -111,7 +113,7 @@ def measure(resource: str, nodes: Collection[Json], scheduled_pods: Iterable[Jso
             used[node] += count
             holders[_holder_name(pod)] += count
     free_by_node = {name: max(total - used[name], 0) for name, total in totals.items()}
-    ranked = sorted(holders.items(), key=lambda one: (-one[1], one[0]))
+    ranked = sorted(holders.items(), key=lambda item: (-item[1], item[0]))
     return FreeCapacity(
         resource,
         total=sum(totals.values()),
@@ -164,7 +166,9 @@ def _holder_name(pod: Json) -> str:
     """Return the name of the pod's workload as users see it."""
     meta = _section(pod, "metadata")
     labels = fields.mapping(meta.get("labels"))
-    owner = next((one for one in fields.mappings(meta.get("ownerReferences")) if one.get("controller")), {})
+    owner = next(
+        (reference for reference in fields.mappings(meta.get("ownerReferences")) if reference.get("controller")), {}
+    )
     name = labels.get(names.OWNER_LABEL) or owner.get("name") or meta.get("name")
     if owner.get("kind") == "ReplicaSet":
         name = str(name).removesuffix(f"-{labels.get('pod-template-hash')}")

@@ -62,10 +62,10 @@ class KubeconfigError(ValueError):
 class UnknownContextError(KubeconfigError):
     """No kubeconfig contains this context."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        """Create the error. `known` has the names of all contexts."""
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        """Create the error. `names` are the names of all contexts."""
         super().__init__(f"no context {name}")
-        self.known = known
+        self.names = names
 
 
 @dataclass(frozen=True)
@@ -135,24 +135,24 @@ def read(files: Sequence[Path], context: str | None = None) -> Access:
         KubeconfigError: a file is invalid, or the context is incomplete.
         UnknownContextError: there is no such context.
     """
-    found: dict[str, dict[str, tuple[Mapping[str, Any], Path]]] = {"contexts": {}, "clusters": {}, "users": {}}
+    sections: dict[str, dict[str, tuple[Mapping[str, Any], Path]]] = {"contexts": {}, "clusters": {}, "users": {}}
     current = ""
     for file in files:
         if file.is_file():
             document = _document(file)
             current = current or str(document.get("current-context") or "")
-            for section, entries in found.items():
+            for section, entries in sections.items():
                 for entry in _entries(document, section):
                     entries.setdefault(str(entry["name"]), (_mapping(entry, section.removesuffix("s")), file.parent))
     name = context or current
     if not name:
         raise KubeconfigError("it has no current-context; name one with --context")
-    if name not in found["contexts"]:
-        raise UnknownContextError(name, sorted(found["contexts"]))
-    chosen = found["contexts"][name][0]
+    if name not in sections["contexts"]:
+        raise UnknownContextError(name, sorted(sections["contexts"]))
+    chosen = sections["contexts"][name][0]
     _check(chosen, "contexts[].context")
-    cluster, cluster_folder = _named(found["clusters"], chosen, "cluster", name)
-    user, user_folder = _named(found["users"], chosen, "user", name) if chosen.get("user") else ({}, cluster_folder)
+    cluster, cluster_folder = _named(sections["clusters"], chosen, "cluster", name)
+    user, user_folder = _named(sections["users"], chosen, "user", name) if chosen.get("user") else ({}, cluster_folder)
     return _access(str(chosen.get("namespace") or "default"), cluster, cluster_folder, user, user_folder)
 
 
@@ -190,11 +190,11 @@ def _access(
     )
 
 
-def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Path | None, folder: Path) -> ExecPlugin:
-    _check(given, "users[].user.exec")
-    command = str(given.get("command") or "")
-    environment = given.get("env") or ()
-    if not all(isinstance(one, Mapping) and one.get("name") for one in environment):
+def _plugin(fields: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Path | None, folder: Path) -> ExecPlugin:
+    _check(fields, "users[].user.exec")
+    command = str(fields.get("command") or "")
+    environment = fields.get("env") or ()
+    if not all(isinstance(variable, Mapping) and variable.get("name") for variable in environment):
         raise KubeconfigError("users[].user.exec.env must be a list of objects with a name and a value")
     if not command:
         raise KubeconfigError("users[].user.exec has no command")
@@ -202,27 +202,27 @@ def _plugin(given: Mapping[str, Any], cluster: Mapping[str, Any], ca: bytes | Pa
         command = str(folder / command)
     return ExecPlugin(
         command,
-        tuple(str(word) for word in given.get("args") or ()),
-        tuple((str(one["name"]), str(one.get("value") or "")) for one in environment),
-        str(given.get("apiVersion") or "client.authentication.k8s.io/v1"),
-        interactive=given.get("interactiveMode") != "Never",
-        install_hint=" ".join(str(given.get("installHint") or "").split()),
-        cluster=_description(cluster, ca) if given.get("provideClusterInfo") else None,
+        tuple(str(word) for word in fields.get("args") or ()),
+        tuple((str(variable["name"]), str(variable.get("value") or "")) for variable in environment),
+        str(fields.get("apiVersion") or "client.authentication.k8s.io/v1"),
+        interactive=fields.get("interactiveMode") != "Never",
+        install_hint=" ".join(str(fields.get("installHint") or "").split()),
+        cluster=_description(cluster, ca) if fields.get("provideClusterInfo") else None,
     )
 
 
 def _description(cluster: Mapping[str, Any], ca: bytes | Path | None) -> dict[str, Any]:
     """Return the cluster's description for an ExecCredential, with certificate data and the plugin's settings."""
-    described = {name: cluster[name] for name in cluster if name not in {"extensions", "certificate-authority"}}
+    description = {name: cluster[name] for name in cluster if name not in {"extensions", "certificate-authority"}}
     if isinstance(ca, Path):
         try:
-            described["certificate-authority-data"] = base64.b64encode(ca.read_bytes()).decode()
+            description["certificate-authority-data"] = base64.b64encode(ca.read_bytes()).decode()
         except OSError as error:
             raise KubeconfigError(f"certificate-authority can't be read: {error}") from None
     for extension in cluster.get("extensions") or ():
         if isinstance(extension, Mapping) and extension.get("name") == _PLUGIN_SETTINGS:
-            described["config"] = extension.get("extension")
-    return described
+            description["config"] = extension.get("extension")
+    return description
 
 
 def _provider_token(provider: Mapping[str, Any]) -> str:
@@ -230,7 +230,7 @@ def _provider_token(provider: Mapping[str, Any]) -> str:
 
     Unlike kubectl, this program doesn't renew such a token.
     """
-    token = (provider.get("config") or {}).get("id-token")
+    token = _mapping(provider, "config").get("id-token")
     if not token:
         raise KubeconfigError(
             f"users[].user.auth-provider is {provider.get('name')}, which isn't supported; use exec with a credential "
@@ -252,14 +252,14 @@ def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def _data(given: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | None:
+def _data(fields: Mapping[str, Any], name: str, folder: Path) -> bytes | Path | None:
     """Return the decoded field `NAME-data`. If there is no such field, return the path in the field `NAME`."""
-    if given.get(f"{name}-data"):
+    if fields.get(f"{name}-data"):
         try:
-            return base64.b64decode(str(given[f"{name}-data"]), validate=False)
+            return base64.b64decode(str(fields[f"{name}-data"]), validate=False)
         except binascii.Error as error:
             raise KubeconfigError(f"{name}-data isn't base64: {error}") from None
-    return folder / str(given[name]) if given.get(name) else None
+    return folder / str(fields[name]) if fields.get(name) else None
 
 
 def _document(file: Path) -> Mapping[str, Any]:
@@ -278,28 +278,28 @@ def _document(file: Path) -> Mapping[str, Any]:
 
 def _entries(document: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     entries = document.get(section) or []
-    if not isinstance(entries, list) or not all(isinstance(one, Mapping) and one.get("name") for one in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and entry.get("name") for entry in entries):
         raise KubeconfigError(f"{section} must be a list of objects with a name")
     return entries
 
 
-def _mapping(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = given.get(name) or {}
+def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = fields.get(name) or {}
     if not isinstance(value, Mapping):
         raise KubeconfigError(f"{name} must be a mapping")
     return value
 
 
-def _check(given: Mapping[str, Any], where: str) -> None:
+def _check(fields: Mapping[str, Any], path: str) -> None:
     """Check the types of the fields of an object, without showing their values, which may be secret.
 
     Raises:
         KubeconfigError: a field has another type.
     """
-    for kind, names in _TYPES[where].items():
+    for kind, names in _TYPES[path].items():
         for name in names:
-            if given.get(name) is not None and not isinstance(given[name], kind):
-                raise KubeconfigError(f"{where}.{name} must be {_TYPE_NAMES[kind]}")
+            if fields.get(name) is not None and not isinstance(fields[name], kind):
+                raise KubeconfigError(f"{path}.{name} must be {_TYPE_NAMES[kind]}")
 
 
 def _is_url(text: str) -> bool:
@@ -313,7 +313,7 @@ def _is_url(text: str) -> bool:
 def _named(
     entries: Mapping[str, tuple[Mapping[str, Any], Path]], context: Mapping[str, Any], kind: str, name: str
 ) -> tuple[Mapping[str, Any], Path]:
-    wanted = str(context.get(kind) or "")
-    if wanted not in entries:
-        raise KubeconfigError(f"context {name} names the {kind} {wanted or 'nothing'}, which isn't there")
-    return entries[wanted]
+    entry_name = str(context.get(kind) or "")
+    if entry_name not in entries:
+        raise KubeconfigError(f"context {name} names the {kind} {entry_name or 'nothing'}, which isn't there")
+    return entries[entry_name]

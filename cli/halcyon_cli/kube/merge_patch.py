@@ -9,16 +9,16 @@ SAME: Final = object()
 """Result of `difference` for equal values. None is a patch: it removes a field."""
 
 
-def difference(now: Any, wanted: Any) -> Any:  # JSON values
-    """Return the merge patch that turns `now` into `wanted`; `SAME` if they are equal."""
-    if isinstance(now, Mapping) and isinstance(wanted, Mapping):
+def difference(current: Any, desired: Any) -> Any:  # JSON values
+    """Return the merge patch that turns `current` into `desired`; `SAME` if they are equal."""
+    if isinstance(current, Mapping) and isinstance(desired, Mapping):
         patch: dict[str, Any] = {}
-        for key in {**now, **wanted}:
-            change = difference(now.get(key), wanted.get(key))
+        for key in {**current, **desired}:
+            change = difference(current.get(key), desired.get(key))
             if change is not SAME:
                 patch[key] = change
         return patch or SAME
-    return SAME if now == wanted else wanted
+    return SAME if current == desired else desired
 
 
 def of_field(field: str, value: Any) -> dict[str, Any]:  # a JSON value

@@ -43,7 +43,7 @@ class ObjectCaches:
     """Objects by name, for each kind that has been listed."""
     _warnings: dict[Kind, str] = field(default_factory=dict)
     _changes: int = 0
-    _seen: int = 0
+    _seen_changes: int = 0
     _stopped: bool = False
 
     def __post_init__(self) -> None:
@@ -74,13 +74,13 @@ class ObjectCaches:
     def objects(self, kind: Kind) -> list[Object]:
         """Return the objects of a kind, sorted by name."""
         with self._condition:
-            return [found for _, found in sorted(self._objects.get(kind, {}).items())]
+            return [obj for _, obj in sorted(self._objects.get(kind, {}).items())]
 
     def wait(self, limit_s: float) -> None:
         """Wait until something has changed since the last call, but at most `limit_s` seconds."""
         with self._condition:
-            self._condition.wait_for(lambda: self._changes != self._seen, limit_s)
-            self._seen = self._changes
+            self._condition.wait_for(lambda: self._changes != self._seen_changes, limit_s)
+            self._seen_changes = self._changes
 
     def _keep(self, kind: Kind) -> None:
         failures = 0
@@ -100,8 +100,8 @@ class ObjectCaches:
 
     def _follow(self, kind: Kind, since: str) -> str:
         """Watch until the API server ends the watch, and return the resource version of the last event."""
-        chosen, version, began = self.selections[kind], since, time.monotonic()
-        for event, obj in self.cluster.watch(kind, since=since, selector=chosen.labels, fields=chosen.fields):
+        selection, version, began = self.selections[kind], since, time.monotonic()
+        for event, obj in self.cluster.watch(kind, since=since, selector=selection.labels, fields=selection.fields):
             version = str(obj["metadata"]["resourceVersion"])
             if event != "BOOKMARK":
                 self._take(kind, obj, deleted=event == "DELETED")
@@ -110,8 +110,8 @@ class ObjectCaches:
         return version
 
     def _list(self, kind: Kind) -> str:
-        chosen = self.selections[kind]
-        listed = self.cluster.listing(kind, selector=chosen.labels, fields=chosen.fields)
+        selection = self.selections[kind]
+        listed = self.cluster.listing(kind, selector=selection.labels, fields=selection.fields)
         if listed is None:
             raise ClusterError(f"the cluster has no {kind.plural}")
         items, version = listed

@@ -93,11 +93,11 @@ class ObjectWriter(Cluster):
             ClusterError: the API server doesn't answer the access review.
         """
         group = kind.api_version.rpartition("/")[0]
-        asked = {"namespace": self.namespace, "verb": verb, "group": group, "resource": kind.plural}
+        attributes = {"namespace": self.namespace, "verb": verb, "group": group, "resource": kind.plural}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": asked | ({"subresource": subresource} if subresource else {})},
+            "spec": {"resourceAttributes": attributes | ({"subresource": subresource} if subresource else {})},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         status, content, reason = self._send("POST", path, None, review, content=_PLAIN)

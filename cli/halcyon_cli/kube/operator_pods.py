@@ -21,10 +21,10 @@ def of_operators(cluster: Cluster, kind: Kind) -> list[Mapping[str, Any]]:
         ClusterError: the user may not list them in the client's namespace either.
     """
     try:
-        found = cluster.items(kind, selector=SELECTOR, all_namespaces=True)
+        objects = cluster.items(kind, selector=SELECTOR, all_namespaces=True)
     except ClusterError:
-        found = cluster.items(kind, selector=SELECTOR)
-    return list(found or ())
+        objects = cluster.items(kind, selector=SELECTOR)
+    return list(objects or ())
 
 
 def only_operator(cluster: Cluster, kind: Kind) -> Mapping[str, Any]:
@@ -33,15 +33,15 @@ def only_operator(cluster: Cluster, kind: Kind) -> Mapping[str, Any]:
     Raises:
         ClusterError: there is no operator, or there are several and none is in the client's namespace.
     """
-    found = of_operators(cluster, kind)
-    if not found:
+    objects = of_operators(cluster, kind)
+    if not objects:
         raise ClusterError(
             "no operator was found; if you may list its namespace only, give it with -n, for example -n halcyon-system"
         )
-    own = [obj for obj in found if obj["metadata"]["namespace"] == cluster.namespace] or found
-    namespaces = sorted({str(obj["metadata"]["namespace"]) for obj in own})
+    candidates = [obj for obj in objects if obj["metadata"]["namespace"] == cluster.namespace] or objects
+    namespaces = sorted({str(obj["metadata"]["namespace"]) for obj in candidates})
     if len(namespaces) > 1:
         raise ClusterError(
             f"there are operators in {', '.join(namespaces)}; choose one, for example -n {namespaces[0]}"
         )
-    return own[0]
+    return candidates[0]

@@ -33,7 +33,7 @@ class Transport:
     access: Access
     _expires: datetime | None = None
     """Time at which the credentials of the plugin expire. None if they don't expire, or if there are none yet."""
-    _given: Access | None = None
+    _plugin_access: Access | None = None
     """Access settings with the credentials of the plugin. None before the plugin has run."""
 
     def headers(self) -> urllib3.HTTPHeaderDict:
@@ -52,16 +52,16 @@ class Transport:
             except OSError as error:
                 raise KubeconfigError(f"the token can't be read: {error}") from None
         # http.client encodes headers as Latin-1, and the API server reads them as UTF-8.
-        found = urllib3.HTTPHeaderDict(
+        headers = urllib3.HTTPHeaderDict(
             [(name, value.encode().decode("latin-1")) for name, value in access.impersonated]
         )
         if token and not (token.isascii() and token.isprintable()):
             raise KubeconfigError("users[].user.token has characters that no token has, for example a line break")
         if token:
-            found["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token}"
         elif access.basic is not None:
-            found["Authorization"] = "Basic " + base64.b64encode(":".join(access.basic).encode()).decode()
-        return found
+            headers["Authorization"] = "Basic " + base64.b64encode(":".join(access.basic).encode()).decode()
+        return headers
 
     def send(
         self,
@@ -78,12 +78,12 @@ class Transport:
             urllib3.exceptions.HTTPError, OSError: there was no response.
             KubeconfigError: the credentials can't be used.
         """
-        complete = self.headers()
-        complete.update(headers or {})
+        all_headers = self.headers()
+        all_headers.update(headers or {})
         return self.pool.request(
             method,
             f"{self.access.server}{path}",
-            headers=complete,
+            headers=all_headers,
             body=body,
             preload_content=False,
             retries=False,
@@ -113,8 +113,8 @@ class Transport:
         NO_PROXY applies only to a proxy of the environment, as for kubectl.
         """
         server = urlsplit(self.access.server)
-        found = self.access.proxy or ("" if _is_direct(server) else getproxies().get(server.scheme))
-        return f"http://{found}" if found and "://" not in found else found or None
+        url = self.access.proxy or ("" if _is_direct(server) else getproxies().get(server.scheme))
+        return f"http://{url}" if url and "://" not in url else url or None
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
@@ -145,13 +145,13 @@ class Transport:
         plugin = self.access.plugin
         if plugin is None:
             return self.access
-        if self._given is None or (self._expires is not None and self._expires <= datetime.now(UTC)):
-            renewed = self._given is not None
-            self._given, self._expires = _run(plugin, self.access)
-            if renewed and self._given.certificate is not None:
-                for made in ("tls", "pool"):
-                    self.__dict__.pop(made, None)
-        return self._given
+        if self._plugin_access is None or (self._expires is not None and self._expires <= datetime.now(UTC)):
+            renewed = self._plugin_access is not None
+            self._plugin_access, self._expires = _run(plugin, self.access)
+            if renewed and self._plugin_access.certificate is not None:
+                for attribute in ("tls", "pool"):
+                    self.__dict__.pop(attribute, None)
+        return self._plugin_access
 
 
 def _is_direct(server: SplitResult) -> bool:
@@ -163,12 +163,12 @@ def _is_direct(server: SplitResult) -> bool:
     host = server.hostname or ""
     if host == "localhost" or proxy_bypass(server.netloc):
         return True
-    listed = [entry.strip() for entry in getproxies().get("no", "").split(",")]
+    entries = [entry.strip() for entry in getproxies().get("no", "").split(",")]
     try:
         address = ip_address(host)
     except ValueError:
-        return host.endswith(tuple(entry.removeprefix("*").lower() for entry in listed if entry.startswith("*.")))
-    return address.is_loopback or any(address in network for network in _networks(listed))
+        return host.endswith(tuple(entry.removeprefix("*").lower() for entry in entries if entry.startswith("*.")))
+    return address.is_loopback or any(address in network for network in _networks(entries))
 
 
 def _networks(entries: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
@@ -199,10 +199,10 @@ def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
-    question = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    environment = {**os.environ, **dict(plugin.environment), "KUBERNETES_EXEC_INFO": json.dumps(question)}
+    request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    environment = {**os.environ, **dict(plugin.environment), "KUBERNETES_EXEC_INFO": json.dumps(request)}
     try:
-        done = subprocess.run(  # noqa: S603  # the kubeconfig is trusted, as kubectl trusts it
+        completed = subprocess.run(  # noqa: S603  # the kubeconfig is trusted, as kubectl trusts it
             [plugin.command, *plugin.arguments],
             env=environment,
             stdin=None if interactive else subprocess.DEVNULL,
@@ -212,12 +212,12 @@ def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
     except OSError as error:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else "; install it, or choose another context"
         raise KubeconfigError(f"the credential plugin {plugin.command} can't be run: {error.strerror}{hint}") from None
-    if done.returncode:
-        raise KubeconfigError(f"the credential plugin {plugin.command} failed with exit status {done.returncode}")
+    if completed.returncode:
+        raise KubeconfigError(f"the credential plugin {plugin.command} failed with exit status {completed.returncode}")
     try:
-        status = json.loads(done.stdout)["status"]
+        status = json.loads(completed.stdout)["status"]
         expires = status.get("expirationTimestamp")
-        until = datetime.fromisoformat(expires) if expires else None
+        expires_at = datetime.fromisoformat(expires) if expires else None
         certificate, key, token = (status.get(name) for name in ("clientCertificateData", "clientKeyData", "token"))
         return (
             replace(
@@ -226,7 +226,7 @@ def _run(plugin: ExecPlugin, access: Access) -> tuple[Access, datetime | None]:
                 certificate=certificate.encode() if certificate else access.certificate,
                 key=key.encode() if key else access.key,
             ),
-            until if until is None or until.tzinfo else until.replace(tzinfo=UTC),
+            expires_at if expires_at is None or expires_at.tzinfo else expires_at.replace(tzinfo=UTC),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise KubeconfigError(f"the credential plugin {plugin.command} printed no ExecCredential: {error!r}") from None

@@ -77,15 +77,15 @@ def _to_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
 
 def _from_pod(local: socket.socket, tunnel: websocket.WebSocket) -> None:
     """Copy data from the pod to the program, until either side closes the tunnel or the API server reports an error."""
-    first = {_DATA, _ERROR}
+    new_channels = {_DATA, _ERROR}
     with contextlib.suppress(OSError, websocket.WebSocketException):
         while True:
             kind, message = tunnel.recv_data()
             if kind == websocket.ABNF.OPCODE_CLOSE:
                 break
             channel, data = message[:1], message[1:]
-            if channel in first:
-                first.remove(channel)
+            if channel in new_channels:
+                new_channels.remove(channel)
                 data = data[2:]
             if channel == _ERROR and data:
                 break

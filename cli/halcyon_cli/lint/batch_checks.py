@@ -27,35 +27,35 @@ def problems(name: str, spec_fields: Any) -> Iterator[tuple[str, str]]:
     try:
         spec = BatchInferenceSpec.model_validate_json(json.dumps(spec_fields), strict=True)
     except ValidationError as error:
-        yield from (_problem(one) for one in error.errors(include_url=False))
+        yield from (_problem(detail) for detail in error.errors(include_url=False))
         return
     if spec.deadline is not None and epoch_seconds(spec.deadline) is None:
         yield "invalid-value", f"spec.deadline is {spec.deadline!r}; it must be a time, for example {_TIME}"
 
 
 def _problem(error: Mapping[str, Any]) -> tuple[str, str]:
-    place = error["loc"]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in ("spec", *place))[1:]
+    location = error["loc"]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in ("spec", *location))[1:]
     message = str(error["msg"])
     if error["type"] == "extra_forbidden":
-        known = _fields(place[:-1])
-        near = get_close_matches(str(place[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(known)}"
+        names = _fields(location[:-1])
+        close_matches = get_close_matches(str(location[-1]), names, 1)
+        hint = f"did you mean {close_matches[0]}?" if close_matches else f"the fields are {', '.join(names)}"
         return "unknown-field", f"{path} is not a field; {hint}"
     if error["type"] == "missing":
         return "missing-field", f"{path} is missing"
     if error["type"] == "value_error":
         return "conflicting-fields", message.removeprefix("Value error, ")
-    shown = json.dumps(error["input"])
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return "invalid-value", f"{path} is {shown}: {message[:1].lower()}{message[1:]}"
+    value_text = json.dumps(error["input"])
+    value_text = value_text if len(value_text) <= 60 else f"{value_text[:57]}..."
+    return "invalid-value", f"{path} is {value_text}: {message[:1].lower()}{message[1:]}"
 
 
-def _fields(place: tuple[int | str, ...]) -> tuple[str, ...]:
+def _fields(location: tuple[int | str, ...]) -> tuple[str, ...]:
     """Return the names of the fields of the object at a place in the spec."""
     model: type[BaseModel] = BatchInferenceSpec
-    for part in place:
-        found = next((one for key, one in model.model_fields.items() if part in {key, one.alias}), None)
-        kinds = () if found is None else (found.annotation, *get_args(found.annotation))
-        model = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), model)
-    return tuple(one.alias or key for key, one in model.model_fields.items())
+    for part in location:
+        field = next((info for key, info in model.model_fields.items() if part in {key, info.alias}), None)
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+    return tuple(info.alias or key for key, info in model.model_fields.items())

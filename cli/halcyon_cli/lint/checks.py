@@ -86,21 +86,21 @@ def check(text: str, file: str, maps: Sequence[ConfigMapFile] | None = None) -> 
     """
     maps = config_maps([text]) if maps is None else maps
     findings: list[Finding] = []
-    seen: dict[tuple[str, str, str], int] = {}
+    first_lines: dict[tuple[str, str, str], int] = {}
     models = batches = 0
     try:
         loader = ManifestLoader(text)
         while loader.check_node():
             node = loader.get_node()
-            if node is not None and (inner := enclosed_alias(node, set(), set())) is not None:
-                text = "invalid YAML: an alias refers to an object that contains it"
-                findings.append(Finding(file, inner.start_mark.line + 1, "invalid-yaml", "", text))
+            if node is not None and (enclosed := enclosed_alias(node, set(), set())) is not None:
+                message = "invalid YAML: an alias refers to an object that contains it"
+                findings.append(Finding(file, enclosed.start_mark.line + 1, "invalid-yaml", "", message))
                 continue
             for resource in _resources(node):
                 is_batch = _is_ours(resource) and _scalar(resource, "kind") == BATCH_KIND
                 batches += is_batch
                 models += _is_ours(resource) and not is_batch
-                findings += [*_document(resource, loader, file, maps), *_repeated(resource, file, seen)]
+                findings += [*_document(resource, loader, file, maps), *_duplicate(resource, file, first_lines)]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = " ".join(part for part in (error.context, error.problem) if part)
@@ -129,13 +129,13 @@ def _resources(node: Node | None) -> Iterator[MappingNode]:
         yield node
 
 
-def _repeated(node: MappingNode, file: str, seen: dict[tuple[str, str, str], int]) -> Iterator[Finding]:
-    """Yield a finding if an object was in the file before. `seen` has the lines of the objects, by kind and name."""
+def _duplicate(node: MappingNode, file: str, first_lines: dict[tuple[str, str, str], int]) -> Iterator[Finding]:
+    """Yield a finding if an object was in the file before. `first_lines` has the lines of the objects, by kind and name."""
     meta = _child(node, "metadata")
     if not _is_ours(node) or not isinstance(meta, MappingNode) or not (name := _scalar(meta, "name")):
         return
     line, kind, namespace = node.start_mark.line + 1, _scalar(node, "kind"), _scalar(meta, "namespace")
-    if (first := seen.setdefault((kind, namespace, name), line)) != line:
+    if (first := first_lines.setdefault((kind, namespace, name), line)) != line:
         message = (
             f"this {kind} is in line {first}, too, and kubectl apply keeps only the last one; give it another name"
         )
@@ -181,13 +181,13 @@ def _document(
             "spec is missing or not an object; it needs at least a model, for example spec: {model: {source: ...}}",
         )
         return
-    for rule, message in _of_spec(node, loader, name, maps):
+    for rule, message in _spec_problems(node, loader, name, maps):
         line = _line_of_field(node, message)
         if rule != "invalid-value" or line not in {scalar.start_mark.line + 1 for scalar in unquoted}:
             yield finding(line, rule, message)
 
 
-def _of_spec(
+def _spec_problems(
     node: MappingNode,
     loader: Any,  # PyYAML's loader is untyped
     name: str,
@@ -206,7 +206,7 @@ def _of_spec(
     yield from (
         batch_checks.problems(name or _ANY_NAME, constructed)
         if is_batch
-        else _spec(namespace, name or _ANY_NAME, constructed, maps)
+        else _model_problems(namespace, name or _ANY_NAME, constructed, maps)
     )
 
 
@@ -238,27 +238,25 @@ def _metadata_types(meta: MappingNode) -> Iterator[tuple[int, str, str]]:
     """Yield (line, rule, message) for the fields of `metadata` that the API server accepts only as strings."""
     namespace = _child(meta, "namespace")
     if namespace is not None and namespace.tag not in {_STRING, _NULL}:
-        message = f"metadata.namespace is {_shown(namespace)}; it must be a string, for example namespace: team-a"
+        message = f"metadata.namespace is {_value_text(namespace)}; it must be a string, for example namespace: team-a"
         yield namespace.start_mark.line + 1, "invalid-value", message
     for field in ("labels", "annotations"):
         values = _child(meta, field)
         if values is None or values.tag == _NULL:
             continue
         if not isinstance(values, MappingNode):
-            message = (
-                f"metadata.{field} is {_shown(values)}; it must be an object, for example {field}: {{team: vision}}"
-            )
+            message = f"metadata.{field} is {_value_text(values)}; it must be an object, for example {field}: {{team: vision}}"
             yield values.start_mark.line + 1, "invalid-value", message
             continue
         for key, value in pairs(values):
-            # `_non_json_scalars` reports dates.
+            # `non_json_scalars` reports dates.
             if value.tag not in {_STRING, _NULL, *NON_JSON_TAGS}:
                 example = f"'{value.value}'" if isinstance(value, ScalarNode) else "'true'"
-                message = f"metadata.{field}: {key.value} is {_shown(value)}, and not a string; quote it, for example {example}"
+                message = f"metadata.{field}: {key.value} is {_value_text(value)}, and not a string; quote it, for example {example}"
                 yield value.start_mark.line + 1, "unquoted-value", message
 
 
-def _shown(node: Node) -> str:
+def _value_text(node: Node) -> str:
     return (
         str(node.value) if isinstance(node, ScalarNode) else "a list" if isinstance(node, SequenceNode) else "an object"
     )
@@ -270,7 +268,9 @@ def _hint_of_root(name: str) -> str:
     return f"the fields are {', '.join(_FIELDS[:4])}"
 
 
-def _spec(namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapFile]) -> Iterator[tuple[str, str]]:
+def _model_problems(
+    namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapFile]
+) -> Iterator[tuple[str, str]]:
     """Yield (rule, message) for errors in `spec`, or warnings if there are none."""
     try:
         spec = parse(name, spec_fields)
@@ -279,7 +279,7 @@ def _spec(namespace: str, name: str, spec_fields: Any, maps: Sequence[ConfigMapF
         yield from _schedules(_only_schedules(spec_fields))
         return
     yield from _schedules(spec)
-    yield from problems_of_configs(spec, namespace=namespace, name=name, among=maps)
+    yield from problems_of_configs(spec, namespace=namespace, name=name, maps=maps)
     for sentence in defaults.ignored(spec):
         yield "ignored-field", f"{sentence} (the field has no effect)"
     yield from (("mismatched-timeouts", sentence) for sentence in defaults.mismatched(spec))
@@ -302,9 +302,13 @@ def _only_schedules(spec_fields: Any) -> Spec | None:
     The result is None if there are no schedules, or if they are invalid.
     """
     scaling = spec_fields.get("scaling") if isinstance(spec_fields, dict) else None
-    given = scaling.get("schedules") if isinstance(scaling, dict) else None
+    entries = scaling.get("schedules") if isinstance(scaling, dict) else None
     try:
-        return parse(_ANY_NAME, _VALID_SPEC | {"scaling": {"maxReplicas": 1000, "schedules": given}}) if given else None
+        return (
+            parse(_ANY_NAME, _VALID_SPEC | {"scaling": {"maxReplicas": 1000, "schedules": entries}})
+            if entries
+            else None
+        )
     except SpecError:
         return None
 

@@ -34,7 +34,7 @@ class ConfigMapFile:
 
 def config_maps(texts: Iterable[str]) -> tuple[ConfigMapFile, ...]:
     """Return the ConfigMaps in YAML or JSON texts. A text with an error has none, because `checks` reports the error."""
-    found: list[ConfigMapFile] = []
+    maps: list[ConfigMapFile] = []
     for text in texts:
         if "ConfigMap" not in text:
             continue
@@ -42,24 +42,28 @@ def config_maps(texts: Iterable[str]) -> tuple[ConfigMapFile, ...]:
             documents = list(manifest_loader.documents(text))
         except (yaml.YAMLError, RecursionError, ValueError):
             continue
-        found += (made for one in documents for item in _items(one) for made in _config_map(item))
-    return tuple(found)
+        maps += (config_map for document in documents for item in _items(document) for config_map in _config_map(item))
+    return tuple(maps)
 
 
-def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMapFile]) -> Iterator[tuple[str, str]]:
+def problems(spec: Spec, *, namespace: str, name: str, maps: Iterable[ConfigMapFile]) -> Iterator[tuple[str, str]]:
     """Yield (rule, message) for the config.pbtxt of a ModelDeployment, if its ConfigMap is among these."""
     source = spec.model.source.config_map
-    candidates = [one for one in among if source is not None and one.name == source.name]
-    candidates = [one for one in candidates if not one.namespace or not namespace or one.namespace == namespace]
+    candidates = [config_map for config_map in maps if source is not None and config_map.name == source.name]
+    candidates = [
+        config_map
+        for config_map in candidates
+        if not config_map.namespace or not namespace or config_map.namespace == namespace
+    ]
     if source is None or not candidates:
         return
-    chosen = next((one for one in candidates if one.namespace == namespace), candidates[0])
-    found = config_map_model.models(name, spec, chosen.content)
+    chosen = next((config_map for config_map in candidates if config_map.namespace == namespace), candidates[0])
+    repository = config_map_model.models(name, spec, chosen.content)
     overlay = model_overlay.build(name, spec)
-    configs = found.configs(overlay.model_name)
-    if found.is_found and (problem := spec_check.problem_of_repository(overlay, configs, found.versions)):
+    configs = repository.configs(overlay.model_name)
+    if repository.is_found and (problem := spec_check.problem_of_repository(overlay, configs, repository.versions)):
         yield "model-config", f"{_HEAD} is {source.name}: {problem}"
-    if found.is_found and not spec.runtime.gpus:
+    if repository.is_found and not spec.runtime.gpus:
         for model in _models_on_gpus(configs):
             yield (
                 "missing-gpu",
@@ -69,7 +73,7 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
                     "nvidia.com/gpu: 1, or write kind: KIND_CPU"
                 ),
             )
-    if (file := found.served) is None:
+    if (file := repository.served) is None:
         return
     content, head = file.content, f"{_HEAD} is {source.name}, and its key {file.key}"
     if not spec_check.is_available():

@@ -13,12 +13,12 @@ def risks(spec: Spec) -> tuple[str, ...]:
 
 
 def _short_wait(spec: Spec) -> tuple[str, ...]:
-    given = spec.traffic.queue_timeout
-    if given is None or idle_after_s(spec) is None or duration_s(given) * 1000 >= QUEUE_TIMEOUT_MS:
+    timeout = spec.traffic.queue_timeout
+    if timeout is None or idle_after_s(spec) is None or duration_s(timeout) * 1000 >= QUEUE_TIMEOUT_MS:
         return ()
     return (
         (
-            f"spec.traffic.queueTimeout is {given} with spec.scaling.minReplicas 0: a request that arrives at zero replicas is rejected "
+            f"spec.traffic.queueTimeout is {timeout} with spec.scaling.minReplicas 0: a request that arrives at zero replicas is rejected "
             "unless a pod starts within that time; remove queueTimeout to wait for as long as the last start took, or set for example 2m"
         ),
     )

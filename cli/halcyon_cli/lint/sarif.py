@@ -55,7 +55,7 @@ def github(findings: Sequence[Finding]) -> str:
     )
 
 
-def _escaped(text: str, more: str = "") -> str:
-    for char in f"%\r\n{more}":
+def _escaped(text: str, characters: str = "") -> str:
+    for char in f"%\r\n{characters}":
         text = text.replace(char, f"%{ord(char):02X}")
     return text

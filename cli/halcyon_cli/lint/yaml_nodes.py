@@ -12,9 +12,9 @@ NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
 
 def pairs(node: MappingNode) -> Iterator[tuple[Node, Node]]:
     """Yield the (key, value) pairs of an object: its own, then those of the objects that `<<` merges into it."""
-    own = [(key, value) for key, value in node.value if key.tag != _MERGE]
-    yield from own
-    names = {key.value for key, _ in own if isinstance(key, ScalarNode)}
+    own_pairs = [(key, value) for key, value in node.value if key.tag != _MERGE]
+    yield from own_pairs
+    names = {key.value for key, _ in own_pairs if isinstance(key, ScalarNode)}
     for _, value in (pair for pair in node.value if pair[0].tag == _MERGE):
         for merged in value.value if isinstance(value, SequenceNode) else (value,):
             if isinstance(merged, MappingNode):
@@ -48,9 +48,9 @@ def enclosed_alias(node: Node, outer: set[int], visited: set[int]) -> Node | Non
     if id(node) in visited or isinstance(node, ScalarNode):
         return None
     visited.add(id(node))
-    inner = [one for pair in node.value for one in pair] if isinstance(node, MappingNode) else node.value
-    found = (enclosed_alias(one, outer | {id(node)}, visited) for one in inner)
-    return next((one for one in found if one is not None), None)
+    children = [child for pair in node.value for child in pair] if isinstance(node, MappingNode) else node.value
+    aliases = (enclosed_alias(child, outer | {id(node)}, visited) for child in children)
+    return next((alias for alias in aliases if alias is not None), None)
 
 
 def descendants(node: Node, visited: set[int]) -> Iterator[Node]:

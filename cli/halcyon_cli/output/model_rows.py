@@ -75,9 +75,9 @@ def build_row(model: Json) -> ModelRow:
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     gpu = fields.mapping(spec.get("runtime")).get("gpu")
-    per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
+    gpus_per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
     decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
-    queue, use = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
+    queue, utilization = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
     return ModelRow(
         namespace=str(meta.get("namespace")),
         name=str(meta.get("name")),
@@ -88,7 +88,7 @@ def build_row(model: Json) -> ModelRow:
         desired=fields.text(summary.get("desired")) or UNKNOWN,
         range=fields.text(summary.get("range")) or UNKNOWN,
         queue=queue,
-        gpu=use.removesuffix("%"),
+        gpu=utilization.removesuffix("%"),
         batch=fields.text(summary.get("batch")) or UNKNOWN,
         url=fields.text(fields.mapping(status.get("address")).get("url")) or UNKNOWN,
         created=fields.time(meta.get("creationTimestamp")),
@@ -98,10 +98,10 @@ def build_row(model: Json) -> ModelRow:
         scaled=fields.time(decisions[0].get("time")) if decisions else None,
         capacity=fields.text(fields.mapping(status.get("capacity")).get("sustainedRequestsPerSecond")) or UNKNOWN,
         waiting=_number(queue.partition("/")[0]),
-        utilization=_number(use.removesuffix("%")),
-        gpus=per_pod * (fields.count(status.get("replicas")) or 0)
-        if (held := fields.count(cost.get("gpus"))) is None
-        else held,
+        utilization=_number(utilization.removesuffix("%")),
+        gpus=gpus_per_pod * (fields.count(status.get("replicas")) or 0)
+        if (gpu_count := fields.count(cost.get("gpus"))) is None
+        else gpu_count,
         cost_per_hour=_number(cost.get("perHour")),
         currency=fields.text(cost.get("currency")) or "",
         note=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
@@ -127,7 +127,7 @@ def list_table(
     cells = []
     for row in rows:
         line = [row.name, row.reason, row.replicas, row.desired, row.range, ago(row.created, now)]
-        more = [
+        wide_cells = [
             row.queue,
             row.gpu,
             row.batch,
@@ -138,7 +138,7 @@ def list_table(
             ago(row.scaled, now),
             row.capacity,
         ]
-        cells.append(line + (more if wide else []))
+        cells.append(line + (wide_cells if wide else []))
     if all_namespaces:
         return ["NAMESPACE", *head], [[row.namespace, *line] for row, line in zip(rows, cells, strict=True)]
     return head, cells
@@ -168,27 +168,27 @@ def top_table(
     `price`, per GPU and hour, replaces the configured prices.
     """
     costs = [hourly_cost(row, price) for row in rows]
-    known = [cost for cost in costs if cost is not None]
+    known_costs = [cost for cost in costs if cost is not None]
     currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()
     unit = f" {currencies.pop()}" if len(currencies) == 1 and "" not in currencies else ""
     head = ["NAME", "READY", "RANGE", "QUEUE", "GPU%", "GPUS"] + (
-        [f"COST/H{unit}"] if known or price is not None else []
+        [f"COST/H{unit}"] if known_costs or price is not None else []
     )
-    shown = len(head) > 6
+    has_costs = len(head) > 6
     head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
     cells = []
     for row, cost in zip(rows, costs, strict=True):
         line = [row.name, row.replicas, row.range, row.queue, row.gpu, str(row.gpus)]
-        line += [UNKNOWN if cost is None else f"{cost:.2f}"] if shown else []
+        line += [UNKNOWN if cost is None else f"{cost:.2f}"] if has_costs else []
         line += [row.batch, row.policy, row.actuator] if wide else []
         cells.append([*line, row.reason + (f": {row.note}" if row.note else "")])
     waiting = [row.waiting for row in rows if row.waiting is not None]
     total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else UNKNOWN, ""]
-    total += [str(sum(row.gpus for row in rows))] + ([f"{sum(known):.2f}"] if shown else [])
+    total += [str(sum(row.gpus for row in rows))] + ([f"{sum(known_costs):.2f}"] if has_costs else [])
     total += [""] * (len(head) - len(total))
     if len(rows) > 1:
         cells.append(total)
     if all_namespaces:
-        spaces = [*(row.namespace for row in rows), ""]
-        return ["NAMESPACE", *head], [[space, *line] for space, line in zip(spaces, cells, strict=False)]
+        namespaces = [*(row.namespace for row in rows), ""]
+        return ["NAMESPACE", *head], [[space, *line] for space, line in zip(namespaces, cells, strict=False)]
     return head, cells

@@ -17,8 +17,8 @@ class PlainDumper(yaml.SafeDumper):
     """
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # as in PyYAML
-        first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *found]
-        for first, found in {
+        first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *resolvers]
+        for first, resolvers in {
             **dict.fromkeys(yaml.SafeDumper.yaml_implicit_resolvers, ()),
             **ManifestLoader.yaml_implicit_resolvers,
         }.items()

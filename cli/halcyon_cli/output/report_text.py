@@ -25,21 +25,21 @@ _GAP = "  "
 _BREAKS, _CONTROL = re.compile(r"[\t-\r]+"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def render(explained: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
+def render(report: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
     """Return the report as text, without a final newline.
 
     `width` is in characters. Names and numbers are never broken, so a line may be longer.
     """
     page = _Page(min(max(width, MIN_WIDTH), MAX_WIDTH), color=color)
-    return "\n\n".join("\n".join(block) for block in page.blocks(explained, now) if block)
+    return "\n\n".join("\n".join(block) for block in page.blocks(report, now) if block)
 
 
-def ago(then: datetime | None, now: datetime) -> str:
+def ago(at: datetime | None, now: datetime) -> str:
     """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`.
 
     The result is `-` if the age is unknown, and `0s` for a time in the future.
     """
-    return "-" if then is None else _span((now - then).total_seconds())
+    return "-" if at is None else _span((now - at).total_seconds())
 
 
 def _span(seconds: float) -> str:
@@ -58,49 +58,49 @@ class _Page:
     def __init__(self, width: int, *, color: bool) -> None:
         self._width, self._color = width, color
 
-    def blocks(self, explained: Report, now: datetime) -> Iterator[list[str]]:
-        subject = f"{explained.namespace}/{explained.name}"
-        first, *rest = self._wrapped(f"{subject}: {explained.headline}", hang=2)
+    def blocks(self, report: Report, now: datetime) -> Iterator[list[str]]:
+        subject = f"{report.namespace}/{report.name}"
+        first, *rest = self._wrapped(f"{subject}: {report.headline}", hang=2)
         yield [first.replace(subject, self._styled(subject, _BOLD), 1), *rest]
-        yield self._facts(explained, now)
+        yield self._facts(report, now)
         yield self._table(
             ("SIGNAL", "VALUE", "TARGET", "DESIRED", "AGE", "SOURCE", "NOTE"),
-            [_signal(signal, now) for signal in explained.signals],
+            [_signal(signal, now) for signal in report.signals],
         )
-        rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in explained.parts]
+        rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in report.parts]
         yield self._table(("  PART", "DESIRED", "REASON"), rows)
-        yield [line for note in explained.notes for line in self._note(note)]
-        changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in explained.decisions]
+        yield [line for note in report.notes for line in self._note(note)]
+        changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in report.decisions]
         yield self._table(("CHANGED", "DESIRED", "REASON"), changes)
         advice = [
             (a.field, a.current_value or "-", a.value, ago(a.since, now), f"{a.gain}: {a.evidence}".strip(": "))
-            for a in explained.advice
+            for a in report.advice
         ]
         yield self._table(("ADVICE", "NOW", "ADVISED", "FOR", "GAIN AND EVIDENCE"), advice)
 
-    def _facts(self, explained: Report, now: datetime) -> list[str]:
+    def _facts(self, report: Report, now: datetime) -> list[str]:
         facts: list[tuple[str, str]] = []
-        if explained.limits is not None:
-            facts += [("limits", line) for line in _limits(explained.limits, now)]
-        if explained.policy is not None:
-            is_ours = not any(note.condition == "AutoscalerConflict" for note in explained.notes)
-            by = "written by" if is_ours else "normally written by"
-            written = f", {by} {explained.actuator} ({explained.actuator_reason})" if explained.mode == "Active" else ""
-            facts.append(("decides", f"{explained.policy}, mode {explained.mode}{written}"))
-        if explained.limited_by:
+        if report.limits is not None:
+            facts += [("limits", line) for line in _limits(report.limits, now)]
+        if report.policy is not None:
+            is_ours = not any(note.condition == "AutoscalerConflict" for note in report.notes)
+            writer = "written by" if is_ours else "normally written by"
+            written = f", {writer} {report.actuator} ({report.actuator_reason})" if report.mode == "Active" else ""
+            facts.append(("decides", f"{report.policy}, mode {report.mode}{written}"))
+        if report.limited_by:
             reasons = "; ".join(
-                f"{item.name} ({item.meaning})" if item.meaning else item.name for item in explained.limited_by
+                f"{item.name} ({item.meaning})" if item.meaning else item.name for item in report.limited_by
             )
             facts.append(("limited by", reasons))
-        if explained.capacity is not None:
-            facts += [("replica", line) for line in explained.capacity.describe()]
-        if explained.pods is not None:
-            facts.append(("pods", _pods(explained.pods)))
-        if explained.start is not None:
-            facts.append(("pods", explained.start))
-        facts += [("capacity", item.describe()) for item in explained.free_capacity]
-        if explained.decided_at is not None:
-            facts.append(("decided", f"{ago(explained.decided_at, now)} ago; updated when something changes"))
+        if report.capacity is not None:
+            facts += [("replica", line) for line in report.capacity.describe()]
+        if report.pods is not None:
+            facts.append(("pods", _pods(report.pods)))
+        if report.start is not None:
+            facts.append(("pods", report.start))
+        facts += [("capacity", item.describe()) for item in report.free_capacity]
+        if report.decided_at is not None:
+            facts.append(("decided", f"{ago(report.decided_at, now)} ago; updated when something changes"))
         lines = []
         before = ""
         for name, value in facts:
@@ -121,23 +121,25 @@ class _Page:
         """
         if not rows:
             return []
-        kept = [n for n in range(len(head)) if any(row[n] for row in rows)]
-        head, rows = [head[n] for n in kept], [[printable(row[n]) for n in kept] for row in rows]
+        columns = [n for n in range(len(head)) if any(row[n] for row in rows)]
+        head, rows = [head[n] for n in columns], [[printable(row[n]) for n in columns] for row in rows]
         widths = [max(len(row[n]) for row in (head, *rows)) for n in range(len(head) - 1)]
-        right = [all(row[n].isdigit() or row[n] in {"", "-"} for row in rows) for n in range(len(widths))]
+        is_right_aligned = [all(row[n].isdigit() or row[n] in {"", "-"} for row in rows) for n in range(len(widths))]
 
         def line(row: Sequence[str]) -> str:
-            cells = [row[n].rjust(w) if right[n] else row[n].ljust(w) for n, w in enumerate(widths)]
+            cells = [row[n].rjust(w) if is_right_aligned[n] else row[n].ljust(w) for n, w in enumerate(widths)]
             return _GAP.join([*cells, row[-1]]).rstrip()
 
         hang = sum(widths) + len(_GAP) * len(widths)
         lines = [self._styled(line(head), _DIM)]
         for row in rows:
-            last = textwrap.wrap(row[-1], max(self._width - hang, 30), break_long_words=False, break_on_hyphens=False)
-            first = line([*row[:-1], *(last[:1] or [""])])
+            wrapped = textwrap.wrap(
+                row[-1], max(self._width - hang, 30), break_long_words=False, break_on_hyphens=False
+            )
+            first = line([*row[:-1], *(wrapped[:1] or [""])])
             if row[0].startswith("* "):
                 first = self._styled("*", _GREEN) + first[1:]
-            lines += [first, *(" " * hang + more for more in last[1:])]
+            lines += [first, *(" " * hang + more for more in wrapped[1:])]
         return lines
 
     def _wrapped(self, line: str, *, hang: int) -> list[str]:
@@ -168,9 +170,9 @@ def _limits(limits: ReplicaBounds, now: datetime) -> Iterator[str]:
         yield f"schedule {window.name}, until {_when(window.closes)} (in {remaining}): {_bounds(window)}"
     if limits.conflict:
         yield limits.conflict
-    if (coming := limits.upcoming) is not None:
-        remaining = _span((coming.opens - now).total_seconds())
-        yield f"next: schedule {coming.name}, from {_when(coming.opens)} (in {remaining}): {_bounds(coming)}"
+    if (upcoming := limits.upcoming) is not None:
+        remaining = _span((upcoming.opens - now).total_seconds())
+        yield f"next: schedule {upcoming.name}, from {_when(upcoming.opens)} (in {remaining}): {_bounds(upcoming)}"
 
 
 def _bounds(window: ShownWindow) -> str:

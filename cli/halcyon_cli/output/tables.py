@@ -58,8 +58,10 @@ def tree_page(tree: Tree, now: datetime, *, width: int = NARROW) -> RenderableTy
         mark, style = _MARKS[node.tone]
         state = f"{mark} {node.state}" + (f" ({node.reason})" if node.reason else "")
         name = Text.assemble((prefix, "bright_black"), printable(node.name))
-        shown, info = Text(printable(state), style=style), Text(printable(node.info))
-        table.add_row(*((name, node.kind, shown, ago(node.created, now), info) if is_wide else (name, shown, info)))
+        state_text, info = Text(printable(state), style=style), Text(printable(node.info))
+        table.add_row(
+            *((name, node.kind, state_text, ago(node.created, now), info) if is_wide else (name, state_text, info))
+        )
     return Group(facts, "", table)
 
 

@@ -134,17 +134,17 @@ def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json])
     revision, rollout = (fields.mapping(status.get(part)) for part in ("revision", "rollout"))
     if rollout:
         canary = fields.mapping(rollout.get("canary"))
-        where = f", step {canary.get('step')} with {canary.get('weight')} % of the requests" if canary else ""
+        step = f", step {canary.get('step')} with {canary.get('weight')} % of the requests" if canary else ""
         message = fields.text(rollout.get("message"))
         yield (
             "Rollout",
-            f"{rollout.get('phase')} by {rollout.get('strategy')}{where}" + (f": {message}" if message else ""),
+            f"{rollout.get('phase')} by {rollout.get('strategy')}{step}" + (f": {message}" if message else ""),
         )
     scaling = fields.mapping(status.get("scaling"))
     if scaling:
-        how = ", ".join(str(scaling[key]) for key in ("mode", "policy", "actuator") if scaling.get(key))
+        settings = ", ".join(str(scaling[key]) for key in ("mode", "policy", "actuator") if scaling.get(key))
         why = fields.text(scaling.get("why"))
-        yield "Scaling", how + (f": {why}" if why else "")
+        yield "Scaling", settings + (f": {why}" if why else "")
     elif not spec.get("scaling"):
         yield "Scaling", f"off: spec.replicas is {spec.get('replicas', 1)}"
     if reason := user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}):
@@ -183,12 +183,12 @@ def _notes(
 ) -> Iterator[str]:
     if meta.get("deletionTimestamp"):
         yield "the ModelDeployment is being deleted"
-    shown = " ".join(value for _, value in facts)
+    facts_text = " ".join(value for _, value in facts)
     for kind, expected in _ATTENTION.items():
         condition = conditions.get(kind, {})
         message = str(condition.get("message") or "")
-        if condition.get("status") == expected and message not in shown:
-            shown += message
+        if condition.get("status") == expected and message not in facts_text:
+            facts_text += message
             yield f"{kind} ({condition.get('reason')}): {message}"
     yield from inventory.unreadable
 
@@ -203,10 +203,10 @@ def _revisions(inventory: Inventory, spec: Json, status: Json) -> Iterator[Node]
     keys = {
         names.revision(name, str(_label(o, names.REVISION_LABEL))) for o in (*inventory.servers, *_templates(inventory))
     }
-    known = (
+    revisions = (
         keys | records.keys() | {str(r) for r in (status_revision.get("current"), status_revision.get("target")) if r}
     )
-    ordered = sorted(known, key=lambda r: (-_number(records.get(r)), r))
+    ordered = sorted(revisions, key=lambda r: (-_number(records.get(r)), r))
     inactive = 0
     for revision in ordered:
         slots = tuple(_slots(inventory, name, revision))
@@ -261,8 +261,8 @@ def _slots(inventory: Inventory, name: str, revision: str) -> Iterator[Node]:
         tone: Tone = "good" if is_current and ready >= desired else "busy"
         state, reason, info = _deployment_state(deployment, ready) if is_current else ("retiring", "", "")
         line = ". ".join(part for part in (summary, info) if part)
-        full = names.server(name, names.Slot(slot))
-        yield Node(full, "Slot", state, "bad" if reason else tone, reason, line, _created(deployment), pods)
+        deployment_name = names.server(name, names.Slot(slot))
+        yield Node(deployment_name, "Slot", state, "bad" if reason else tone, reason, line, _created(deployment), pods)
 
 
 def _deployment_state(deployment: Json | None, ready: int) -> tuple[str, str, str]:
@@ -294,14 +294,14 @@ def _pod(pod: Json, inventory: Inventory) -> Node:
         download.describe() if download is not None else "",
         f"{restarts} restart{'s' if restarts > 1 else ''}" if restarts and pod_stage.state != "failed" else "",
     )
-    where = ", ".join(part for part in parts if part)
+    details = ", ".join(part for part in parts if part)
     return Node(
         name=str(meta.get("name")),
         kind="Pod",
         state=pod_stage.state,
         tone=_pod_tone(pod_stage),
         reason=pod_stage.reason,
-        info=": ".join(part for part in (where, pod_stage.message) if part),
+        info=": ".join(part for part in (details, pod_stage.message) if part),
         created=fields.time(meta.get("creationTimestamp")),
     )
 
@@ -328,11 +328,11 @@ def _balancer(inventory: Inventory) -> Iterator[Node]:
 def _hpa(hpa: Json) -> Node:
     spec, status = (fields.mapping(hpa.get(part)) for part in ("spec", "status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
-    wants = status.get("desiredReplicas")
-    if wants == 0 and status.get("currentReplicas"):
-        wants = None  # the HPA has computed nothing yet
+    desired = status.get("desiredReplicas")
+    if desired == 0 and status.get("currentReplicas"):
+        desired = None  # the HPA has computed nothing yet
     summary = f"{spec.get('minReplicas', 1)} to {spec.get('maxReplicas', '?')}" + (
-        f", {wants} desired" if wants is not None else ""
+        f", {desired} desired" if desired is not None else ""
     )
     active, able = conditions.get("ScalingActive", {}), conditions.get("AbleToScale", {})
     for condition in (able, active):

@@ -107,11 +107,11 @@ def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...
 def _as_yaml(obj: Mapping[str, Any]) -> str:
     """Return the object as YAML, without status and without the fields that the API server and controllers set."""
     meta = obj.get("metadata") or {}
-    kept = {key: value for key, value in obj.items() if key not in {"metadata", "status", "apiVersion", "kind"}}
+    body = {key: value for key, value in obj.items() if key not in {"metadata", "status", "apiVersion", "kind"}}
     notes = {
         k: v for k, v in (meta.get("annotations") or {}).items() if not k.startswith(f"{GROUP}/") and k != _REVISION
     }
-    plain = {"metadata": {"labels": meta.get("labels") or {}} | ({"annotations": notes} if notes else {}), **kept}
+    plain = {"metadata": {"labels": meta.get("labels") or {}} | ({"annotations": notes} if notes else {}), **body}
     if isinstance(plain.get("data"), Mapping):
         plain["data"] = {key: _decode_json(value) for key, value in plain["data"].items()}
     return yaml.safe_dump(json.loads(json.dumps(plain)), width=160)

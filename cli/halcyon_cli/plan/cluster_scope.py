@@ -96,7 +96,7 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     scope = Scope(
         resource=dict(resource),
         site=_site(options, children.get((kinds.CONFIG_MAP, names.balancer(name)))),
-        children={where: dict(obj) for where, obj in children.items()},
+        children={key: dict(obj) for key, obj in children.items()},
         revisions=tuple(r for r in map(revision.read, records) if r is not None),
         config_maps=tuple(
             n for (kind, n), obj in children.items() if kind is kinds.CONFIG_MAP and obj.get("immutable")
@@ -180,12 +180,12 @@ def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: st
         return {}
     triton = [str(c.get("image")) for c in _containers(servers) if c.get("name") == "triton"]
     secrets = [str(secret.get("name")) for secret in fields.mappings(balancer.get("imagePullSecrets"))]
-    known = {"operator-image": [images["agent"]], "balancer-image": [images["haproxy"]], "image-pull-secret": secrets}
+    options = {"operator-image": [images["agent"]], "balancer-image": [images["haproxy"]], "image-pull-secret": secrets}
     if placed := {
         key: balancer[key] for key in ("nodeSelector", "tolerations", "priorityClassName") if balancer.get(key)
     }:
-        known["balancer-placement"] = [json.dumps(placed)]
-    return known | ({"server-image": triton} if triton else {})
+        options["balancer-placement"] = [json.dumps(placed)]
+    return options | ({"server-image": triton} if triton else {})
 
 
 def _pod_of(deployment: Object | None) -> Object:

@@ -22,9 +22,9 @@ def objects(text: str, file: str) -> list[dict[str, Any]]:
         InputError: the text isn't YAML. The message names the file.
     """
     try:
-        found = [one for document in manifest_loader.documents(text) for one in _items(document)]
-        for one in found:
-            json.dumps(one, default=str, skipkeys=True)
+        parsed = [obj for document in manifest_loader.documents(text) for obj in _items(document)]
+        for obj in parsed:
+            json.dumps(obj, default=str, skipkeys=True)
     except yaml.YAMLError as error:
         raise InputError(f"{file}: invalid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
@@ -34,7 +34,7 @@ def objects(text: str, file: str) -> list[dict[str, Any]]:
             raise InputError(f"{file}: invalid YAML: an alias refers to an object that contains it") from None
         # Such as a date with month 13.
         raise InputError(f"{file}: invalid YAML: {error}; if it is text, quote it, for example '2026-13-01'") from None
-    return found
+    return parsed
 
 
 def _items(document: Any) -> Iterator[dict[str, Any]]:  # any YAML

@@ -46,9 +46,9 @@ def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading
     except (ValueError, RecursionError) as error:
         raise ObservationsError(f"{file}: invalid JSON: {error}") from None
     if not isinstance(document, list) or not document:
-        what = "an empty list" if document == [] else f"{_abbreviated(document)}"
+        content = "an empty list" if document == [] else f"{_abbreviated(document)}"
         raise ObservationsError(
-            f'{file}: is {what}; it must be a list of readings, for example [{{"at": 0, "replicas": 1}}]'
+            f'{file}: is {content}; it must be a list of readings, for example [{{"at": 0, "replicas": 1}}]'
         )
     readings: list[RecordedReading] = []
     for index, raw in enumerate(document):

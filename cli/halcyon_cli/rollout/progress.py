@@ -59,12 +59,12 @@ def progress(model: Mapping[str, Any]) -> Progress:
     return Progress("Served", f"{name} successfully rolled out: {_message(conditions, 'Ready') or 'it is ready'}")
 
 
-def with_downloads(found: Progress, downloads: Iterable[DownloadProgress]) -> Progress:
+def with_downloads(progress: Progress, downloads: Iterable[DownloadProgress]) -> Progress:
     """Return the progress with the bytes of the downloads in pods that are fetching the model, if it waits for them."""
-    parts = [one.describe() for one in downloads]
-    if found.phase != "Waiting" or not parts:
-        return found
-    return replace(found, text=f"{found.text}; downloaded {', '.join(parts)}")
+    parts = [download.describe() for download in downloads]
+    if progress.phase != "Waiting" or not parts:
+        return progress
+    return replace(progress, text=f"{progress.text}; downloaded {', '.join(parts)}")
 
 
 def _is(conditions: Mapping[str, Mapping[str, Any]], name: str, value: str) -> bool:

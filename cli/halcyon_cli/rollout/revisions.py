@@ -49,32 +49,32 @@ def past_revisions(model: Json, stored: Sequence[Json]) -> list[PastRevision]:
     status = fields.mapping(model.get("status"))
     current, target = (fields.mapping(status.get("revision")).get(part) for part in ("current", "target"))
     in_canary = bool(fields.mapping(status.get("rollout")).get("canary"))
-    found = []
+    revisions = []
     for obj in stored:
-        known = revision.read(obj)
-        if known is None:
+        recorded = revision.read(obj)
+        if recorded is None:
             continue
-        name, record = str(obj["metadata"]["name"]), RolloutRecord.of(known)
+        name, record = str(obj["metadata"]["name"]), RolloutRecord.of(recorded)
         state = record.result.lower() or "pending"
         if name == current:
             state = "serving"
         elif name == target:
             state = "canary" if in_canary else ("failed" if record.result == "Failed" else "rolling out")
-        cause = " ".join(record.message.split()) or _image(known.template)
-        found.append(
-            PastRevision(known.number, name, state, record.served, fields.time(record.ended), cause, known.spec)
+        cause = " ".join(record.message.split()) or _image(recorded.template)
+        revisions.append(
+            PastRevision(recorded.number, name, state, record.served, fields.time(record.ended), cause, recorded.spec)
         )
-    return sorted(found, key=lambda past: -past.number)
+    return sorted(revisions, key=lambda past: -past.number)
 
 
 def _image(template: Json) -> str:
     containers = fields.mappings(fields.mapping(template.get("spec")).get("containers"))
-    return next((str(one.get("image")) for one in containers if one.get("name") == "triton"), "")
+    return next((str(container.get("image")) for container in containers if container.get("name") == "triton"), "")
 
 
-def previous(found: Sequence[PastRevision]) -> PastRevision | None:
+def previous(revisions: Sequence[PastRevision]) -> PastRevision | None:
     """Return the revision that a roll-back restores: of those before the newest one, the one that was served last."""
-    earlier = [past for past in found[1:] if past.served]
+    earlier = [past for past in revisions[1:] if past.served]
     return max(earlier, key=lambda past: past.served, default=None)
 
 
@@ -84,10 +84,10 @@ def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
     `name` is the name of the model.
     """
     patch = {}
-    now = _without_defaults(name, spec)
+    current = _without_defaults(name, spec)
     for part in _PARTS:
         # A spec without runtime has all of its defaults, but one without batching has none.
-        change = merge_patch.difference(now.get(part, {} if part == "runtime" else None), past.get(part))
+        change = merge_patch.difference(current.get(part, {} if part == "runtime" else None), past.get(part))
         if change is not merge_patch.SAME:
             patch[part] = change
     return patch
@@ -96,7 +96,7 @@ def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
 def _without_defaults(name: str, spec: Json) -> Json:
     """Return a spec without default values, as a revision stores it. An invalid spec is returned as it is."""
     try:
-        known = parse(name, spec)
+        parsed = parse(name, spec)
     except SpecError:
         return spec
-    return known.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return parsed.model_dump(mode="json", by_alias=True, exclude_defaults=True)

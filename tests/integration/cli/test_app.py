@@ -20,9 +20,10 @@ from halcyon.render import revision
 from halcyon.render.site import Subject
 from halcyon_cli.commands.completion import kubectl
 from halcyon_cli.commands.installation import dashboard
+from halcyon_cli.commands.logs import MAX_FOLLOWED
 from halcyon_cli.kube.client import Cluster, Target
 from tests.integration.cli.test_explain_command import MODELS, Desk
-from tests.unit.cli.stand_in_api import serving
+from tests.unit.cli.stand_in_api import failure, serving
 from tests.unit.render.rendered import SITE
 
 
@@ -269,6 +270,47 @@ def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: 
         assert "give a name or --all; for example halcyon resume resnet50" in capsys.readouterr().err
 
 
+def test_models_that_can_not_be_changed_are_named_beside_those_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("a", "b")
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+        api.answers[f"{MODELS.format('team')}/b"] = failure(422, "spec.scaling is immutable")
+
+        assert main(["pause", "--all", *config]) == 1
+        printed = capsys.readouterr()
+        assert printed.out.splitlines()[-1] == "1 of 2 models paused"
+        assert "halcyon pause: team/b: the cluster at" in printed.err
+        assert "spec.scaling is immutable" in printed.err
+        api.answers[f"{MODELS.format('team')}/a"] = failure(422, "spec.scaling is immutable")
+        assert main(["pause", "--all", *config]) == 2
+
+
+def test_refresh_keeps_its_results_if_a_later_model_is_forbidden(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outdated = {"type": "RuntimeOutdated", "status": "True", "message": "another image"}
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("a", "b", "c")
+        path = MODELS.format("team")
+        for model in api.answers[path][1]["items"]:
+            model["status"] |= {"revision": {"target": "old"}, "conditions": [outdated]}
+        served = {"revision": {"current": "new", "target": "new"}, "rollout": {"phase": "Complete"}}
+        api.answers[f"{path}/a"] = (200, api.answers[f"{path}/a"][1] | {"status": served})
+        api.answers[f"{path}/b"] = failure(403, "modeldeployments is forbidden")
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+
+        assert main(["refresh", "--all", "-o", "json", *config]) == 1
+        printed = capsys.readouterr()
+        assert [row["result"] for row in json.loads(printed.out)] == ["served", "skipped", "skipped"]
+        assert "2 of 3: team/b can't be refreshed: no access: modeldeployments is forbidden" in printed.err
+        api.answers[f"{path}/a"] = failure(403, "modeldeployments is forbidden")
+        assert main(["refresh", "--all", *config]) == 2
+
+
 def test_objects_are_printed_as_kubectl_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as api:
         desk = Desk(tmp_path, capsys, api)
@@ -306,6 +348,21 @@ def test_logs_are_those_of_the_named_component(tmp_path: Path, capsys: pytest.Ca
         assert sorted(capsys.readouterr().out.splitlines()) == ["[m-a-1] one", "[m-a-1] two", "[m-a-2] three"]
         assert main(["logs", "m", "--pod", "x", *config]) == 2
         assert "m has no pod x with triton; it has m-a-1, m-a-2" in capsys.readouterr().err
+
+
+def test_pods_whose_logs_are_not_followed_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods = "/api/v1/namespaces/team/pods"
+    names = [f"m-a-{n}" for n in range(MAX_FOLLOWED + 2)]
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        desk.holds("m")
+        api.answers[pods] = (200, {"items": [{"metadata": {"name": name}} for name in names]})
+        api.answers |= {f"{pods}/{name}/log": (200, "one\n") for name in names}
+
+        assert main(["logs", "m", "-f", "--kubeconfig", str(desk.kubeconfig)]) == 0
+        printed = capsys.readouterr()
+        assert len(printed.out.splitlines()) == MAX_FOLLOWED
+        assert f"follows the logs of {MAX_FOLLOWED} of {len(names)} pods; for another pod: --pod NAME" in printed.err
 
 
 def test_the_versions_of_both_sides_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

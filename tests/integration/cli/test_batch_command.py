@@ -40,6 +40,27 @@ def test_the_progress_is_followed_to_its_end(to: Any, capsys: pytest.CaptureFixt
         assert "night has failed (InputChanged): both digests" in capsys.readouterr().err
 
 
+def test_batch_is_followed_beyond_a_failed_request(
+    to: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = (200, ended("Complete", "Completed", "all rows have a result"))
+    with serving() as api:
+        api.answers[f"{PATH}/night"] = (200, RUNNING)
+        later = iter([failure(500, "etcd has no leader"), failure(503, "try again"), complete])
+
+        def next_answer(_: float) -> None:
+            api.answers[f"{PATH}/night"] = next(later)
+
+        monkeypatch.setattr("halcyon_cli.commands.inference.batch.time.sleep", next_answer)
+        assert main(["batch", "follow", "night", *to(api.url)]) == 0
+        assert capsys.readouterr().out == "night: all rows have a result\n"
+
+        api.answers[f"{PATH}/night"] = (200, RUNNING)
+        later = iter([failure(404, "not found")])
+        assert main(["batch", "follow", "night", *to(api.url)]) == 2
+        assert "no BatchInference night in namespace team" in capsys.readouterr().err
+
+
 def test_a_list_needs_the_crd_and_a_name_a_batch(to: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as api:
         assert main(["batch", "list", *to(api.url)]) == 2

@@ -12,7 +12,7 @@ from halcyon.kube import kinds
 from halcyon.kube.kinds import BATCH_INFERENCE
 from halcyon.main import main
 from halcyon.render.names import BATCH_LABEL
-from halcyon_cli.kube.batches import present
+from halcyon_cli.kube.batches import unended_of_model
 from halcyon_cli.kube.client import Cluster, Target
 from tests.unit.cli.commands.inference.test_batch import RUNNING, kubeconfig
 from tests.unit.cli.stand_in_api import failure, serving
@@ -81,10 +81,10 @@ def test_batches_that_can_not_be_read_are_left_out(tmp_path: Path, answer: tuple
         (tmp_path / "config").write_text(kubeconfig(api.url))
         cluster = Cluster(Target("test", tmp_path / "config"))
         api.answers[BATCH_INFERENCE.path("team")] = answer
-        assert present(cluster, "digits") == []
+        assert unended_of_model(cluster, "digits") == []
         other = {**RUNNING, "spec": {"modelDeployment": "letters"}}
         api.answers[BATCH_INFERENCE.path("team")] = (200, {"items": [RUNNING, other], "metadata": {}})
-        assert [reason for reason, _ in present(cluster, "digits")] == ["Running"]
+        assert [reason for reason, _ in unended_of_model(cluster, "digits")] == ["Running"]
 
 
 @pytest.mark.parametrize("command", ["explain", "status"])

@@ -48,7 +48,7 @@ def apply(writer: ObjectWriter) -> Apply:
             if "step 1 of" in text:
                 at_step()
 
-        session = CanarySession(writer, "m", limit_s=limit_s, start_s=60, shown=shown)
+        session = CanarySession(writer, "m", limit_s=limit_s, start_s=60, show=shown)
         return session.run(CHANGE if change is None else change)
 
     return run

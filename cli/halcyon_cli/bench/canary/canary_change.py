@@ -37,11 +37,11 @@ class WrittenChange:
 
     def undo(self) -> dict[str, Any]:
         """Return the merge patch of the spec that takes the change back."""
-        found = {}
+        patch = {}
         for part in _PARTS:
             if self.after.get(part) != self.before.get(part):
-                found[part] = merge_patch.difference(self.after.get(part), self.before.get(part))
-        return found
+                patch[part] = merge_patch.difference(self.after.get(part), self.before.get(part))
+        return patch
 
     def rollout_undo(self) -> dict[str, Any]:
         """Return the merge patch of the spec that restores `spec.rollout` alone; empty if it didn't change."""
@@ -59,11 +59,11 @@ class WrittenChange:
 
 def _has_values(changed: Json, after: Json, spec: Json) -> bool:
     for name, value in changed.items():
-        own, now = after.get(name), spec.get(name)
-        if isinstance(value, Mapping) and isinstance(own, Mapping):
-            if not _has_values(value, own, fields.mapping(now)):
+        changed_value, current = after.get(name), spec.get(name)
+        if isinstance(value, Mapping) and isinstance(changed_value, Mapping):
+            if not _has_values(value, changed_value, fields.mapping(current)):
                 return False
-        elif own != now:
+        elif changed_value != current:
             return False
     return True
 
@@ -78,7 +78,7 @@ def canary_patch(spec: Json, change: Json) -> dict[str, Any]:
     return dict(change) if strategy == "Canary" else {**change, _ROLLOUT: {"strategy": "Canary"}}
 
 
-def wishes(*, abort: str | None = None) -> dict[str, str | None]:
+def canary_annotations(*, abort: str | None = None) -> dict[str, str | None]:
     """Return the annotations about canaries: an abort of this revision alone, or none.
 
     Annotations that are left from an earlier canary would end another canary of the same revision.
@@ -100,15 +100,15 @@ def steps_text(spec: Json) -> str:
     )
 
 
-def least_s(spec: Json) -> float:
+def min_duration_s(spec: Json) -> float:
     """Return the minimum duration of a model's canary in seconds. Pauses without a duration don't count."""
     return sum(duration_s(step.pause.duration) for step in steps(spec) if step.pause.duration)
 
 
 def _canary(spec: Json) -> Canary:
-    found = fields.mapping(spec.get(_ROLLOUT)).get("canary")
+    canary = fields.mapping(spec.get(_ROLLOUT)).get("canary")
     try:
-        return Canary.model_validate(found) if found is not None else Canary()
+        return Canary.model_validate(canary) if canary is not None else Canary()
     except ValueError:
         return Canary()
 
@@ -123,24 +123,24 @@ def _spec_refusal(name: str, model: Json) -> str:
     spec = fields.mapping(model.get("spec"))
     scaling = fields.mapping(spec.get("scaling"))
     try:
-        known = parse(name, spec)
+        parsed = parse(name, spec)
     except SpecError as error:
         return f"the spec of {name} is invalid: {'; '.join(error.sentences)}"
     if fields.mapping(model.get("metadata")).get("deletionTimestamp"):
         return f"{name} is being deleted"
-    if known.traffic.mode == "Direct":
+    if parsed.traffic.mode == "Direct":
         return (
             f"{name} has spec.traffic.mode Direct, which can't send a canary its share of the requests; set mode: Balancer, or apply "
             "the patch without --apply"
         )
-    if known.rollout.canary is not None and known.rollout.canary.analysis.mode == "Disabled":
+    if parsed.rollout.canary is not None and parsed.rollout.canary.analysis.mode == "Disabled":
         return (
             f"spec.rollout.canary.analysis.mode of {name} is Disabled, so nothing would show whether the canary is as good; set it to "
             "Enabled, or apply the patch without --apply"
         )
     if scaling.get("mode") == "Paused":
         return f"{name} is paused (spec.scaling.mode); start it again with halcyon resume {name}"
-    if known.replicas == 0:
+    if parsed.replicas == 0:
         return f"{name} is at zero replicas, and a canary is compared with pods that serve; send it requests, or halcyon scale {name} 1"
     return ""
 
@@ -154,7 +154,7 @@ def _spec_refusal(name: str, model: Json) -> str:
 # yes        True       Complete        no                 True     yes
 def _state_refusal(name: str, model: Json) -> str:
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
-    conditions = {one.get("type"): one for one in fields.mappings(status.get("conditions"))}
+    conditions = {condition.get("type"): condition for condition in fields.mappings(status.get("conditions"))}
     rollout = fields.mapping(status.get("rollout"))
     if (fields.count(status.get("observedGeneration")) or 0) < (fields.count(meta.get("generation")) or 1):
         return f"the operator hasn't handled the last change of {name} yet; wait until halcyon status {name} -w ends"
@@ -163,10 +163,10 @@ def _state_refusal(name: str, model: Json) -> str:
     phase = rollout.get("phase")
     if phase != "Complete" or rollout.get("canary"):
         step = fields.mapping(rollout.get("canary")).get("step")
-        what = f"a canary at step {step}" if step else f"a rollout ({phase or 'its phase is unknown'})"
-        said = fields.text(rollout.get("message"))
+        rollout_text = f"a canary at step {step}" if step else f"a rollout ({phase or 'its phase is unknown'})"
+        message = fields.text(rollout.get("message"))
         return (
-            f"{name} has {what} already{f': {said}' if said else ''}; wait until halcyon status {name} -w ends, or abort it: "
+            f"{name} has {rollout_text} already{f': {message}' if message else ''}; wait until halcyon status {name} -w ends, or abort it: "
             f"halcyon abort {name}"
         )
     paused = conditions.get("Reconciling", {})
@@ -179,10 +179,12 @@ def _state_refusal(name: str, model: Json) -> str:
 
 def notes(model: Json) -> tuple[str, ...]:
     """Return sentences about what the canary of a model doesn't compare, or what it waits for."""
-    spec, found = fields.mapping(model.get("spec")), list[str]()
+    spec, sentences = fields.mapping(model.get("spec")), list[str]()
     if fields.mapping(spec.get("traffic")).get("mode") == "Gateway":
-        found.append("spec.traffic.mode is Gateway: the analysis compares failures and queue time, and no latency")
+        sentences.append("spec.traffic.mode is Gateway: the analysis compares failures and queue time, and no latency")
     if any(step.pause.duration is None for step in steps(spec)):
         name = fields.mapping(model.get("metadata")).get("name")
-        found.append(f"a step of the canary has no duration; to resume the rollout, run halcyon promote {name} --step")
-    return tuple(found)
+        sentences.append(
+            f"a step of the canary has no duration; to resume the rollout, run halcyon promote {name} --step"
+        )
+    return tuple(sentences)

@@ -65,7 +65,10 @@ def course(model: Json, written: WrittenChange) -> CanaryCourse:
 
 
 def _failure(status: Json, name: str) -> tuple[CoursePhase, str] | None:
-    accepted = next((one for one in fields.mappings(status.get("conditions")) if one.get("type") == "Accepted"), {})
+    accepted = next(
+        (condition for condition in fields.mappings(status.get("conditions")) if condition.get("type") == "Accepted"),
+        {},
+    )
     if accepted.get("status") == "False":
         return "Worse", f"the operator doesn't accept the change: {accepted.get('message')}"
     rollout = fields.mapping(status.get("rollout"))
@@ -77,26 +80,29 @@ def _failure(status: Json, name: str) -> tuple[CoursePhase, str] | None:
 
 def _progress(spec: Json, status: Json, name: str, revision: str) -> tuple[CoursePhase, str]:
     rollout = fields.mapping(status.get("rollout"))
-    said, is_complete = str(rollout.get("message") or ""), rollout.get("phase") == "Complete"
+    message, is_complete = str(rollout.get("message") or ""), rollout.get("phase") == "Complete"
     if fields.count(spec.get("replicas")) == 0:
         return "NotCompared", f"{name} was scaled to zero replicas, so the canary can't be compared"
     if rollout.get("canary"):
-        return "Canary", said or f"{name} has a canary"
+        return "Canary", message or f"{name} has a canary"
     if is_complete and not revision:
         return "NotCompared", f"the change of {name} has the same pods, so there is no canary"
     if is_complete and fields.mapping(status.get("revision")).get("current") == revision:
         return "Served", f"{name} serves with revision {revision}"
-    past = {(one.get("revision"), one.get("result")) for one in fields.mappings(rollout.get("history"))}
+    past = {(entry.get("revision"), entry.get("result")) for entry in fields.mappings(rollout.get("history"))}
     if revision and (revision, "Served") in past:
         return "Promoted", "the canary was promoted, and its pods take the place of the others"
-    return "Waiting", said or f"waiting for the canary of {name}"
+    return "Waiting", message or f"waiting for the canary of {name}"
 
 
 def is_promoted_by_hand(model: Json, revision: str) -> bool:
     """Return whether a person promoted this revision with an annotation, regardless of the analysis."""
     annotations = fields.mapping(fields.mapping(model.get("metadata")).get("annotations"))
-    said = str(annotations.get(PROMOTE) or "")
-    return bool(said) and revision in {said, f"{fields.mapping(model.get('metadata')).get('name')}-{said}"}
+    annotation = str(annotations.get(PROMOTE) or "")
+    return bool(annotation) and revision in {
+        annotation,
+        f"{fields.mapping(model.get('metadata')).get('name')}-{annotation}",
+    }
 
 
 def is_restored(model: Json, previous: str) -> bool:

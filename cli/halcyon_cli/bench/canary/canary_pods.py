@@ -28,23 +28,25 @@ def lacking_capacity(cluster: ObjectWriter, model: Json) -> str:
     pod = _server(cluster, name)
     if pod is None:
         return ""
-    found = lacking_quota(read_quotas(cluster), [pod], _CANARY)
+    shortage = lacking_quota(read_quotas(cluster), [pod], _CANARY)
     try:
-        found = found or lacking_devices(cluster, [pod], _CANARY)
+        shortage = shortage or lacking_devices(cluster, [pod], _CANARY)
     except ClusterError:
         return ""
-    return f"{name} has one replica, and {found}" if found else ""
+    return f"{name} has one replica, and {shortage}" if shortage else ""
 
 
 def _server(cluster: ObjectWriter, name: str) -> PlannedPods | None:
     """Return one pod of the Deployment that serves; None if it can't be read."""
     selector = ",".join(f"{key}={value}" for key, value in names.selector(name, names.SERVER).items())
     try:
-        found = cluster.items(kinds.DEPLOYMENT, selector=selector) or []
+        deployments = cluster.items(kinds.DEPLOYMENT, selector=selector) or []
     except ClusterError:
         return None
     serving = max(
-        found, key=lambda one: fields.count(fields.mapping(one.get("spec")).get("replicas")) or 0, default=None
+        deployments,
+        key=lambda deployment: fields.count(fields.mapping(deployment.get("spec")).get("replicas")) or 0,
+        default=None,
     )
     if serving is None:
         return None

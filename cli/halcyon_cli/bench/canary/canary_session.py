@@ -88,7 +88,7 @@ class CanarySession:
         *,
         limit_s: float,
         start_s: float,
-        shown: Callable[[str], None],
+        show: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -99,11 +99,11 @@ class CanarySession:
             name: the name of the ModelDeployment.
             limit_s: maximum duration of the canary, in seconds.
             start_s: maximum time for which a pod of the canary may be unschedulable, in seconds.
-            shown: function that shows progress.
+            show: function that shows progress.
             clock: function that returns a time in seconds, which only rises.
             pause: function that waits for a number of seconds.
         """
-        self._cluster, self._name, self._shown = cluster, name, shown
+        self._cluster, self._name, self._show = cluster, name, show
         self._limit_s, self._start_s, self._clock, self._pause = limit_s, start_s, clock, pause
         self._was_compared = False
 
@@ -119,8 +119,8 @@ class CanarySession:
         try:
             # Without the response to the write, it would be unknown whether the change has to be taken back.
             with _delayed_signals() as signals:
-                written = self._written(change)
-            end = CanaryOutcome(end="undone", why=_INTERRUPTED) if signals else self._followed(written)
+                written = self._write(change)
+            end = CanaryOutcome(end="undone", why=_INTERRUPTED) if signals else self._follow(written)
         except KeyboardInterrupt:
             end = CanaryOutcome(end="undone", why=_INTERRUPTED)
         except Failure as error:
@@ -129,17 +129,17 @@ class CanarySession:
             end = CanaryOutcome(end="undone", why=str(error))
         except Exception as error:
             if written is not None:
-                self._undone(written, CanaryOutcome(end="undone", why=f"an error of this command: {error}"))
+                self._undo(written, CanaryOutcome(end="undone", why=f"an error of this command: {error}"))
             raise
         if written is None:
             return CanaryOutcome(end="undone", why=f"{_INTERRUPTED} before the change was written")
         if end.end == "undone":
-            return self._undone(written, end)
+            return self._undo(written, end)
         if end.end == "promoted":
             self._restore_rollout(written)
         return end
 
-    def _written(self, change: Json) -> WrittenChange:
+    def _write(self, change: Json) -> WrittenChange:
         """Write the change on condition that the model is as it was checked.
 
         Raises:
@@ -149,14 +149,14 @@ class CanarySession:
             model = check(self._cluster, self._name)
             spec = dict(model["spec"])
             body = {
-                "metadata": {"annotations": canary_change.wishes()},
+                "metadata": {"annotations": canary_change.canary_annotations()},
                 "spec": canary_change.canary_patch(spec, change),
             }
             version = str(model["metadata"]["resourceVersion"])
             try:
                 stored = self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version)
             except ClusterError:
-                stored = self._found(model, body["spec"])
+                stored = self._model_after_lost_write(model, body["spec"])
                 if stored is None:
                     raise
             if stored is not None:
@@ -168,7 +168,7 @@ class CanarySession:
                 )
         raise ClusterError(f"other writers changed {self._name} each time; nothing is applied")
 
-    def _found(self, before: Json, change: Json) -> Json | None:
+    def _model_after_lost_write(self, before: Json, change: Json) -> Json | None:
         """Return the model if a write whose response was lost has changed its spec, else None.
 
         Another writer may have changed the spec meanwhile, for example the autoscaler. So it must have the change.
@@ -177,10 +177,10 @@ class CanarySession:
             model = self._cluster.model(self._name)
         except ClusterError:
             return None
-        rose = model["metadata"].get("generation") != before["metadata"].get("generation")
-        return model if rose and merge_patch.applied(model["spec"], change) == model["spec"] else None
+        has_changed = model["metadata"].get("generation") != before["metadata"].get("generation")
+        return model if has_changed and merge_patch.applied(model["spec"], change) == model["spec"] else None
 
-    def _followed(self, written: WrittenChange) -> CanaryOutcome:
+    def _follow(self, written: WrittenChange) -> CanaryOutcome:
         """Follow the canary until it ends, and return how it must end.
 
         Raises:
@@ -191,29 +191,29 @@ class CanarySession:
         while True:
             try:
                 model = self._cluster.model(self._name)
-                found = canary_course.course(model, written)
-                if end := _ended(model, found, was_compared=self._was_compared):
+                course = canary_course.course(model, written)
+                if end := _outcome(model, course, was_compared=self._was_compared):
                     return end
-                self._was_compared |= found.phase == "Canary"
-                lacks_since = (lacks_since or self._clock()) if found.lacks_capacity else None
-                last = found.text
+                self._was_compared |= course.phase == "Canary"
+                lacks_since = (lacks_since or self._clock()) if course.lacks_capacity else None
+                last = course.text
             except NoSuchModelError:
                 raise
             except ClusterError as error:
-                found = CanaryCourse(phase="Waiting", text=str(error))
-            self._shown(f"canary: {found.text}")
+                course = CanaryCourse(phase="Waiting", text=str(error))
+            self._show(f"canary: {course.text}")
             now = self._clock()
             if lacks_since is not None and now - lacks_since >= self._start_s:
                 return CanaryOutcome(
-                    end="undone", why=f"no node had capacity for its pod within {self._start_s:.0f} s: {last}", revision=found.revision
+                    end="undone", why=f"no node had capacity for its pod within {self._start_s:.0f} s: {last}", revision=course.revision
                 )  # fmt: skip
             if now - began >= self._limit_s:
                 return CanaryOutcome(
-                    end="undone", why=f"it wasn't decided within {self._limit_s / 60:.0f} min: {last}", revision=found.revision
+                    end="undone", why=f"it wasn't decided within {self._limit_s / 60:.0f} min: {last}", revision=course.revision
                 )  # fmt: skip
             self._pause(_POLL_S)
 
-    def _undone(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
+    def _undo(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
         """Take the change back, and return the result.
 
         A canary that was promoted in the meantime stays, because it was found as good.
@@ -222,32 +222,32 @@ class CanarySession:
             UndoError: the change couldn't be taken back.
         """
         with _delayed_signals():
-            found = self._taken_back(written, end)
-        if found.end != "undone":
-            if found.end == "promoted":
+            outcome = self._write_undo(written, end)
+        if outcome.end != "undone":
+            if outcome.end == "promoted":
                 self._restore_rollout(written)
-            return found
-        restored = self._restored(written)
-        state = "the previous settings serve all requests" if restored else self._not_restored()
-        return CanaryOutcome(end="undone", why=f"{end.why}; {state}", revision=found.revision)
+            return outcome
+        restored = self._wait_until_restored(written)
+        state = "the previous settings serve all requests" if restored else self._not_restored_text()
+        return CanaryOutcome(end="undone", why=f"{end.why}; {state}", revision=outcome.revision)
 
-    def _taken_back(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
+    def _write_undo(self, written: WrittenChange, end: CanaryOutcome) -> CanaryOutcome:
         why = "other writers changed it each time"
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._pause(_POLL_S)
             try:
                 model = self._cluster.model(self._name)
-                now = canary_course.course(model, written)
-                if now.phase == "Replaced" or (self._was_compared and now.phase in {"Promoted", "Served"}):
-                    found = _ended(model, now, was_compared=True)
-                    return found or CanaryOutcome(end="promoted", why=now.text, revision=now.revision)
+                course = canary_course.course(model, written)
+                if course.phase == "Replaced" or (self._was_compared and course.phase in {"Promoted", "Served"}):
+                    outcome = _outcome(model, course, was_compared=True)
+                    return outcome or CanaryOutcome(end="promoted", why=course.text, revision=course.revision)
                 body: dict[str, Any] = {"spec": written.undo()}
-                if now.revision:
-                    body["metadata"] = {"annotations": canary_change.wishes(abort=now.revision)}
+                if course.revision:
+                    body["metadata"] = {"annotations": canary_change.canary_annotations(abort=course.revision)}
                 version = str(model["metadata"]["resourceVersion"])
                 if self._cluster.change_version(kinds.MODEL_DEPLOYMENT, self._name, body, version) is not None:
-                    return CanaryOutcome(end="undone", why=end.why, revision=now.revision)
+                    return CanaryOutcome(end="undone", why=end.why, revision=course.revision)
             except NoSuchModelError:
                 return CanaryOutcome(end="left", why=f"{self._name} was deleted during the canary")
             except ClusterError as error:
@@ -258,7 +258,7 @@ class CanarySession:
             f"{self._cluster.namespace}; kubectl patch modeldeployment {self._name} -n {self._cluster.namespace} --type merge -p '{by_hand}'"
         )  # fmt: skip
 
-    def _restored(self, written: WrittenChange) -> bool:
+    def _wait_until_restored(self, written: WrittenChange) -> bool:
         """Wait until the previous revision serves alone, and return whether it does."""
         end = self._clock() + _RESTORED_S
         try:
@@ -267,15 +267,15 @@ class CanarySession:
                     if canary_course.is_restored(self._cluster.model(self._name), written.previous):
                         return True
                 except ClusterError as error:
-                    self._shown(f"canary: {error}")
+                    self._show(f"canary: {error}")
                 else:
-                    self._shown("canary: taken back; waiting until the previous settings serve alone")
+                    self._show("canary: taken back; waiting until the previous settings serve alone")
                 self._pause(_POLL_S)
         except KeyboardInterrupt:
             pass
         return False
 
-    def _not_restored(self) -> str:
+    def _not_restored_text(self) -> str:
         return f"the operator hasn't confirmed yet that the previous settings serve alone; halcyon status {self._name} -w shows it"
 
     def _restore_rollout(self, written: WrittenChange) -> None:
@@ -310,23 +310,23 @@ class CanarySession:
             )
 
 
-def _ended(model: Json, found: CanaryCourse, *, was_compared: bool) -> CanaryOutcome | None:
+def _outcome(model: Json, course: CanaryCourse, *, was_compared: bool) -> CanaryOutcome | None:
     """Return how a canary must end by its course; None if it goes on. Pure."""
-    match found.phase:
+    match course.phase:
         case "Replaced":
-            return CanaryOutcome(end="left", why=f"{found.text}; nothing is taken back", revision=found.revision)
+            return CanaryOutcome(end="left", why=f"{course.text}; nothing is taken back", revision=course.revision)
         case "Worse" | "NotCompared":
-            return CanaryOutcome(end="undone", why=found.text, revision=found.revision)
+            return CanaryOutcome(end="undone", why=course.text, revision=course.revision)
         case "Served" if not was_compared:
             why = "the new pods took over without a comparison with the previous ones"
-            return CanaryOutcome(end="undone", why=why, revision=found.revision)
+            return CanaryOutcome(end="undone", why=why, revision=course.revision)
         case "Served":
-            by = (
+            reason = (
                 "a person promoted the canary"
-                if canary_course.is_promoted_by_hand(model, found.revision)
+                if canary_course.is_promoted_by_hand(model, course.revision)
                 else "the analysis found the canary as good in failures and waiting, and the gain was measured"
             )
-            return CanaryOutcome(end="promoted", why=by, revision=found.revision)
+            return CanaryOutcome(end="promoted", why=reason, revision=course.revision)
         case _:
             return None
 
@@ -338,9 +338,12 @@ def _delayed_signals() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield pending
         return
-    before = {one: signal.signal(one, lambda number, _: pending.append(number)) for one in SIGNALS}
+    before = {
+        signal_number: signal.signal(signal_number, lambda number, _: pending.append(number))
+        for signal_number in SIGNALS
+    }
     try:
         yield pending
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)

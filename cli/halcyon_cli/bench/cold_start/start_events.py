@@ -24,7 +24,7 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.?(\d*)Z (.*)", re.DOTALL
 
 
 def boundaries(
-    seen: Sequence[tuple[float, Json]],
+    readings: Sequence[tuple[float, Json]],
     log: Sequence[str],
     *,
     model: str,
@@ -33,28 +33,28 @@ def boundaries(
 ) -> Boundaries:
     """Return the times of the steps of one pod's start.
 
-    `seen` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `started` has, by
+    `readings` has at least one reading of the pod as (seconds since the epoch, pod), oldest first. `started` has, by
     container, the time of the first reading with the Event `Started`. `log` has the lines of Triton's log with the
     timestamps of Kubernetes.
     """
     from halcyon_measure.breakdown.cold_start import Boundaries  # noqa: PLC0415  # NumPy takes a while to import
 
-    pod = seen[0][1]
-    lines = [found for line in log if (found := _stamped(line)) is not None]
+    pod = readings[0][1]
+    lines = [stamped for line in log if (stamped := _stamped(line)) is not None]
     by_event = started or {}
     # The server has started before it writes its first line.
-    server = (by_event.get(names.TRITON), lines[0][0] if lines else None, _first(seen, _server_runs))
+    server = (by_event.get(names.TRITON), lines[0][0] if lines else None, _first(readings, _server_runs))
     return Boundaries(
         pod=str(pod["metadata"]["name"]),
-        created=_created(seen),
-        bound=_first(seen, lambda one: bool(fields.mapping(one.get("spec")).get("nodeName"))),
+        created=_created(readings),
+        bound=_first(readings, lambda reading: bool(fields.mapping(reading.get("spec")).get("nodeName"))),
         first_container=_earliest(
-            *by_event.values(), _first(seen, lambda one: any(_has_run(status) for status in _statuses(one)))
+            *by_event.values(), _first(readings, lambda reading: any(_has_run(status) for status in _statuses(reading)))
         ),
         server_container=_earliest(*server),
         server_answers=_line(lines, f"loading: {model}:"),
         model_loaded=_line(lines, f"successfully loaded '{model}'"),
-        ready=_first(seen, is_ready),
+        ready=_first(readings, is_ready),
         failure=failure,
     )
 
@@ -62,17 +62,17 @@ def boundaries(
 def is_ready(pod: Json) -> bool:
     """Return True if the pod's condition Ready is true."""
     conditions = fields.mappings(fields.mapping(pod.get("status")).get("conditions"))
-    return any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+    return any((condition.get("type"), condition.get("status")) == ("Ready", "True") for condition in conditions)
 
 
 def started_containers(events: Sequence[Json]) -> set[str]:
     """Return the names of the containers that have started, from the Events of a pod."""
-    found = set()
+    containers = set()
     for event in events:
         path = fields.text(fields.mapping(event.get("regarding")).get("fieldPath")) or ""
         if event.get("reason") == "Started" and (match := _CONTAINER.fullmatch(path)) is not None:
-            found.add(match[1])
-    return found
+            containers.add(match[1])
+    return containers
 
 
 def uid_of(event: Json) -> str:
@@ -84,12 +84,12 @@ def _earliest(*times: float | None) -> float | None:
     return min((at for at in times if at is not None), default=None)
 
 
-def _created(seen: Sequence[tuple[float, Json]]) -> float:
+def _created(readings: Sequence[tuple[float, Json]]) -> float:
     """Return the time at which the pod was created, in seconds since the epoch.
 
     The creation timestamp has whole seconds. The result is the time of the first reading, limited to that second.
     """
-    first, pod = seen[0]
+    first, pod = readings[0]
     stamp = fields.text(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
     if not stamp:
         return first
@@ -97,8 +97,8 @@ def _created(seen: Sequence[tuple[float, Json]]) -> float:
     return max(second, min(first, second + 1.0))
 
 
-def _first(seen: Sequence[tuple[float, Json]], holds: Any) -> float | None:
-    return next((at for at, pod in seen if holds(pod)), None)
+def _first(readings: Sequence[tuple[float, Json]], holds: Any) -> float | None:
+    return next((at for at, pod in readings if holds(pod)), None)
 
 
 def _statuses(pod: Json) -> list[Json]:

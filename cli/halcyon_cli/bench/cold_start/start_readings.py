@@ -61,12 +61,12 @@ class StartReadings:
             ClusterError: the user may not list the pods, or the API server is unreachable.
         """
         try:
-            found = self._readings.get(timeout=limit_s)
+            reading = self._readings.get(timeout=limit_s)
         except queue.Empty:
             return None
-        if isinstance(found, ClusterError):
-            raise found
-        return found
+        if isinstance(reading, ClusterError):
+            raise reading
+        return reading
 
     def _keep(self, kind: Kind) -> None:
         selector, fields = (self.selector, "") if kind == kinds.POD else ("", _EVENTS_OF_PODS)

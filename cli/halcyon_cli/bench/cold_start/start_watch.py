@@ -41,32 +41,32 @@ def watch(
     Raises:
         ClusterError: the user may not read or delete its pods, or the API server is unreachable.
     """
-    found: list[Boundaries] = []
+    boundaries: list[Boundaries] = []
     selector = ",".join(f"{key}={value}" for key, value in names.selector(measured, names.SERVER).items())
-    known: set[str] = set()
+    old_uids: set[str] = set()
     with StartReadings(cluster, selector) as readings:
         for number in range(starts):
             if number:
                 for pod in cluster.items(kinds.POD, selector=selector) or []:
-                    known.add(_uid(pod))
+                    old_uids.add(_uid(pod))
                     cluster.delete(kinds.POD, str(pod["metadata"]["name"]), _uid(pod))
-            start = _watched(readings, known, timeout_s, keep)
-            if not start.seen:
+            start = _watch_start(readings, old_uids, timeout_s, keep)
+            if not start.readings:
                 break
-            log = [] if start.failure else _log(cluster, str(start.seen[0][1]["metadata"]["name"]))
-            found.append(
-                start_events.boundaries(start.seen, log, model=model, started=start.started, failure=start.failure)
+            log = [] if start.failure else _log(cluster, str(start.readings[0][1]["metadata"]["name"]))
+            boundaries.append(
+                start_events.boundaries(start.readings, log, model=model, started=start.started, failure=start.failure)
             )
             if start.failure:
                 break
-    return found
+    return boundaries
 
 
 @dataclass
 class _Start:
     """Readings of one pod's start. Times are in seconds since the epoch."""
 
-    seen: list[tuple[float, Json]] = field(default_factory=list)
+    readings: list[tuple[float, Json]] = field(default_factory=list)
     """Readings of the pod, oldest first; empty if no pod appeared."""
     started: dict[str, float] = field(default_factory=dict)
     """Time of the first reading with the Event `Started`, by container."""
@@ -74,7 +74,7 @@ class _Start:
     """Reason why the pod isn't ready; empty if it is ready, or if no pod appeared."""
 
 
-def _watched(readings: StartReadings, known: set[str], timeout_s: float, keep: Callable[[], None]) -> _Start:
+def _watch_start(readings: StartReadings, old_uids: set[str], timeout_s: float, keep: Callable[[], None]) -> _Start:
     """Return the readings of the first new pod until it is ready."""
     start = _Start()
     # An Event of a pod can arrive before the pod.
@@ -89,18 +89,20 @@ def _watched(readings: StartReadings, known: set[str], timeout_s: float, keep: C
             started = events.setdefault(start_events.uid_of(reading.obj), {})
             for container in start_events.started_containers([reading.obj]):
                 started.setdefault(container, reading.at)
-        elif _uid(reading.obj) not in known and (not start.seen or _uid(reading.obj) == _uid(start.seen[0][1])):
-            start.seen.append((reading.at, reading.obj))
+        elif _uid(reading.obj) not in old_uids and (
+            not start.readings or _uid(reading.obj) == _uid(start.readings[0][1])
+        ):
+            start.readings.append((reading.at, reading.obj))
             if start_events.is_ready(reading.obj):
                 break
-    if not start.seen:
+    if not start.readings:
         return start
-    pod = start.seen[-1][1]
+    pod = start.readings[-1][1]
     start.started = events.get(_uid(pod), {})
     if not start_events.is_ready(pod):
         last = stage(pod)
-        said = " ".join(filter(None, (last.state, last.reason, last.message)))
-        start.failure = f"it wasn't ready after {timeout_s:.0f} s: {said}"
+        state_text = " ".join(filter(None, (last.state, last.reason, last.message)))
+        start.failure = f"it wasn't ready after {timeout_s:.0f} s: {state_text}"
     return start
 
 

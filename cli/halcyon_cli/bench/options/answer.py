@@ -35,11 +35,11 @@ class AnswerOptions:
         against = str(self.against)
         return against == "last" or against.endswith((".json", ".html")) or Path(against).is_file()
 
-    def of_client(self) -> AnswerOptions:
+    def for_client(self) -> AnswerOptions:
         """Return the options for the client in the cluster, which makes no comparison."""
         return AnswerOptions(percentile=self.percentile, sweep=self.sweep, yes=self.yes)
 
-    def of_turns(self) -> AnswerOptions:
+    def for_turns(self) -> AnswerOptions:
         """Return the options for the client in the cluster that measures several models in turns."""
         return AnswerOptions(
             percentile=self.percentile,
@@ -56,9 +56,9 @@ class AnswerOptions:
             InputError: the percentile isn't one that a result contains.
         """
         if self.percentile not in _PERCENTILES:
-            known = ", ".join(f"{one:g}" for one in _PERCENTILES)
+            percentiles = ", ".join(f"{percentile:g}" for percentile in _PERCENTILES)
             raise InputError(
-                f"--percentile is {self.percentile:g}; it must be one of {known}, for example --percentile 95"
+                f"--percentile is {self.percentile:g}; it must be one of {percentiles}, for example --percentile 95"
             )
         if self.fail_if and not self.against:
             raise InputError("--fail-if is about a comparison; for example --against bench.json --fail-if 'p99 > +5%'")

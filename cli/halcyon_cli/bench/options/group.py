@@ -18,12 +18,12 @@ def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command
     decorator for each field of `kind`, in the order of the help page. The default of each field is the default of its
     option.
     """
-    own = [field.name for field in fields(kind)]
+    field_names = [field.name for field in fields(kind)]
 
     def decorate(command: Command) -> Command:
         def wrapper(**values: Any) -> Any:
-            made = kind(**{field: values.pop(field) for field in own})
-            return command(**values, **{name: made})
+            group = kind(**{field: values.pop(field) for field in field_names})
+            return command(**values, **{name: group})
 
         return with_options(command, wrapper, options)
 
@@ -32,16 +32,16 @@ def option_group(name: str, kind: type[Any], *options: Any) -> Callable[[Command
 
 def arguments(command: click.Command, *groups: Any) -> list[str]:
     """Return the command line arguments that give `command` these values, without arguments that equal the defaults."""
-    found: list[str] = []
+    words: list[str] = []
     for group in groups:
         defaults = type(group)()
         for parameter in command.params:
             value = getattr(group, parameter.name or "", None)
             if isinstance(parameter, click.Option) and hasattr(defaults, parameter.name or ""):
-                known = getattr(defaults, parameter.name or "")
-                if value != known and (value or known):
-                    found += _arguments(parameter, value)
-    return found
+                default = getattr(defaults, parameter.name or "")
+                if value != default and (value or default):
+                    words += _arguments(parameter, value)
+    return words
 
 
 def repeatable(command: click.Command, *groups: Any) -> tuple[str, ...]:
@@ -55,20 +55,20 @@ def repeatable(command: click.Command, *groups: Any) -> tuple[str, ...]:
         else group
         for group in groups
     ]
-    found = arguments(command, *hidden)
+    recorded = arguments(command, *hidden)
     seed = next(group.seed for group in groups if hasattr(group, "seed"))
-    return (*found, *([] if "--seed" in found else ["--seed", str(seed)]))
+    return (*recorded, *([] if "--seed" in recorded else ["--seed", str(seed)]))
 
 
 def _arguments(option: click.Option, value: Any) -> Iterator[str]:
     values: Sequence[Any] = value if option.multiple else (value,)
-    for one in values:
+    for element in values:
         yield option.opts[0]
         if not option.is_flag:
-            yield _duration(one) if option.type.name == "time" else str(one)
+            yield _duration(element) if option.type.name == "time" else str(element)
 
 
 def _duration(seconds: float) -> str:
-    whole, rest = divmod(round(seconds * 1e6), 1_000_000)
-    parts = f"{rest // 1000}ms" if rest and not rest % 1000 else f"{rest}us" if rest else ""
-    return f"{whole}s{parts}" if whole or not parts else parts
+    full_s, micros = divmod(round(seconds * 1e6), 1_000_000)
+    fraction = f"{micros // 1000}ms" if micros and not micros % 1000 else f"{micros}us" if micros else ""
+    return f"{full_s}s{fraction}" if full_s or not fraction else fraction

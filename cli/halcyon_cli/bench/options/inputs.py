@@ -51,11 +51,11 @@ class InputOptions:
         if self.decode and self.prepare:
             raise InputError("--decode and --prepare both prepare a request; leave one of them out")
         if self.is_timed and self.rows:
-            what = "--decode, which sends each file" if self.decode else "--prepare, whose arrays have their own rows"
-            raise InputError(f"--rows has no effect with {what}; leave it out")
+            option = "--decode, which sends each file" if self.decode else "--prepare, whose arrays have their own rows"
+            raise InputError(f"--rows has no effect with {option}; leave it out")
         shapes = tuple(map(_shape, self.shapes))
-        if twice := [name for name, count in Counter(name for name, _ in shapes).items() if count > 1]:
-            raise InputError(f"--shape {twice[0]} is given twice; leave one of them out")
+        if repeated := [name for name, count in Counter(name for name, _ in shapes).items() if count > 1]:
+            raise InputError(f"--shape {repeated[0]} is given twice; leave one of them out")
         return PayloadSettings(
             samples=() if self.is_timed else samples(self.inputs),
             rows=Rows.parse(self.rows or str(PRESET_ROWS.get(preset, 1))),
@@ -75,7 +75,7 @@ class InputOptions:
         return HookSettings(
             prepare=DECODE if self.decode else self.prepare,
             finish=self.finish,
-            samples=sample_paths([path for _, path in map(named, self.inputs)]) if self.is_timed else (),
+            samples=sample_paths([path for _, path in map(parse_input, self.inputs)]) if self.is_timed else (),
             pixel_scale=self.pixel_scale,
             processes=self.hook_processes,
         )
@@ -130,7 +130,7 @@ input_options = option_group(
 )
 
 
-def named(argument: str) -> tuple[str, str]:
+def parse_input(argument: str) -> tuple[str, str]:
     """Parse [INPUT=]PATH into (input, path).
 
     If a file with the whole text as its name exists, all of it is the path.
@@ -147,12 +147,12 @@ def samples(arguments: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]
     """
     from halcyon_measure.engine.hooks import sample_paths  # noqa: PLC0415
 
-    pairs = [named(argument) for argument in arguments]
+    pairs = [parse_input(argument) for argument in arguments]
     if not pairs:
         return ()
     if len(pairs) == 1:
         name, path = pairs[0]
-        return tuple(((name, one),) for one in sample_paths([path]))
+        return tuple(((name, file),) for file in sample_paths([path]))
     if folders := [path for _, path in pairs if Path(path).is_dir()]:
         raise InputError(f"--input {folders[0]} is a folder; it can't be combined with other inputs")
     return (tuple(pairs),)

@@ -45,13 +45,13 @@ class LoadOptions:
     processes: int | None = None
 
     @property
-    def is_given(self) -> bool:
+    def has_load(self) -> bool:
         """Whether the options describe a load. If they don't, the command searches for the capacity."""
         load = (self.scenario, self.preset, self.duration, self.requests, self.callers, self.think, self.rate)
         shape = (self.to_rps, self.cv, self.on_s, self.off_s, self.trace)
         return any(value is not None for value in (*load, *shape))
 
-    def made_scenario(self) -> Scenario:
+    def build_scenario(self) -> Scenario:
         """Return the scenario that the options describe.
 
         Raises:
@@ -60,7 +60,7 @@ class LoadOptions:
         from halcyon_measure.schedule import trace_file  # noqa: PLC0415
         from halcyon_measure.schedule.scenario import PRESETS, Scenario  # noqa: PLC0415
 
-        given = {
+        overrides = {
             "duration_s": self.duration,
             "requests": self.requests,
             "callers": self.callers,
@@ -91,7 +91,7 @@ class LoadOptions:
             )
         if self.scale != LoadOptions.scale and self.trace is None:
             raise InputError("--scale is of a trace; for example --trace FILE.csv --scale 2")
-        changes = {name: value for name, value in given.items() if value is not None}
+        changes = {name: value for name, value in overrides.items() if value is not None}
         return replace(base, **changes, max_in_flight=self.max_in_flight, seed=self.seed).check()  # type: ignore[arg-type]  # each is of its field's type
 
     def _within_duration(self, trace: tuple[float, ...]) -> tuple[float, ...]:
@@ -102,14 +102,14 @@ class LoadOptions:
         """
         if self.duration is None:
             return trace
-        kept = tuple(time for time in trace if time < self.duration)
-        if not kept or kept[-1] <= 0:
-            after = next(time for time in trace if time > 0)
+        arrivals = tuple(time for time in trace if time < self.duration)
+        if not arrivals or arrivals[-1] <= 0:
+            second = next(time for time in trace if time > 0)
             raise InputError(
-                f"--duration is {self.duration:g} s, and the second arrival of {self.trace} is at {after:g} s; leave --duration "
-                f"out, or give a longer one, for example --duration {math.ceil(after) + 1}s"
+                f"--duration is {self.duration:g} s, and the second arrival of {self.trace} is at {second:g} s; leave --duration "
+                f"out, or give a longer one, for example --duration {math.ceil(second) + 1}s"
             )
-        return kept
+        return arrivals
 
     def _implied(self) -> Kind:
         """Return the kind of scenario that the given options imply."""
@@ -121,7 +121,7 @@ class LoadOptions:
             return "burst"
         return "sustained" if self.rate is not None else "blocking"
 
-    def made_warm_up(self) -> WarmUp:
+    def build_warm_up(self) -> WarmUp:
         """Return the warm-up that the options describe.
 
         Raises:

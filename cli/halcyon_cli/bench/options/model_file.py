@@ -24,7 +24,7 @@ class ModelFileOptions:
     gpu: str | None = None
 
     @property
-    def is_given(self) -> bool:
+    def is_set(self) -> bool:
         """Whether any of the options is given."""
         return bool(self.onnx or self.dims or self.is_alone or self.has_roofline or self.gpu)
 
@@ -34,7 +34,7 @@ class ModelFileOptions:
         Raises:
             InputError: two options contradict each other.
         """
-        if self.onnx is None and self.is_given:
+        if self.onnx is None and self.is_set:
             raise InputError("--dim, --alone, --roofline and --gpu need the file of the model: --onnx model.onnx")
         if self.gpu and self.has_roofline:
             raise InputError("--gpu has published peaks and --roofline measures this machine's; leave one of them out")

@@ -37,7 +37,7 @@ class PlaceOptions:
         Raises:
             InputError: a quantity is invalid, or two options contradict each other.
         """
-        for option, text, low, good in (
+        for option, text, low, example in (
             ("--client-cpu", self.client_cpu, "100m", "2"),
             ("--client-memory", self.client_memory, "256Mi", "2Gi"),
         ):
@@ -47,21 +47,23 @@ class PlaceOptions:
                 valid = False
             if not valid:
                 raise InputError(
-                    f"{option} is {text}; it must be a quantity of at least {low}, for example {option} {good}"
+                    f"{option} is {text}; it must be a quantity of at least {low}, for example {option} {example}"
                 )
         if self.trial:
-            others = [
+            conflicting = [
                 option
-                for option, given in (
+                for option, is_set in (
                     ("--live", self.live),
                     (f"--replicas {self.replicas}", self.replicas != 1),
                     (f"--cold-start {self.cold_start}", self.cold_start),
                     (f"--near {self.near}", self.near),
                 )
-                if given
+                if is_set
             ]
-            if others:
-                raise InputError(f"--trial measures one pod, with its client in it; leave out {' and '.join(others)}")
+            if conflicting:
+                raise InputError(
+                    f"--trial measures one pod, with its client in it; leave out {' and '.join(conflicting)}"
+                )
         if self.cold_start and (self.live or self.replicas != 1):
             raise InputError(
                 f"--cold-start {self.cold_start} watches the starts of a copy with one replica; leave out "

@@ -45,7 +45,7 @@ NEEDED: tuple[tuple[str, Kind, str], ...] = (
 class Purpose:
     """The purpose of pods, with a remedy if there is no capacity for them, for messages."""
 
-    what: str
+    subject: str
     remedy: str
 
 
@@ -56,7 +56,8 @@ MEASUREMENT = Purpose("the measurement", "or measure the served one with --live"
 class PlannedPods:
     """Pods of one kind that a measurement creates."""
 
-    what: str
+    role: str
+    """Role of the pods in the measurement: server, balancer, client, or trial."""
     template: Json
     """Spec of one of these pods."""
     labels: Json
@@ -69,7 +70,7 @@ def check_rights(cluster: ObjectWriter, *, needs_files: bool, copies: bool) -> N
     Raises:
         InputError: a right is missing; the message has every verb and resource.
     """
-    needed = [one for one in NEEDED if copies or one[:2] != ("create", kinds.MODEL_DEPLOYMENT)]
+    needed = [right for right in NEEDED if copies or right[:2] != ("create", kinds.MODEL_DEPLOYMENT)]
     needed += [("create", kinds.CONFIG_MAP, "")] if needs_files else []
     missing = [_right(verb, kind, part) for verb, kind, part in needed if not cluster.may(verb, kind, part)]
     if missing:
@@ -114,25 +115,25 @@ def rendered(cluster: ObjectWriter, copy: CopiedModel, model: str) -> list[Json]
         scope = live_scope(cluster, copy.document).scope
     except ClusterError as error:
         raise InputError(f"a copy of {model} is refused: {error}") from None
-    made = reconciled.make(scope)
-    if not made.acceptance.accepted:
-        raise InputError(f"a copy of {model} is refused ({made.acceptance.reason}): {made.acceptance.message}")
-    return [*made.first, *made.then]
+    plan = reconciled.make(scope)
+    if not plan.acceptance.accepted:
+        raise InputError(f"a copy of {model} is refused ({plan.acceptance.reason}): {plan.acceptance.message}")
+    return [*plan.first, *plan.then]
 
 
 def planned(objects: Sequence[Json], copy: CopiedModel, client: ClientSettings) -> list[PlannedPods]:
     """Return the pods that the operator would create for a copy with these objects, and the client's pod. Pure."""
-    found = []
+    pods = []
     for obj in objects:
         if obj["kind"] != "Deployment":
             continue
         template, count = obj["spec"]["template"], int(obj["spec"].get("replicas") or 0)
-        marks = template["metadata"].get("labels") or {}
-        what = "balancer" if marks.get(names.COMPONENT_LABEL) == names.BALANCER else "server"
-        if what == "server":
+        pod_labels = template["metadata"].get("labels") or {}
+        role = "balancer" if pod_labels.get(names.COMPONENT_LABEL) == names.BALANCER else "server"
+        if role == "server":
             count = int(copy.document["spec"]["replicas"])
-        found.append(PlannedPods(what, template["spec"], template["metadata"], count))
-    return [*found, client_pods(client)]
+        pods.append(PlannedPods(role, template["spec"], template["metadata"], count))
+    return [*pods, client_pods(client)]
 
 
 def client_pods(client: ClientSettings) -> PlannedPods:
@@ -151,8 +152,8 @@ def check_pods(cluster: ObjectWriter, pods: Sequence[PlannedPods]) -> None:
     Raises:
         InputError: a pod would be refused, a quota is too small, or no node has enough free GPUs.
     """
-    for one in pods:
-        _check_admitted(cluster, one)
+    for group in pods:
+        _check_admitted(cluster, group)
     if problem := lacking_quota(read_quotas(cluster), pods):
         raise InputError(problem)
     try:
@@ -177,16 +178,16 @@ def lacking_devices(cluster: ObjectWriter, pods: Sequence[PlannedPods], purpose:
     Raises:
         ClusterError: the user may not read nodes or pods.
     """
-    wanted, together = gpus(pods), all_gpus(pods)
-    for capacity in free_capacity.read_free_capacity(cluster, list(wanted)):
-        each, every = wanted[capacity.resource], together[capacity.resource]
-        if capacity.max_per_node < each:
-            asked = f"{each} {capacity.resource} on one node"
-        elif capacity.free < every:
-            asked = f"{every} {capacity.resource} in all"
+    needed_per_pod, needed_in_all = gpus(pods), all_gpus(pods)
+    for capacity in free_capacity.read_free_capacity(cluster, list(needed_per_pod)):
+        per_pod, in_all = needed_per_pod[capacity.resource], needed_in_all[capacity.resource]
+        if capacity.max_per_node < per_pod:
+            request = f"{per_pod} {capacity.resource} on one node"
+        elif capacity.free < in_all:
+            request = f"{in_all} {capacity.resource} in all"
         else:
             continue
-        return f"{purpose.what} needs {asked}: {capacity.describe()}. Wait, scale a model down, {purpose.remedy}"
+        return f"{purpose.subject} needs {request}: {capacity.describe()}. Wait, scale a model down, {purpose.remedy}"
     return ""
 
 
@@ -207,44 +208,46 @@ def check_budget(
         models = cluster.models(all_namespaces=True)
     except ClusterError:
         return
-    if problem := lacking_budget([*models, *(one.document for one in besides)], copy.document, budget):
+    if problem := lacking_budget([*models, *(other.document for other in besides)], copy.document, budget):
         raise InputError(problem)
 
 
 def gpus_of(model: Json) -> int:
     """Return the number of GPUs that all replicas of a model hold. Pure."""
     spec = fields.mapping(model.get("spec"))
-    each = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
+    gpus_per_replica = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu")).get("count", 0)
     replicas = spec.get("replicas", 1)
-    return each * replicas if isinstance(each, int) and isinstance(replicas, int) else 0
+    return gpus_per_replica * replicas if isinstance(gpus_per_replica, int) and isinstance(replicas, int) else 0
 
 
 def lacking_budget(models: Sequence[Json], copy: Json, budget: int) -> str:
     """Return an error sentence if the copy and these models together exceed the budget; empty if they don't. Pure."""
-    held = {f"{one['metadata'].get('namespace')}/{one['metadata'].get('name')}": gpus_of(one) for one in models}
-    used, wanted = sum(held.values()), gpus_of(copy)
-    if used + wanted <= budget:
+    gpus_by_model = {
+        f"{model['metadata'].get('namespace')}/{model['metadata'].get('name')}": gpus_of(model) for model in models
+    }
+    used, needed = sum(gpus_by_model.values()), gpus_of(copy)
+    if used + needed <= budget:
         return ""
-    largest = sorted((item for item in held.items() if item[1]), key=lambda item: (-item[1], item[0]))[:3]
+    largest = sorted((item for item in gpus_by_model.items() if item[1]), key=lambda item: (-item[1], item[0]))[:3]
     holders = ", ".join(f"{name} {count}" for name, count in largest)
     return (
-        f"a copy needs {wanted} GPUs, and the site's GPU budget (chart value gpuBudget) is {budget}, of which models hold {used}: "
+        f"a copy needs {needed} GPUs, and the site's GPU budget (chart value gpuBudget) is {budget}, of which models hold {used}: "
         f"{holders}. Wait, scale a model down, or measure the served one with --live"
     )
 
 
-def _check_admitted(cluster: ObjectWriter, one: PlannedPods) -> None:
+def _check_admitted(cluster: ObjectWriter, group: PlannedPods) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"namespace": cluster.namespace, "generateName": f"bench-{one.what}-", "labels": one.labels.get("labels") or {}},
-        "spec": {key: value for key, value in one.template.items() if key != "serviceAccountName"} | {"restartPolicy": one.template.get("restartPolicy", "Always")},
+        "metadata": {"namespace": cluster.namespace, "generateName": f"bench-{group.role}-", "labels": group.labels.get("labels") or {}},
+        "spec": {key: value for key, value in group.template.items() if key != "serviceAccountName"} | {"restartPolicy": group.template.get("restartPolicy", "Always")},
     }  # fmt: skip
     try:
         cluster.dry_run("POST", kinds.POD, "", body)
     except ClusterError as error:
         raise InputError(
-            f"the {one.what} pod of the measurement would be refused in namespace {cluster.namespace}: {error}"
+            f"the {group.role} pod of the measurement would be refused in namespace {cluster.namespace}: {error}"
         ) from None
 
 
@@ -254,14 +257,14 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods], purpose: 
     The pods before them in the sequence already count as admitted.
     """
     promised: list[Promised] = []
-    for one in pods:
-        room = resource_quotas.room(list(map(dict, quotas)), one.template, present=0, promised=promised)
-        if room is not None and room.pods < one.count:
+    for group in pods:
+        room = resource_quotas.room(list(map(dict, quotas)), group.template, present=0, promised=promised)
+        if room is not None and room.pods < group.count:
             return (
-                f"{purpose.what} needs {one.count} {one.what} {'pod' if one.count == 1 else 'pods'} more, but {room.say()}; raise the "
+                f"{purpose.subject} needs {group.count} {group.role} {'pod' if group.count == 1 else 'pods'} more, but {room.say()}; raise the "
                 f"quota, scale a model down, {purpose.remedy}"
             )
-        promised.append(Promised(one.template, one.count))
+        promised.append(Promised(group.template, group.count))
     return ""
 
 
@@ -270,23 +273,23 @@ def gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
 
     For each resource, it is the largest amount that any of these pods needs.
     """
-    found: dict[str, int] = {}
-    for one in pods:
-        for name, amount in _of_pod(one.template):
-            found[name] = max(found.get(name, 0), amount)
-    return found
+    amounts: dict[str, int] = {}
+    for group in pods:
+        for name, amount in _extended_resources(group.template):
+            amounts[name] = max(amounts.get(name, 0), amount)
+    return amounts
 
 
 def all_gpus(pods: Sequence[PlannedPods]) -> dict[str, int]:
     """Return by name the extended resources that all of these pods need together. Pure."""
-    found: dict[str, int] = {}
-    for one in pods:
-        for name, amount in _of_pod(one.template):
-            found[name] = found.get(name, 0) + one.count * amount
-    return found
+    amounts: dict[str, int] = {}
+    for group in pods:
+        for name, amount in _extended_resources(group.template):
+            amounts[name] = amounts.get(name, 0) + group.count * amount
+    return amounts
 
 
-def _of_pod(template: Json) -> Iterator[tuple[str, int]]:
+def _extended_resources(template: Json) -> Iterator[tuple[str, int]]:
     """Yield name and amount of the extended resources of a pod's containers.
 
     Init containers are included, because the server of a trial pod is an init container.

@@ -74,9 +74,9 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
     measured = _served(model) if place.live else copied(cluster, model, request, priority_class)
     api_keys = "" if place.trial else measured.api_keys
     host = trial_pod.ADDRESS if place.trial else measured.name
-    sent = replace(request.server, url=request.url(host), model=measured.model)
+    server = replace(request.server, url=request.url(host), model=measured.model)
     runtime = fields.mapping(fields.mapping(measured.document["spec"]).get("runtime"))
-    own_secrets = [str(one.get("name")) for one in fields.mappings(runtime.get("imagePullSecrets"))]
+    own_secrets = [str(secret.get("name")) for secret in fields.mappings(runtime.get("imagePullSecrets"))]
     sampling = site_prices.priced(
         site_prices.of_site(request.sampling, site.carbon_intensity), model, admission.gpus_of(measured.document)
     )
@@ -101,11 +101,11 @@ def admitted(cluster: ObjectWriter, model: Json, request: BenchRequest, command:
         metrics=metrics,
         prometheus_port=metrics_access.prometheus_port(sampling),
     )
-    read = sampling if place.trial else metrics_access.addressed(sampling, client, measured.name)
+    client_sampling = sampling if place.trial else metrics_access.addressed(sampling, client, measured.name)
     client = replace(
         client,
         arguments=(
-            *command(sent, load, inputs, read),
+            *command(server, load, inputs, client_sampling),
             *client_job.key_arguments(api_keys),
             *(_guard_arguments(model) if place.live else ()),
             *("--wait", f"{place.start_timeout:.0f}s", "--to-log"),
@@ -151,10 +151,10 @@ def metrics_read(
     """Return pairs of the model's name and a component whose metrics the client reads."""
     if sampling.no_sampling:
         return ()
-    found = metrics_access.components(
+    components = metrics_access.components(
         is_direct=measured.is_direct, is_copy=is_copy, network_policies=site.network_policies
     )
-    return tuple((measured.name, component) for component in found)
+    return tuple((measured.name, component) for component in components)
 
 
 def copied(cluster: ObjectWriter, model: Json, request: BenchRequest, priority_class: str) -> CopiedModel:

@@ -49,7 +49,7 @@ class BenchRequest:
         self.answer.check()
         if self.place.live and self.answer.sweep:
             raise InputError("--live raises the rate in steps by itself; leave --sweep out, or measure a copy")
-        if self.place.teach and (self.load.is_given or self.answer.sweep or self.answer.against):
+        if self.place.teach and (self.load.has_load or self.answer.sweep or self.answer.against):
             raise InputError(
                 "--teach needs the search for the capacity, without --rate, --callers, --sweep or --against; for example "
                 f"halcyon bench {self.name} --teach"
@@ -67,8 +67,8 @@ class BenchRequest:
                 )
         if self.server.api != "kserve":
             raise InputError(f"--api {self.server.api} is for a server; a ModelDeployment speaks KServe v2")
-        kind = self.load.made_scenario().kind
-        self.load.made_warm_up()
+        kind = self.load.build_scenario().kind
+        self.load.build_warm_up()
         if self.place.live and kind not in {"blocking", "sustained"}:
             raise InputError(
                 f"--live raises the rate in steps, so the scenario can't be {kind}; give --rate, the highest rate, or none"
@@ -94,14 +94,14 @@ class BenchRequest:
 
 def deadlines(request: BenchRequest) -> Deadlines:
     """Return the times after which the command gives up a measurement."""
-    scenario = request.load.made_scenario()
+    scenario = request.load.build_scenario()
     measured = scenario.trace[-1] if scenario.kind == "trace" else scenario.duration_s
-    warm_up = max(request.load.made_warm_up().limit_s, _WARM_UP_S)
+    warm_up = max(request.load.build_warm_up().limit_s, _WARM_UP_S)
     # At most 30 steps lead from half a request per second to the largest rate.
     steps = 30 * guard.STEP_S if request.place.live else 0.0
     if request.answer.sweep:
         steps = 4 * 3600.0
-    elif not request.load.is_given and not request.place.live:
+    elif not request.load.has_load and not request.place.live:
         steps = _SEARCH_S
     run_s = measured + warm_up + steps + request.server.request_timeout + _END_S
     return Deadlines(start_s=request.place.start_timeout, run_s=run_s)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
@@ -29,6 +29,7 @@ from halcyon_cli.kube.object_writer import ObjectWriter
 from halcyon_cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
+Result = TypeVar("Result")
 
 _POLL_S = 1.0
 _REMOVAL_S = 60.0
@@ -97,14 +98,14 @@ class BesideModel:
 
     def __enter__(self) -> Self:
         template = None if self._trial is None else self._trial.template
-        made = self._cluster.create(JOB, client_job.job(self._client, template=template))
-        if made is None:
+        job = self._cluster.create(JOB, client_job.job(self._client, template=template))
+        if job is None:
             raise PlaceError(
                 f"{self._client.model} is being measured: Job {client_job.job_name(self._client.model)} exists; wait until it has ended"
             )
-        self._job = made
+        self._job = job
         longest_s = 2 * self._limits.start_s + self._limits.run_s + client_job.LEASE_S
-        self._lease = JobLease(self._cluster, made, longest_s=longest_s, progress=self._progress)
+        self._lease = JobLease(self._cluster, job, longest_s=longest_s, progress=self._progress)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,18 +120,18 @@ class BesideModel:
             ClusterError: the user lacks a right, or the API server is unreachable.
             PlaceError: a pod can't start, the client failed, or a deadline has passed.
         """
-        servers = self._prepared(network_policy=network_policy)
-        pod = self._started()
+        servers = self._create_objects(network_policy=network_policy)
+        pod = self._wait_for_start()
         if self._trial is not None:
             servers = (pod,)
         try:
-            pod = self._ended(pod)
+            pod = self._wait_for_end(pod)
             # The pods' status has the image's digest by now. A served model's pods may be gone after a scale-down.
             servers = (self._measured_at_end() or servers) if self._trial is None else (pod,)
             self._check_trial(pod)
             text = self._log(str(pod["metadata"]["name"]))
         except KeyboardInterrupt:
-            text = self._stopped(pod)
+            text = self._stop(pod)
         return self._result(text, servers, pod)
 
     def start(self, *, network_policy: bool) -> Json:
@@ -140,8 +141,8 @@ class BesideModel:
             ClusterError: the user lacks a right, or the API server is unreachable.
             PlaceError: the pod can't start in time.
         """
-        self._prepared(network_policy=network_policy)
-        return self._started()
+        self._create_objects(network_policy=network_policy)
+        return self._wait_for_start()
 
     def keep(self, pod: str) -> None:
         """Extend the Job's lease if it is due, and check that the client's pod still runs.
@@ -151,18 +152,18 @@ class BesideModel:
         """
         self._lease.extend()
         try:
-            found = self._cluster.find(kinds.POD, pod)
+            client_pod = self._cluster.find(kinds.POD, pod)
         except ClusterError as error:
-            self._lease.failed(error)
+            self._lease.record_failure(error)
             return
-        self._lease.answered()
-        if found is None:
+        self._lease.record_response()
+        if client_pod is None:
             raise PlaceError("the client's pod was deleted, for example with its node")
-        if fields.mapping(found.get("status")).get("phase") in {"Succeeded", "Failed"}:
-            self._check_trial(found)
+        if fields.mapping(client_pod.get("status")).get("phase") in {"Succeeded", "Failed"}:
+            self._check_trial(client_pod)
             raise PlaceError(f"the client has ended: {self._last_line(pod)}")
 
-    def _prepared(self, *, network_policy: bool) -> tuple[Json, ...]:
+    def _create_objects(self, *, network_policy: bool) -> tuple[Json, ...]:
         """Create all objects, let the Job create the client's pod, and return the measured pods.
 
         The result is empty for a trial pod, which is the client's pod itself.
@@ -222,10 +223,10 @@ class BesideModel:
         If this fails, the result contains the note that they weren't read.
         """
         try:
-            for which in self._client.metrics:
-                self._cluster.create(kinds.SERVICE, metrics_access.service(self._client, self._job, *which))
+            for pair in self._client.metrics:
+                self._cluster.create(kinds.SERVICE, metrics_access.service(self._client, self._job, *pair))
                 if network_policy:
-                    policy = metrics_access.network_policy(self._client, self._job, *which)
+                    policy = metrics_access.network_policy(self._client, self._job, *pair)
                     self._cluster.create(kinds.NETWORK_POLICY, policy)
         except ClusterError as error:
             print(f"halcyon bench: without metrics of servers and balancers: {error}", file=sys.stderr)
@@ -235,35 +236,33 @@ class BesideModel:
         count = sum(int(copy.document["spec"]["replicas"]) for copy in self._copies) if self._copies else 1
         end = time.monotonic() + self._limits.start_s
         while True:
-            pods = self._measured()
+            pods = self._retried(self._measured_pods)
             stages = [stage(pod) for pod in pods]
             placed = [pod for pod in pods if fields.mapping(pod.get("spec")).get("nodeName")]
-            ready = [one for one in stages if one.state == "ready"]
+            ready = [pod_stage for pod_stage in stages if pod_stage.state == "ready"]
             if len(placed) >= count and (count == 1 or len(ready) >= count):
                 return tuple(placed)
             measured = " and ".join(self._client.all_measured)
-            waiting = f" ({self._why(stages)})" if stages and len(placed) < count else ""
+            waiting = f" ({self._stage_text(stages)})" if stages and len(placed) < count else ""
             self._progress(f"{measured}: {len(ready)} of {count} pods ready{waiting}")
-            self._check_copies()
+            self._retried(self._check_copies)
             if time.monotonic() > end:
                 raise PlaceError(
                     f"{measured}: {len(ready)} of {count} pods are ready after {self._limits.start_s:.0f} s: "
-                    f"{self._why(stages)}; wait longer with --start-timeout, for example --start-timeout 30m"
+                    f"{self._stage_text(stages)}; wait longer with --start-timeout, for example --start-timeout 30m"
                 )
             self._pause()
 
-    def _measured(self) -> Sequence[Json]:
-        found: list[Json] = []
+    def _measured_pods(self) -> Sequence[Json]:
+        pods: list[Json] = []
         for measured in self._client.all_measured:
             selected = names.selector(measured, names.SERVER).items()
-            found += (
-                self._cluster.items(kinds.POD, selector=",".join(f"{key}={value}" for key, value in selected)) or []
-            )
-        return found
+            pods += self._cluster.items(kinds.POD, selector=",".join(f"{key}={value}" for key, value in selected)) or []
+        return pods
 
     def _measured_at_end(self) -> tuple[Json, ...]:
         try:
-            return tuple(self._measured())
+            return tuple(self._measured_pods())
         except ClusterError:  # the pods from the start describe them well enough
             return ()
 
@@ -271,29 +270,31 @@ class BesideModel:
         """Raise an error if the operator has rejected a copy, or can't serve it without a change of its spec."""
         for copy in self._copies:
             model = self._cluster.find(kinds.MODEL_DEPLOYMENT, copy.name) or {}
-            for one in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
-                if (one.get("type"), one.get("status")) in {("Accepted", "False"), ("Stalled", "True")}:
+            for condition in fields.mappings(fields.mapping(model.get("status")).get("conditions")):
+                if (condition.get("type"), condition.get("status")) in {("Accepted", "False"), ("Stalled", "True")}:
                     original = copy.name.removesuffix(copied_model.SUFFIX)
                     raise PlaceError(
-                        f"the copy of {original} can't be served ({one.get('reason')}): {one.get('message')}"
+                        f"the copy of {original} can't be served ({condition.get('reason')}): {condition.get('message')}"
                     )
 
     @staticmethod
-    def _why(stages: Sequence[Stage]) -> str:
-        said = (" ".join(filter(None, (one.state, one.reason, one.message))) for one in stages)
-        return "; ".join(dict.fromkeys(said)) or "no pod was made"
+    def _stage_text(stages: Sequence[Stage]) -> str:
+        descriptions = (
+            " ".join(filter(None, (pod_stage.state, pod_stage.reason, pod_stage.message))) for pod_stage in stages
+        )
+        return "; ".join(dict.fromkeys(descriptions)) or "no pod was made"
 
-    def _started(self) -> Json:
+    def _wait_for_start(self) -> Json:
         """Wait until the client's container is running or has ended, and return the client's pod."""
         end = time.monotonic() + self._limits.start_s
         selector = f"{client_job.BENCH_LABEL}={self._client.model},batch.kubernetes.io/job-name={client_job.job_name(self._client.model)}"
         while True:
-            pods = self._cluster.items(kinds.POD, selector=selector) or []
+            pods = self._retried(lambda: self._cluster.items(kinds.POD, selector=selector) or [])
             for pod in pods:
                 if fields.mapping(pod.get("status")).get("phase") in {"Running", "Succeeded", "Failed"}:
                     return pod
                 self._check_pull(pod)
-            why = self._why([stage(pod) for pod in pods])
+            why = self._stage_text([stage(pod) for pod in pods])
             self._progress(f"client: {why}")
             if time.monotonic() > end:
                 raise PlaceError(
@@ -301,7 +302,7 @@ class BesideModel:
                     f"{self._client.cpu} CPU and {self._client.memory} of memory; see kubectl describe job "
                     f"{client_job.job_name(self._client.model)} -n {self._cluster.namespace}"
                 )
-            self._check_copies()
+            self._retried(self._check_copies)
             self._pause()
 
     def _check_pull(self, pod: Json) -> None:
@@ -311,7 +312,7 @@ class BesideModel:
             if waiting.get("reason") in client_job.NO_IMAGE:
                 raise PlaceError(f"{push_hint(self._client.image)} ({waiting.get('reason')}: {waiting.get('message')})")
 
-    def _ended(self, pod: Json) -> Json:
+    def _wait_for_end(self, pod: Json) -> Json:
         """Wait until the client has ended, and return its pod."""
         name, end = str(pod["metadata"]["name"]), time.monotonic() + self._limits.start_s + self._limits.run_s
         while fields.mapping(pod.get("status")).get("phase") not in {"Succeeded", "Failed"}:
@@ -324,14 +325,14 @@ class BesideModel:
             try:
                 self._check_copies()
                 self._usage.read(self._cluster, self._client.all_measured, time.monotonic())
-                found = self._cluster.find(kinds.POD, name)
+                current = self._cluster.find(kinds.POD, name)
             except ClusterError as error:
-                self._lease.failed(error)
+                self._lease.record_failure(error)
                 continue
-            self._lease.answered()
-            if found is None:
+            self._lease.record_response()
+            if current is None:
                 raise PlaceError("the client's pod was deleted before it had a result, for example with its node")
-            pod = found
+            pod = current
         return pod
 
     def _last_line(self, pod: str) -> str:
@@ -351,7 +352,7 @@ class BesideModel:
             self._pause()
         return ""
 
-    def _stopped(self, pod: Json) -> str:
+    def _stop(self, pod: Json) -> str:
         """Stop the client, and return its log, which ends with the result so far."""
         text: list[str] = []
         name, query = str(pod["metadata"]["name"]), {"tailLines": "100000"}
@@ -373,8 +374,24 @@ class BesideModel:
             raise PlaceError(f"the client ended without a result: {' '.join(lines[-3:]) or 'its log is empty'}")
         requests = log_result.content(lines, log_result.REQUESTS)
         further = (log_result.content(lines, log_result.document_name(n)) for n in range(1, len(self._copies)))
-        others = tuple(one for one in further if one is not None)
+        others = tuple(other for other in further if other is not None)
         return PlacedResult(document, requests, servers, pod, self._usage, others)
+
+    def _retried(self, read: Callable[[], Result]) -> Result:
+        """Return the result of a read, which is repeated while requests to the API server fail.
+
+        Raises:
+            ClusterError: requests have failed for longer than a measurement may lack the API server.
+        """
+        while True:
+            try:
+                result = read()
+            except ClusterError as error:
+                self._lease.record_failure(error)
+                self._pause()
+            else:
+                self._lease.record_response()
+                return result
 
     def _pause(self) -> None:
         time.sleep(_POLL_S)

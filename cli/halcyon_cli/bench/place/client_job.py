@@ -19,7 +19,7 @@ from halcyon.api.types import GROUP
 from halcyon.kube.kinds import Kind
 from halcyon.render import names, network_policies
 from halcyon.render.metadata import LINUX, RESTRICTED
-from halcyon_cli.bench.options.inputs import InputOptions, named
+from halcyon_cli.bench.options.inputs import InputOptions, parse_input
 from halcyon_cli.bench.options.load import LoadOptions
 from halcyon_cli.errors import InputError
 
@@ -39,7 +39,9 @@ MAX_FILES_BYTES = 700 * 2**10
 NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container whose image can't be pulled."""
 _UID = 65532
-_FILES, _KEYS, _VOLUME = "/etc/halcyon/files", "/etc/halcyon/api-keys", "/data"
+_FILES, _KEYS = "/etc/halcyon/files", "/etc/halcyon/api-keys"
+VOLUME = "/data"
+"""Folder of the client's container at which the volume with inputs is mounted."""
 _TOPOLOGY = {"node": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
 
 
@@ -102,18 +104,18 @@ def job(
 
     `template` replaces the default pod, which has only the client's container.
     """
-    marks = labels(settings.model)
+    job_labels = labels(settings.model)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"namespace": settings.namespace, "name": job_name(settings.model), "labels": marks},
+        "metadata": {"namespace": settings.namespace, "name": job_name(settings.model), "labels": job_labels},
         "spec": {
             "parallelism": parallelism,
             "completions": 1,
             "backoffLimit": 0,
             "activeDeadlineSeconds": deadline_s,
             "ttlSecondsAfterFinished": TTL_S,
-            "template": template or {"metadata": {"labels": marks}, "spec": pod(settings)},
+            "template": template or {"metadata": {"labels": job_labels}, "spec": pod(settings)},
         },
     }
 
@@ -127,7 +129,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
         ("api-keys", _KEYS, {"secret": {"secretName": settings.api_keys}} if settings.api_keys else None),
         (
             "data",
-            _VOLUME,
+            VOLUME,
             {"persistentVolumeClaim": {"claimName": settings.claim, "readOnly": True}} if settings.claim else None,
         ),
     ):
@@ -135,7 +137,7 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
             volumes.append({"name": name} | source)
             mounts.append({"name": name, "mountPath": path, "readOnly": True})
     ids = {"runAsUser": _UID, "runAsGroup": _UID} if settings.fixed_user_ids else {}
-    made: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Never",
@@ -158,14 +160,14 @@ def pod(settings: ClientSettings) -> dict[str, Any]:
         "volumes": volumes,
     }
     if settings.pull_secrets:
-        made["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
     if settings.priority_class:
-        made["priorityClassName"] = settings.priority_class
+        spec["priorityClassName"] = settings.priority_class
     if settings.tolerations:
-        made["tolerations"] = [dict(one) for one in settings.tolerations]
+        spec["tolerations"] = [dict(toleration) for toleration in settings.tolerations]
     if settings.near in _TOPOLOGY:
-        made["affinity"] = {"podAffinity": _near(settings)}
-    return made
+        spec["affinity"] = {"podAffinity": _near(settings)}
+    return spec
 
 
 def _near(settings: ClientSettings) -> dict[str, Any]:
@@ -196,15 +198,19 @@ def network_policy(settings: ClientSettings, job: Json) -> dict[str, Any]:
 
     It may reach DNS, the pods of the measured models, and the port of a Prometheus.
     """
-    used = [names.HTTP_PORT, names.GRPC_PORT, *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else [])]
-    ports = [{"port": port, "protocol": "TCP"} for port in used]
+    open_ports = [
+        names.HTTP_PORT,
+        names.GRPC_PORT,
+        *([names.METRICS_PORT, names.AGENT_PORT] if settings.metrics else []),
+    ]
+    ports = [{"port": port, "protocol": "TCP"} for port in open_ports]
     prometheus = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in [settings.prometheus_port] if port]
-    measured = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
+    peers = [{"podSelector": {"matchLabels": {names.OWNER_LABEL: name}}} for name in settings.all_measured]
     return owned("networking.k8s.io/v1", "NetworkPolicy", settings, job) | {
         "spec": {
             "podSelector": {"matchLabels": labels(settings.model)},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"to": measured, "ports": ports}, network_policies.DNS, *prometheus],
+            "egress": [{"to": peers, "ports": ports}, network_policies.DNS, *prometheus],
         }
     }
 
@@ -252,7 +258,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
     files: dict[str, bytes] = {}
 
     def put(path: str) -> str:
-        if path.startswith(f"{_VOLUME}/"):
+        if path.startswith(f"{VOLUME}/"):
             return path
         key = f"{len(files):03d}-{_key(Path(path).name)}"
         try:
@@ -271,16 +277,16 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
         path, sign, function = text.rpartition(":")
         return f"{put(path)}:{function}" if sign else text
 
-    moved = [
+    paths = [
         f"{name}={put(path)}" if name else put(path)
         for argument in inputs.inputs
-        for name, folder in [named(argument)]
+        for name, folder in [parse_input(argument)]
         for path in _members(folder)
     ]
-    if len(moved) > len(inputs.inputs) and len(inputs.inputs) == 1:
+    if len(paths) > len(inputs.inputs) and len(inputs.inputs) == 1:
         # A folder: its files are the samples. The ConfigMap is a folder too, but may have other files.
-        name = named(inputs.inputs[0])[0]
-        moved = [f"{name}={_FILES}" if name else _FILES]
+        name = parse_input(inputs.inputs[0])[0]
+        paths = [f"{name}={_FILES}" if name else _FILES]
         if inputs.expect or inputs.prepare or inputs.finish or load.trace is not None:
             raise InputError(
                 "a folder can't be sent to the cluster together with --trace, --expect, --prepare or --finish; put it on a "
@@ -290,7 +296,7 @@ def packed(load: LoadOptions, inputs: InputOptions) -> tuple[LoadOptions, InputO
         replace(load, trace=None if load.trace is None else Path(put(str(load.trace)))),
         replace(
             inputs,
-            inputs=tuple(moved),
+            inputs=tuple(paths),
             prepare=put_function(inputs.prepare),
             finish=put_function(inputs.finish),
             expect=put(inputs.expect) if inputs.expect else "",
@@ -304,12 +310,12 @@ def _members(path: str) -> Iterator[str]:
 
     A folder on the volume counts as one path.
     """
-    if not Path(path).is_dir() or path.startswith(f"{_VOLUME}/"):
+    if not Path(path).is_dir() or path.startswith(f"{VOLUME}/"):
         yield path
         return
     yield from (
         entry.path
-        for entry in sorted(os.scandir(path), key=lambda one: one.name)
+        for entry in sorted(os.scandir(path), key=lambda item: item.name)
         if entry.is_file() and not entry.name.startswith(".")
     )
 

@@ -100,9 +100,9 @@ def keeps_state(pods: Sequence[Json]) -> bool:
     """Return whether the fetcher reported, in a server pod, that requests of the model must form sequences."""
     return any(
         sequence_batching.REPORT
-        in str(fields.mapping(fields.mapping(one.get("state")).get("terminated")).get("message") or "")
+        in str(fields.mapping(fields.mapping(status.get("state")).get("terminated")).get("message") or "")
         for pod in pods
-        for one in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses"))
+        for status in fields.mappings(fields.mapping(pod.get("status")).get("initContainerStatuses"))
     )
 
 
@@ -116,7 +116,7 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
     meta, name = model["metadata"], str(model["metadata"]["name"])
     spec: dict[str, Any] = json.loads(json.dumps(model["spec"]))
     notes: list[str] = []
-    serving = next((one for one in past if one.state == "serving"), None)
+    serving = next((past_revision for past_revision in past if past_revision.state == "serving"), None)
     revision = str(fields.mapping(fields.mapping(model.get("status")).get("revision")).get("current"))
     if serving is not None and serving.spec is not None and (patch := restoring_patch(name, spec, serving.spec)):
         spec = merge_patch.applied(spec, patch)
@@ -143,22 +143,22 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
         "spec": spec,
     }
     try:
-        known = parse(copy_name(name), spec)
+        parsed = parse(copy_name(name), spec)
     except SpecError as error:
         raise InputError(f"{name}: its copy would be invalid: {'; '.join(error.sentences)}") from None
-    if known.traffic.mode != "Balancer":
+    if parsed.traffic.mode != "Balancer":
         traffic_notes.append(
             f"{name} has no balancer: no queue, no rejection and no balancer time are part of the result"
         )
-    if known.traffic.stickiness is not None:
+    if parsed.traffic.stickiness is not None:
         traffic_notes.append(
-            f"{name} routes by {known.traffic.stickiness.header}: requests without it go to any pod; to send it, use --header"
+            f"{name} routes by {parsed.traffic.stickiness.header}: requests without it go to any pod; to send it, use --header"
         )
     return CopiedModel(
         document=document,
         revision=revision,
         model=spec["model"]["name"],
-        is_direct=known.traffic.mode != "Balancer",
+        is_direct=parsed.traffic.mode != "Balancer",
         api_keys=api_keys,
         notes=tuple(notes),
         traffic_notes=tuple(traffic_notes),
@@ -166,8 +166,8 @@ def copied(model: Json, past: Sequence[PastRevision], *, replicas: int = 1, prio
 
 
 def _condition(model: Json, kind: str) -> Json:
-    found = fields.mappings(fields.mapping(model.get("status")).get("conditions"))
-    return next((one for one in found if one.get("type") == kind), {})
+    conditions = fields.mappings(fields.mapping(model.get("status")).get("conditions"))
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _fix_replicas(spec: dict[str, Any], replicas: int) -> None:

@@ -83,7 +83,7 @@ def crossed_within(seconds: Sequence[tuple[int, int, float | None]], rate_rps: f
     """
     if not seconds:
         return ""
-    answered, failed = sum(one[0] for one in seconds[-2:]), sum(one[1] for one in seconds[-2:])
+    answered, failed = sum(second[0] for second in seconds[-2:]), sum(second[1] for second in seconds[-2:])
     if failed >= MIN_FAILED and failed / max(answered + failed, 1) > limits.failed:
         return f"at {rate_rps:.3g} requests/s, {failed} of {answered + failed} requests failed within 2 s"
     median = seconds[-1][2]
@@ -105,8 +105,8 @@ def next_rate(first: Step, steps: Sequence[Step], limits: ClientBounds, highest_
     last = steps[-1]
     if last.rate_rps >= highest_rps:
         return None
-    far = last.p95_s is None or last.p95_s < limits.p95_s / 2
-    return min(last.rate_rps * (2.0 if far else 1.25), highest_rps)
+    is_far = last.p95_s is None or last.p95_s < limits.p95_s / 2
+    return min(last.rate_rps * (2.0 if is_far else 1.25), highest_rps)
 
 
 def refusal(model: Json) -> str:
@@ -114,15 +114,15 @@ def refusal(model: Json) -> str:
     name = str(fields.mapping(model.get("metadata")).get("name"))
     spec, status = fields.mapping(model.get("spec")), fields.mapping(model.get("status"))
     scaling = fields.mapping(spec.get("scaling"))
-    conditions = {one.get("type"): one for one in fields.mappings(status.get("conditions"))}
+    conditions = {condition.get("type"): condition for condition in fields.mappings(status.get("conditions"))}
     if conditions.get("Reconciling", {}).get("status") == "True":
         return f"{name} is in a rollout: {conditions['Reconciling'].get('message')}; wait until halcyon status {name} is done"
     if scaling.get("mode") == "Paused":
         return f"{name} is paused (spec.scaling.mode), so it can't grow with a load; halcyon resume {name}, or measure its copy"
-    replicas, most = fields.count(spec.get("replicas")), fields.count(scaling.get("maxReplicas"))
+    replicas, max_replicas = fields.count(spec.get("replicas")), fields.count(scaling.get("maxReplicas"))
     if replicas == 0:
         return f"{name} is at zero replicas, and a bench would wake it; measure its copy, without --live"
-    if replicas is not None and most is not None and replicas >= most > 1:
+    if replicas is not None and max_replicas is not None and replicas >= max_replicas > 1:
         return f"{name} has {replicas} replicas, its maximum, so its clients would bear the load; wait, or measure its copy, without --live"
     if conditions.get("Ready", {}).get("status") != "True":
         return f"{name} isn't ready: {conditions.get('Ready', {}).get('message', 'no state yet')}; halcyon diagnose {name} finds the cause"

@@ -49,7 +49,7 @@ def run(
     def client(
         server: ServerOptions, load: LoadOptions, inputs: InputOptions, sampling: SamplingOptions
     ) -> Sequence[str]:
-        groups = (server, load, request.answer.of_client(), inputs, sampling)
+        groups = (server, load, request.answer.for_client(), inputs, sampling)
         return ("bench", *arguments(command, *groups))
 
     placement = admitted(cluster, model, request, client)
@@ -109,7 +109,7 @@ def remember(cluster: ObjectWriter, model: Json, document: BenchDocument) -> Non
     """
     for _ in range(5):
         stored = cluster.find(kinds.CONFIG_MAP, history.name(str(model["metadata"]["name"])))
-        made = history.extended(model, stored, document)
-        if cluster.create(kinds.CONFIG_MAP, made, verb="create" if stored is None else "update") is not None:
+        config_map = history.extended(model, stored, document)
+        if cluster.create(kinds.CONFIG_MAP, config_map, verb="create" if stored is None else "update") is not None:
             return
     raise ClusterError("other writers changed the history each time; the result is shown, but not kept")

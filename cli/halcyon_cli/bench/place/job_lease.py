@@ -58,20 +58,20 @@ class JobLease:
             return
         deadline = client_job.lease_s(now - self._created_s, self._longest_s)
         try:
-            found = self._cluster.change(JOB, self._name, {"spec": {"activeDeadlineSeconds": deadline}})
+            job = self._cluster.change(JOB, self._name, {"spec": {"activeDeadlineSeconds": deadline}})
         except ClusterError as error:
-            self.failed(error)
+            self.record_failure(error)
             return
-        self.answered()
-        if found is None:
+        self.record_response()
+        if job is None:
             raise PlaceError(f"Job {self._name} was deleted, and the copy with it")
         self._renewed_s = now
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         """Record that the API server has answered a request."""
         self._failing_since_s = None
 
-    def failed(self, error: ClusterError) -> None:
+    def record_failure(self, error: ClusterError) -> None:
         """Show a failed request to the API server, which the caller will repeat.
 
         Raises:

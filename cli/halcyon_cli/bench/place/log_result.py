@@ -51,10 +51,10 @@ def content(log: Sequence[str], name: str) -> bytes | None:
     start = len(log) - 1 - list(reversed(log)).index(begin)
     head = END.format(name=name, digest="").removesuffix("-----")
     stop = next((n for n in range(start, len(log)) if log[n].startswith(head)), None)
-    found = None if stop is None else _decoded(log[start + 1 : stop])
-    if stop is None or found is None or log[stop] != END.format(name=name, digest=_digest(found)):
+    decoded = None if stop is None else _decoded(log[start + 1 : stop])
+    if stop is None or decoded is None or log[stop] != END.format(name=name, digest=_digest(decoded)):
         raise ResultError(f"the log of the client has no whole {name}; run the measurement again")
-    return found
+    return decoded
 
 
 def _decoded(text: Sequence[str]) -> bytes | None:

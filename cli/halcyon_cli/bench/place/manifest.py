@@ -13,8 +13,9 @@ import yaml
 
 from halcyon.render.metadata import RESTRICTED
 from halcyon_cli.bench.options.group import arguments
+from halcyon_cli.bench.options.inputs import parse_input
 from halcyon_cli.bench.place.bench_request import BenchRequest
-from halcyon_cli.bench.place.client_job import labels
+from halcyon_cli.bench.place.client_job import VOLUME, labels
 from halcyon_cli.bench.place.site import BenchSite
 from halcyon_cli.bench.readings import site_prices
 from halcyon_cli.errors import InputError
@@ -48,8 +49,9 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
     Raises:
         InputError: the options name files, which exist only on the user's machine.
     """
-    given = [*request.inputs.inputs, request.inputs.prepare, request.inputs.finish, request.inputs.expect]
-    local = [one for one in map(str, [*given, request.load.trace or ""]) if one and "/data/" not in one]
+    paths = [path for _, path in map(parse_input, request.inputs.inputs)]
+    paths += [request.inputs.prepare, request.inputs.finish, request.inputs.expect, str(request.load.trace or "")]
+    local = [path for path in paths if path and not path.startswith(f"{VOLUME}/")]
     if local:
         raise InputError(
             f"{local[0]} is a file here, and the manifest runs without it; put it on a volume: --volume CLAIM --input /data/FILE"
@@ -92,7 +94,7 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     if site.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": one} for one in site.pull_secrets]
+        pod["imagePullSecrets"] = [{"name": secret} for secret in site.pull_secrets]
     documents: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": meta, "rules": list(RULES)},
@@ -114,4 +116,6 @@ def text(request: BenchRequest, command: click.Command, site: BenchSite, namespa
             },
         },
     ]
-    return "---\n".join(yaml.dump(one, Dumper=PlainDumper, sort_keys=False, width=120) for one in documents).rstrip()
+    return "---\n".join(
+        yaml.dump(document, Dumper=PlainDumper, sort_keys=False, width=120) for document in documents
+    ).rstrip()

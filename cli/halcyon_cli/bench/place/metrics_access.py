@@ -45,9 +45,9 @@ def service_name(measured: str, component: str) -> str:
     return name if len(name) <= _MAX_NAME else f"bench-{names.digest(measured)}-{component}"
 
 
-def addresses(measured: str, component: str, found: Sequence[str]) -> tuple[str, ...]:
+def addresses(measured: str, component: str, read_components: Sequence[str]) -> tuple[str, ...]:
     """Return the host and port of a component's metrics; none if the client doesn't read this component."""
-    if component not in found:
+    if component not in read_components:
         return ()
     return (f"http://{service_name(measured, component)}:{PORTS[component]}/metrics",)
 
@@ -59,11 +59,11 @@ def addressed(options: SamplingOptions, settings: ClientSettings, measured: str)
     """
     if options.no_sampling:
         return options
-    found = [component for name, component in settings.metrics if name == measured]
+    read_components = [component for name, component in settings.metrics if name == measured]
     return replace(
         options,
-        metrics_urls=options.metrics_urls or addresses(measured, names.SERVER, found),
-        balancer_metrics=options.balancer_metrics or addresses(measured, names.BALANCER, found),
+        metrics_urls=options.metrics_urls or addresses(measured, names.SERVER, read_components),
+        balancer_metrics=options.balancer_metrics or addresses(measured, names.BALANCER, read_components),
         pods=options.pods or (f"{settings.namespace}/{measured}-[ab]-.+" if options.prometheus else ""),
     )
 
@@ -73,8 +73,8 @@ def service(settings: ClientSettings, owner: Json, measured: str, component: str
 
     It includes pods that aren't ready, because these are read as well.
     """
-    made = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
-    return made | {
+    body = client_job.owned("v1", "Service", settings, owner, name=service_name(measured, component))
+    return body | {
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -105,32 +105,35 @@ def prometheus_port(options: SamplingOptions) -> int | None:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def named(document: BenchDocument, servers: Sequence[Json], measured: str) -> BenchDocument:
+def with_pod_names(document: BenchDocument, servers: Sequence[Json], measured: str) -> BenchDocument:
     """Return the document with the pods' addresses replaced by their names."""
     if document.hardware is None:
         return document
-    known = {
-        str(one.get("ip")): str(pod["metadata"]["name"])
+    pod_names = {
+        str(address.get("ip")): str(pod["metadata"]["name"])
         for pod in servers
-        for one in fields.mappings(fields.mapping(pod.get("status")).get("podIPs"))
+        for address in fields.mappings(fields.mapping(pod.get("status")).get("podIPs"))
     }
     if len(servers) == 1:
         # With a single address, the client reads the metrics by the Service's name.
-        known[f"{service_name(measured, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
-    replicas = tuple(one.model_copy(update={"pod": known.get(one.pod, one.pod)}) for one in document.hardware.replicas)
-    notes = tuple(_renamed(note, known) for note in document.hardware.notes)
+        pod_names[f"{service_name(measured, names.SERVER)}:{PORTS[names.SERVER]}"] = str(servers[0]["metadata"]["name"])
+    replicas = tuple(
+        replica.model_copy(update={"pod": pod_names.get(replica.pod, replica.pod)})
+        for replica in document.hardware.replicas
+    )
+    notes = tuple(_renamed(note, pod_names) for note in document.hardware.notes)
     return document.model_copy(
         update={"hardware": document.hardware.model_copy(update={"replicas": replicas, "notes": notes})}
     )
 
 
-def _renamed(note: str, known: Mapping[str, str]) -> str:
+def _renamed(note: str, pod_names: Mapping[str, str]) -> str:
     """Return a note with the address at its start replaced by the pod's name.
 
     A space or a colon follows the address.
     """
-    for address, name in known.items():
-        rest = note.removeprefix(address)
-        if rest != note and rest[:1] in {" ", ":"}:
-            return name + rest
+    for address, name in pod_names.items():
+        tail = note.removeprefix(address)
+        if tail != note and tail[:1] in {" ", ":"}:
+            return name + tail
     return note

@@ -62,7 +62,7 @@ def placed(
     document = pod_usage.added(
         document.model_copy(update={"place": place}), result.usage, result.servers, measured.name
     )
-    return metrics_access.named(document, result.servers, measured.name)
+    return metrics_access.with_pod_names(document, result.servers, measured.name)
 
 
 def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
@@ -71,17 +71,19 @@ def _server(servers: Sequence[Json]) -> tuple[str | None, str | None, Any]:
         return None, None, None
     spec, status = (fields.mapping(servers[0].get(part)) for part in ("spec", "status"))
     # In a trial pod, Triton's container is a sidecar.
-    found = [
-        one
+    containers = [
+        container
         for part in ("containers", "initContainers")
-        for one in fields.mappings(spec.get(part))
-        if one.get("name") == names.TRITON
+        for container in fields.mappings(spec.get(part))
+        if container.get("name") == names.TRITON
     ]
     statuses = [
-        one for part in ("containerStatuses", "initContainerStatuses") for one in fields.mappings(status.get(part))
+        entry for part in ("containerStatuses", "initContainerStatuses") for entry in fields.mappings(status.get(part))
     ]
-    ids = [str(one.get("imageID")) for one in statuses if one.get("name") == names.TRITON and one.get("imageID")]
-    return str(found[0].get("image")) if found else None, ids[0] if ids else None, _limits_of(found)
+    ids = [
+        str(entry.get("imageID")) for entry in statuses if entry.get("name") == names.TRITON and entry.get("imageID")
+    ]
+    return str(containers[0].get("image")) if containers else None, ids[0] if ids else None, _limits_of(containers)
 
 
 def server_image(servers: Sequence[Json]) -> str | None:
@@ -120,16 +122,16 @@ def gpu_product(cluster: ObjectWriter, servers: Sequence[Json]) -> str | None:
     if limits is None or not limits.gpu:
         return None
     nodes = {str(fields.mapping(pod.get("spec")).get("nodeName")) for pod in servers}
-    found = set()
+    products = set()
     for name in nodes:
         try:
             node = cluster.find(_NODE, name)
         except ClusterError:
             return None
-        found.add(
+        products.add(
             str(
                 fields.mapping(fields.mapping((node or {}).get("metadata")).get("labels")).get("nvidia.com/gpu.product")
                 or ""
             )
         )
-    return ",".join(sorted(filter(None, found))) or None
+    return ",".join(sorted(filter(None, products))) or None

@@ -69,10 +69,10 @@ def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "
     """
     for operator in operators:
         annotations = fields.mapping(fields.mapping(operator.get("metadata")).get("annotations"))
-        if found := image or str(annotations.get(IMAGE_ANNOTATION) or ""):
+        if client_image := image or str(annotations.get(IMAGE_ANNOTATION) or ""):
             arguments = _arguments(operator)
             return BenchSite(
-                image=found,
+                image=client_image,
                 priority_class=str(annotations.get(PRIORITY_ANNOTATION) or ""),
                 pull_secrets=tuple(
                     text.partition("=")[2] for text in arguments if text.startswith("--image-pull-secret=")
@@ -84,15 +84,15 @@ def site_of(operators: Sequence[Json], agents: Sequence[Json], *, image: str = "
             )
     for pod in agents:
         spec = fields.mapping(pod.get("spec"))
-        secrets = tuple(str(one.get("name")) for one in fields.mappings(spec.get("imagePullSecrets")))
-        fixed = "runAsUser" in fields.mapping(spec.get("securityContext"))
+        secrets = tuple(str(secret.get("name")) for secret in fields.mappings(spec.get("imagePullSecrets")))
+        fixed_user_ids = "runAsUser" in fields.mapping(spec.get("securityContext"))
         if image:
-            return BenchSite(image=image, pull_secrets=secrets, fixed_user_ids=fixed)
+            return BenchSite(image=image, pull_secrets=secrets, fixed_user_ids=fixed_user_ids)
         for container in [*fields.mappings(spec.get("containers")), *fields.mappings(spec.get("initContainers"))]:
-            used = str(container.get("image"))
-            if _OPERATOR in used and "@" not in used:
-                found = used.replace(_OPERATOR, _BENCH)
-                return BenchSite(image=found, pull_secrets=secrets, fixed_user_ids=fixed)
+            agent_image = str(container.get("image"))
+            if _OPERATOR in agent_image and "@" not in agent_image:
+                client_image = agent_image.replace(_OPERATOR, _BENCH)
+                return BenchSite(image=client_image, pull_secrets=secrets, fixed_user_ids=fixed_user_ids)
     if image:
         return BenchSite(image=image)
     raise InputError(
@@ -112,12 +112,16 @@ def _agents(cluster: Cluster, model: str) -> list[Json]:
 
 def _arguments(deployment: Json) -> list[str]:
     spec = fields.mapping(fields.mapping(fields.mapping(deployment.get("spec")).get("template")).get("spec"))
-    return [str(text) for one in fields.mappings(spec.get("containers")) for text in fields.sequence(one.get("args"))]
+    return [
+        str(text)
+        for container in fields.mappings(spec.get("containers"))
+        for text in fields.sequence(container.get("args"))
+    ]
 
 
 def _number(arguments: Sequence[str], option: str) -> int | None:
-    found = [text.removeprefix(option) for text in arguments if text.startswith(option)]
-    return int(found[-1]) if found and found[-1].isdigit() else None
+    values = [text.removeprefix(option) for text in arguments if text.startswith(option)]
+    return int(values[-1]) if values and values[-1].isdigit() else None
 
 
 def push_hint(image: str) -> str:

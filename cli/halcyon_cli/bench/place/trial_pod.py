@@ -68,16 +68,16 @@ def trial_pod(objects: Sequence[Json], client: ClientSettings, *, model: str) ->
         client: settings of the client's container.
         model: name of the model in requests.
     """
-    server = next(one for one in objects if one["kind"] == "Deployment" and _component(one) == names.SERVER)
+    server = next(obj for obj in objects if obj["kind"] == "Deployment" and _component(obj) == names.SERVER)
     rendered = server["spec"]["template"]
     return TrialPod(
         template={"metadata": _metadata(rendered, client), "spec": _spec(rendered["spec"], client, model)},
         config_maps=tuple(_config_maps(objects, rendered["spec"], client)),
         egress=tuple(
             rule
-            for one in objects
-            if one["kind"] == "NetworkPolicy" and _component(one) == names.SERVER
-            for rule in one["spec"].get("egress", ())
+            for obj in objects
+            if obj["kind"] == "NetworkPolicy" and _component(obj) == names.SERVER
+            for rule in obj["spec"].get("egress", ())
         ),
     )
 
@@ -89,10 +89,10 @@ def owned(obj: Json, job: Json) -> dict[str, Any]:
 
 def network_policy(pod: TrialPod, client: ClientSettings, job: Json) -> dict[str, Any]:
     """Return the NetworkPolicy of the trial pod. It allows the download of the model, and no incoming traffic."""
-    made = client_job.network_policy(client, job)
-    spec = {key: value for key, value in made["spec"].items() if key != "egress"}
+    policy = client_job.network_policy(client, job)
+    spec = {key: value for key, value in policy["spec"].items() if key != "egress"}
     # An empty list would be dropped by the API server; without rules, all egress is denied.
-    return made | {"spec": spec | ({"egress": [dict(rule) for rule in pod.egress]} if pod.egress else {})}
+    return policy | {"spec": spec | ({"egress": [dict(rule) for rule in pod.egress]} if pod.egress else {})}
 
 
 def problem(pod: Json) -> str:
@@ -104,8 +104,8 @@ def problem(pod: Json) -> str:
         name, state = str(status.get("name")), fields.mapping(status.get("state"))
         ended, waiting = fields.mapping(state.get("terminated")), fields.mapping(state.get("waiting"))
         if name == names.FETCHER and ended.get("exitCode"):
-            said = str(ended.get("message") or ended.get("reason") or "no message").strip()
-            return f"the model can't be fetched: {said}"
+            message = str(ended.get("message") or ended.get("reason") or "no message").strip()
+            return f"the model can't be fetched: {message}"
         if waiting.get("reason") in client_job.NO_IMAGE:
             return f"the nodes can't pull {status.get('image')} ({waiting.get('reason')}: {waiting.get('message')})"
     return ""
@@ -128,29 +128,29 @@ def _component(obj: Json) -> object:
 
 def _metadata(rendered: Json, client: ClientSettings) -> dict[str, Any]:
     meta = fields.mapping(rendered.get("metadata"))
-    own = {key: value for key, value in fields.mapping(meta.get("labels")).items() if key not in _RENDERED}
+    pod_labels = {key: value for key, value in fields.mapping(meta.get("labels")).items() if key not in _RENDERED}
     return {
-        "labels": own | client_job.labels(client.model),
+        "labels": pod_labels | client_job.labels(client.model),
         "annotations": dict(fields.mapping(meta.get("annotations"))),
     }
 
 
 def _spec(rendered: Json, client: ClientSettings, model: str) -> dict[str, Any]:
-    beside = client_job.pod(client)
-    container = beside["containers"][0]
+    client_pod = client_job.pod(client)
+    container = client_pod["containers"][0]
     # The server's volumes have names such as tmp, too.
-    volumes = [{**one, "name": f"client-{one['name']}"} for one in beside["volumes"]]
-    mounts = [{**one, "name": f"client-{one['name']}"} for one in container["volumeMounts"]]
+    volumes = [{**volume, "name": f"client-{volume['name']}"} for volume in client_pod["volumes"]]
+    mounts = [{**mount, "name": f"client-{mount['name']}"} for mount in container["volumeMounts"]]
     shared = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108  # the kernel's name for shared memory
-    (triton,) = (one for one in rendered["containers"] if one["name"] == names.TRITON)
-    secrets = [*rendered.get("imagePullSecrets", ()), *beside.get("imagePullSecrets", ())]
-    made = {key: rendered[key] for key in (*_PODS_OWN, *_PLACEMENT) if key in rendered}
+    (triton,) = (entry for entry in rendered["containers"] if entry["name"] == names.TRITON)
+    secrets = [*rendered.get("imagePullSecrets", ()), *client_pod.get("imagePullSecrets", ())]
+    pod_fields = {key: rendered[key] for key in (*_PODS_OWN, *_PLACEMENT) if key in rendered}
     if secrets:
-        made["imagePullSecrets"] = list({one["name"]: one for one in secrets}.values())
-    return made | {
+        pod_fields["imagePullSecrets"] = list({secret["name"]: secret for secret in secrets}.values())
+    return pod_fields | {
         "restartPolicy": "Never",
         "shareProcessNamespace": True,
-        "terminationGracePeriodSeconds": beside["terminationGracePeriodSeconds"],
+        "terminationGracePeriodSeconds": client_pod["terminationGracePeriodSeconds"],
         "initContainers": [*rendered.get("initContainers", ()), _server(triton, model)],
         "containers": [{**container, "volumeMounts": [*mounts, shared]}],
         "volumes": [*rendered["volumes"], *volumes],
@@ -159,20 +159,20 @@ def _spec(rendered: Json, client: ClientSettings, model: str) -> dict[str, Any]:
 
 def _server(triton: Json, model: str) -> dict[str, Any]:
     """Return the server's container as a sidecar that listens on localhost, with explicit model control."""
-    kept = {
+    container = {
         key: triton[key]
         for key in ("name", "image", "imagePullPolicy", "command", "resources", "securityContext", "volumeMounts", "envFrom")
         if key in triton
     }  # fmt: skip
     # With an IPv6 address of the pod, the start script would listen on all addresses.
     env = [
-        {"name": server_start.POD_IP, "value": ADDRESS} if one.get("name") == server_start.POD_IP else one
-        for one in triton.get("env", ())
+        {"name": server_start.POD_IP, "value": ADDRESS} if variable.get("name") == server_start.POD_IP else variable
+        for variable in triton.get("env", ())
     ]
-    return kept | {
+    return container | {
         "restartPolicy": "Always",
         "args": [
-            *(one for one in triton["args"] if not one.startswith(_CLOSED)),
+            *(argument for argument in triton["args"] if not argument.startswith(_CLOSED)),
             "--model-control-mode=explicit",
             f"--load-model={model}",
             "--exit-timeout-secs=1",
@@ -184,18 +184,18 @@ def _server(triton: Json, model: str) -> dict[str, Any]:
 
 def _config_maps(objects: Sequence[Json], rendered: Json, client: ClientSettings) -> list[dict[str, Any]]:
     """Return the ConfigMaps among the operator's objects that the pod mounts."""
-    mounted = {fields.mapping(one.get("configMap")).get("name") for one in rendered["volumes"]}
+    mounted = {fields.mapping(volume.get("configMap")).get("name") for volume in rendered["volumes"]}
     return [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
                 "namespace": client.namespace,
-                "name": one["metadata"]["name"],
+                "name": obj["metadata"]["name"],
                 "labels": client_job.labels(client.model),
             },
-            **{key: one[key] for key in ("data", "binaryData", "immutable") if key in one},
+            **{key: obj[key] for key in ("data", "binaryData", "immutable") if key in obj},
         }
-        for one in objects
-        if one["kind"] == "ConfigMap" and one["metadata"]["name"] in mounted
+        for obj in objects
+        if obj["kind"] == "ConfigMap" and obj["metadata"]["name"] in mounted
     ]

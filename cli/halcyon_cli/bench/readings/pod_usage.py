@@ -53,7 +53,7 @@ class Usage:
 class UsageLog:
     """Usages that the API returned during a measurement."""
 
-    seen: dict[tuple[str, str, float], Usage] = field(default_factory=dict)
+    usages: dict[tuple[str, str, float], Usage] = field(default_factory=dict)
     reason: str = ""
     """Reason why the last request failed; empty if it succeeded."""
     _next_s: float = 0.0
@@ -67,18 +67,18 @@ class UsageLog:
             return
         self._next_s = now_s + INTERVAL_S
         try:
-            found = cluster.items(POD_METRICS, selector=f"{names.OWNER_LABEL} in ({','.join(measured)})")
+            items = cluster.items(POD_METRICS, selector=f"{names.OWNER_LABEL} in ({','.join(measured)})")
         except ClusterError as error:
             self.reason = f"{_SOURCE} can't be read: {error}"
             return
-        self.reason = "" if found is not None else f"the cluster has no {_SOURCE}; metrics-server serves it"
-        for usage in parse(found or ()):
-            self.seen[usage.pod, usage.container, usage.end_s] = usage
+        self.reason = "" if items is not None else f"the cluster has no {_SOURCE}; metrics-server serves it"
+        for usage in parse(items or ()):
+            self.usages[usage.pod, usage.container, usage.end_s] = usage
 
 
 def parse(items: Iterable[Json]) -> list[Usage]:
     """Return the usages in PodMetrics objects. Invalid entries are left out."""
-    made = []
+    usages = []
     for item in items:
         end, window = fields.time(item.get("timestamp")), _seconds(item.get("window"))
         if end is None or window is None:
@@ -91,10 +91,10 @@ def parse(items: Iterable[Json]) -> list[Usage]:
                 continue
             meta = fields.mapping(item.get("metadata"))
             owner = str(fields.mapping(meta.get("labels")).get(names.OWNER_LABEL) or "")
-            made.append(
+            usages.append(
                 Usage(owner, str(meta.get("name")), str(container.get("name")), end.timestamp(), window, cores, memory)
             )
-    return made
+    return usages
 
 
 def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measured: str) -> BenchDocument:
@@ -105,33 +105,35 @@ def added(document: BenchDocument, log: UsageLog, servers: Sequence[Json], measu
     if hardware is None or end is None:
         return document
     begin_s, end_s = end.timestamp() - document.run.measured_s, end.timestamp()
-    seen = [one for one in log.seen.values() if one.measured == measured and _is_within(one, begin_s, end_s)]
-    triton = [one for one in seen if one.container == names.TRITON]
-    balancers = [one for one in seen if one.container in _OF_BALANCERS]
-    shortest = min((one.window_s for one in log.seen.values()), default=0.0)
+    usages = [
+        usage for usage in log.usages.values() if usage.measured == measured and _is_within(usage, begin_s, end_s)
+    ]
+    triton = [usage for usage in usages if usage.container == names.TRITON]
+    balancers = [usage for usage in usages if usage.container in _OF_BALANCERS]
+    shortest = min((usage.window_s for usage in log.usages.values()), default=0.0)
     reason = log.reason or (
         f"no window of {_SOURCE}, of {shortest:.0f} s, lies within the {document.run.measured_s:.0f} s of the run"
-        if log.seen
+        if log.usages
         else f"{_SOURCE} has no values of the measured pods yet"
     )
     update: dict[str, object] = {}
     if hardware.server_cpu.mean.value is None:
-        update["server_cpu"] = _series(triton, lambda one: one.cores, "cores", reason)
+        update["server_cpu"] = _series(triton, lambda usage: usage.cores, "cores", reason)
         update["server_cpu_limit"] = _limit(servers, "cpu", "cores")
     if hardware.server_memory.mean.value is None:
-        update["server_memory"] = _series(triton, lambda one: one.memory, "bytes", reason)
+        update["server_memory"] = _series(triton, lambda usage: usage.memory, "bytes", reason)
         update["server_memory_limit"] = _limit(servers, "memory", "bytes")
     if balancers:
         # These values include HAProxy; the agents' own counter doesn't.
-        update["balancer_cpu"] = _series(balancers, lambda one: one.cores, "cores", reason)
+        update["balancer_cpu"] = _series(balancers, lambda usage: usage.cores, "cores", reason)
     return verdict.judged(document.model_copy(update={"hardware": hardware.model_copy(update=update)}))
 
 
-def _is_within(one: Usage, begin_s: float, end_s: float) -> bool:
-    return one.end_s - one.window_s >= begin_s - SLACK_S and one.end_s <= end_s + SLACK_S
+def _is_within(usage: Usage, begin_s: float, end_s: float) -> bool:
+    return usage.end_s - usage.window_s >= begin_s - SLACK_S and usage.end_s <= end_s + SLACK_S
 
 
-def _series(seen: Sequence[Usage], value: Callable[[Usage], float], unit: Any, reason: str) -> Any:
+def _series(usages: Sequence[Usage], value: Callable[[Usage], float], unit: Any, reason: str) -> Any:
     """Return the sum over the pods for each window.
 
     The windows of pods don't coincide, so the n-th windows of all pods are added.
@@ -139,10 +141,10 @@ def _series(seen: Sequence[Usage], value: Callable[[Usage], float], unit: Any, r
     from halcyon_measure.breakdown import hardware  # noqa: PLC0415
 
     by_container: dict[tuple[str, str], list[Usage]] = {}
-    for one in sorted(seen, key=lambda one: one.end_s):
-        by_container.setdefault((one.pod, one.container), []).append(one)
+    for usage in sorted(usages, key=lambda usage: usage.end_s):
+        by_container.setdefault((usage.pod, usage.container), []).append(usage)
     sums = [sum(map(value, row)) for row in zip(*by_container.values(), strict=False)] if by_container else []
-    windows = [one.window_s for one in seen]
+    windows = [usage.window_s for usage in usages]
     source = f"{_SOURCE}, means of {sum(windows) / len(windows):.0f} s" if windows else _SOURCE
     return hardware.series(sums, unit, source, reason)
 
@@ -154,9 +156,9 @@ def _limit(servers: Sequence[Json], resource: str, unit: Any) -> Any:
     total = 0.0
     for pod in servers:
         containers = fields.mappings(fields.mapping(pod.get("spec")).get("containers"))
-        limits = [fields.mapping(fields.mapping(one.get("resources")).get("limits")).get(resource) for one in containers if one.get("name") == names.TRITON]  # fmt: skip
+        limits = [fields.mapping(fields.mapping(container.get("resources")).get("limits")).get(resource) for container in containers if container.get("name") == names.TRITON]  # fmt: skip
         try:
-            total += sum(float(quantity(str(one))) for one in limits)
+            total += sum(float(quantity(str(limit))) for limit in limits)
         except ValueError:
             return unmeasured(unit, f"the servers have no limit of {resource}")
     if not servers:
@@ -167,7 +169,7 @@ def _limit(servers: Sequence[Json], resource: str, unit: Any) -> Any:
 def _seconds(duration: object) -> float | None:
     """Return a duration in Go's notation, such as 15.021s or 1m0s, in seconds; None for any other text."""
     text = fields.text(duration) or ""
-    found = _DURATION.findall(text)
-    if not found or "".join(number + unit for number, unit in found) != text:
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return sum(float(number) * _UNIT_S[unit] for number, unit in found)
+    return sum(float(number) * _UNIT_S[unit] for number, unit in parts)

@@ -55,11 +55,11 @@ def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[
     """
     before = dict((stored or {}).get("data") or {})
     # Two measurements can end in the same second.
-    new = key(document)
-    while new in before:
-        new = new.removesuffix(".json") + "x.json"
-    data = before | {new: summary(document)}
-    kept = {one: data[one] for one in sorted(data)[-MAX_ENTRIES:]}
+    new_key = key(document)
+    while new_key in before:
+        new_key = new_key.removesuffix(".json") + "x.json"
+    data = before | {new_key: summary(document)}
+    newest = {entry_key: data[entry_key] for entry_key in sorted(data)[-MAX_ENTRIES:]}
     meta = model["metadata"]
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": meta["name"], "uid": meta["uid"]}
     metadata: dict[str, Any] = {
@@ -70,18 +70,18 @@ def extended(model: Json, stored: Json | None, document: BenchDocument) -> dict[
     }
     if stored is not None:
         metadata["resourceVersion"] = stored["metadata"]["resourceVersion"]
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": kept}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": newest}
 
 
 def entries(stored: Json | None) -> list[dict[str, Any]]:
     """Return the summaries in a ConfigMap, the newest first. Invalid ones are left out."""
     data = (stored or {}).get("data") or {}
-    found = []
-    for one in sorted(data, reverse=True):
+    summaries = []
+    for entry_key in sorted(data, reverse=True):
         try:
-            fields = json.loads(data[one])
+            fields = json.loads(data[entry_key])
         except ValueError:
             continue
         if isinstance(fields, dict) and fields.get("version") == 1:
-            found.append(fields)
-    return found
+            summaries.append(fields)
+    return summaries

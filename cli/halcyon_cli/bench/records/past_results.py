@@ -21,16 +21,20 @@ def show(cluster: ObjectWriter, name: str, output: Output) -> int:
         ClusterError: there is no such model, or the user may not read the ConfigMap.
     """
     cluster.model(name)
-    found = history.entries(cluster.find(kinds.CONFIG_MAP, history.name(name)))
+    summaries = history.entries(cluster.find(kinds.CONFIG_MAP, history.name(name)))
     if output.is_data:
-        output.data({"results": found})
+        output.data({"results": summaries})
         return 0
-    if not found:
+    if not summaries:
         emit(f"{name} has no results yet; halcyon bench {name} makes one")
         return 0
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import
 
-    emit(tables.lines(tables.table_page(_HEAD, [row(one) for one in found]), width=output.width, color=output.color))
+    emit(
+        tables.lines(
+            tables.table_page(_HEAD, [row(summary) for summary in summaries]), width=output.width, color=output.color
+        )
+    )
     return 0
 
 
@@ -55,9 +59,9 @@ def row(summary: Mapping[str, Any]) -> list[str]:
 def _load(summary: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     """Return the load of a summary. The figures of a sweep are those of its last point."""
     rate, callers, kind = scenario.get("rate_rps"), scenario.get("callers"), str(scenario.get("kind"))
-    one = f"{kind} {rate:g}/s" if isinstance(rate, int | float) else kind if callers is None else f"{kind} x{callers}"
+    load = f"{kind} {rate:g}/s" if isinstance(rate, int | float) else kind if callers is None else f"{kind} x{callers}"
     points = fields.mappings(fields.mapping(summary.get("sweep")).get("points"))
-    return f"last of {len(points)} points, {one}" if points else one
+    return f"last of {len(points)} points, {load}" if points else load
 
 
 def _figure(figure: object, unit: str) -> str:

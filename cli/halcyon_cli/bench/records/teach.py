@@ -89,7 +89,7 @@ def line(document: BenchDocument) -> MeasuredLine:
     replicas = max((document.place.replicas if document.place is not None else None) or 1, 1)
     batches, capacity = document.batches, document.capacity
     instances = None if batches is None else batches.instances.value
-    each = max(round((instances or 1) / replicas), 1)
+    instances_per_replica = max(round((instances or 1) / replicas), 1)
     times = _times(document)
     if capacity is None or capacity.saturation.value is None or capacity.single.value is None:
         raise InputError(
@@ -100,24 +100,28 @@ def line(document: BenchDocument) -> MeasuredLine:
     if times and instances is not None:
         constant, per_row = _fitted(times)
 
-        def promised(largest: int) -> float:
-            return each * largest / max(rows, 1e-9) / ((constant + per_row * largest) / 1000)
+        def predicted_rate(largest: int) -> float:
+            return instances_per_replica * largest / max(rows, 1e-9) / ((constant + per_row * largest) / 1000)
 
         # In the last run, the largest batches may be rare. Without dynamic batching, the configured size is never reached.
-        configured, seen = batches.largest.value if batches is not None else None, max(times)
-        largest = round(configured) if configured and promised(round(configured)) <= _REACHED * saturation else seen
-        if promised(largest) <= _CONTRADICTED * saturation:
+        configured, largest_executed = batches.largest.value if batches is not None else None, max(times)
+        largest = (
+            round(configured)
+            if configured and predicted_rate(round(configured)) <= _REACHED * saturation
+            else largest_executed
+        )
+        if predicted_rate(largest) <= _CONTRADICTED * saturation:
             return MeasuredLine(
-                instances=each,
+                instances=instances_per_replica,
                 constant_milliseconds=round(constant, 4),
                 per_row_milliseconds=round(per_row, 4),
-                max_batch_size=max(largest, seen),
+                max_batch_size=max(largest, largest_executed),
             )
     if not document.run.valid:
         raise InputError(f"the run isn't valid ({'; '.join(document.run.invalid_because)}), so nothing is taught")
     at_once = max(round(saturation * single_ms / 1000), 1)
     return MeasuredLine(
-        instances=each,
+        instances=instances_per_replica,
         constant_milliseconds=1000 * at_once / saturation,
         per_row_milliseconds=0,
         max_batch_size=1,
@@ -132,12 +136,12 @@ def _times(document: BenchDocument) -> dict[int, tuple[int, float]]:
     have few.
     """
     sizes = () if document.batches is None else document.batches.sizes
-    found = {
-        size.rows: (size.executions, sum(one.value or 0.0 for one in (size.input, size.model, size.output)))
+    times = {
+        size.rows: (size.executions, sum(duration.value or 0.0 for duration in (size.input, size.model, size.output)))
         for size in sizes
         if size.model.value is not None and size.rows >= 1
     }
-    return {rows: one for rows, one in found.items() if one[0] >= _FEW_EXECUTIONS} or found
+    return {rows: time for rows, time in times.items() if time[0] >= _FEW_EXECUTIONS} or times
 
 
 def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
@@ -146,12 +150,12 @@ def _fitted(times: Mapping[int, tuple[int, float]]) -> tuple[float, float]:
     If only one batch size was executed, all of its time is constant.
     """
     weight = sum(count for count, _ in times.values())
-    middle = sum(rows * count for rows, (count, _) in times.items()) / weight
-    mean = sum(ms * count for count, ms in times.values()) / weight
-    spread = sum(count * (rows - middle) ** 2 for rows, (count, _) in times.items())
-    common = sum(count * (rows - middle) * (ms - mean) for rows, (count, ms) in times.items())
-    slope = min(max(common / spread if spread > 0 else 0.0, 0.0), mean / middle)
-    return max(mean - slope * middle, _MIN_MS), slope
+    mean_rows = sum(rows * count for rows, (count, _) in times.items()) / weight
+    mean_ms = sum(ms * count for count, ms in times.values()) / weight
+    spread = sum(count * (rows - mean_rows) ** 2 for rows, (count, _) in times.items())
+    common = sum(count * (rows - mean_rows) * (ms - mean_ms) for rows, (count, ms) in times.items())
+    slope = min(max(common / spread if spread > 0 else 0.0, 0.0), mean_ms / mean_rows)
+    return max(mean_ms - slope * mean_rows, _MIN_MS), slope
 
 
 def config_map(model: Json, stored: Json | None, document: MeasuredCapacity) -> dict[str, Any]:
@@ -195,8 +199,8 @@ def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> Non
     name = names.measured_capacity(str(model["metadata"]["name"]))
     for _ in range(_ATTEMPTS):
         stored = cluster.find(kinds.CONFIG_MAP, name)
-        made = config_map(model, stored, document)
-        if cluster.create(kinds.CONFIG_MAP, made, verb="create" if stored is None else "update") is not None:
+        body = config_map(model, stored, document)
+        if cluster.create(kinds.CONFIG_MAP, body, verb="create" if stored is None else "update") is not None:
             return
     raise ClusterError(f"other writers changed ConfigMap {name} each time; nothing is taught")
 
@@ -204,14 +208,14 @@ def write(cluster: ObjectWriter, model: Json, document: MeasuredCapacity) -> Non
 def sentence(model: Json, document: MeasuredCapacity) -> str:
     """Return a sentence about the stored capacity, and whether the planner uses it."""
     name = str(model["metadata"]["name"])
-    said = []
-    for one in document.lines:
-        instances = f"{one.instances} instance{'' if one.instances == 1 else 's'}"
-        times = f"{one.constant_milliseconds:.3g} ms + {one.per_row_milliseconds:.3g} ms per row, up to {one.max_batch_size} rows"
-        at_once = f"{one.at_once} requests at once in {one.constant_milliseconds:.3g} ms"
-        said.append(f"{times if one.at_once is None else at_once}, {instances}")
+    descriptions = []
+    for measured_line in document.lines:
+        instances = f"{measured_line.instances} instance{'' if measured_line.instances == 1 else 's'}"
+        times = f"{measured_line.constant_milliseconds:.3g} ms + {measured_line.per_row_milliseconds:.3g} ms per row, up to {measured_line.max_batch_size} rows"
+        at_once = f"{measured_line.at_once} requests at once in {measured_line.constant_milliseconds:.3g} ms"
+        descriptions.append(f"{times if measured_line.at_once is None else at_once}, {instances}")
     scaling = fields.mapping(fields.mapping(model.get("spec")).get("scaling"))
     used = "the planner begins with it" if scaling else f"{name} has no spec.scaling, so nothing uses it yet"
     if scaling.get("policy") == "Rules":
         used = f"spec.scaling.policy of {name} is Rules, which doesn't use it"
-    return f"wrote ConfigMap {names.measured_capacity(name)} ({'; '.join(said)}): {used}"
+    return f"wrote ConfigMap {names.measured_capacity(name)} ({'; '.join(descriptions)}): {used}"

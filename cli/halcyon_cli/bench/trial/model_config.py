@@ -28,26 +28,26 @@ def changed(config: Mapping[str, Any], configuration: Configuration, *, threads_
     `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if the threads don't
     change.
     """
-    made: dict[str, Any] = json.loads(json.dumps(config))
-    batches = configuration.max_batch > 1 or int(made.get("max_batch_size", 0)) > 0
+    document: dict[str, Any] = json.loads(json.dumps(config))
+    batches = configuration.max_batch > 1 or int(document.get("max_batch_size", 0)) > 0
     if batches:
-        made["max_batch_size"] = configuration.max_batch
+        document["max_batch_size"] = configuration.max_batch
     if configuration.max_batch > 1:
-        batching = made.setdefault("dynamic_batching", {})
+        batching = document.setdefault("dynamic_batching", {})
         batching["max_queue_delay_microseconds"] = round(1e6 * configuration.delay_s)
         batching["preferred_batch_size"] = list(configuration.preferred)
-    elif "dynamic_batching" in made:
+    elif "dynamic_batching" in document:
         # The model's own preferred sizes could exceed the largest batch, which Triton rejects.
-        made["dynamic_batching"] |= {"max_queue_delay_microseconds": 0, "preferred_batch_size": []}
-    groups = made.setdefault("instance_group", [])
+        document["dynamic_batching"] |= {"max_queue_delay_microseconds": 0, "preferred_batch_size": []}
+    groups = document.setdefault("instance_group", [])
     if not groups:
         groups.append({})
     for group in groups:
         if group.get("kind") != _OWN_PLACEMENT:
             group["count"] = configuration.instances
     if configuration.threads is not None and threads_parameter:
-        made.setdefault("parameters", {})[threads_parameter] = {"string_value": str(configuration.threads)}
-    return made
+        document.setdefault("parameters", {})[threads_parameter] = {"string_value": str(configuration.threads)}
+    return document
 
 
 def is_about_memory(message: str) -> bool:

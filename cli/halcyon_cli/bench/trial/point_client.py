@@ -32,7 +32,7 @@ class PointClient:
         *,
         threads_parameter: str = "",
         keep: Callable[[], None] = lambda: None,
-        shown: Callable[[str], None] = lambda _: None,
+        show: Callable[[str], None] = lambda _: None,
         unreachable_s: float = UNREACHABLE_S,
     ) -> None:
         """Store the settings.
@@ -43,10 +43,10 @@ class PointClient:
                 change.
             keep: function that is called at least once a second. It extends the pod's lease, and raises an error if the
                 pod is gone.
-            shown: function that shows progress.
+            show: function that shows progress.
             unreachable_s: time after which a server that can't be reached is given up.
         """
-        self._connect, self._threads_parameter, self._keep, self._shown = connect, threads_parameter, keep, shown
+        self._connect, self._threads_parameter, self._keep, self._show = connect, threads_parameter, keep, show
         self._unreachable_s = unreachable_s
         self._count = 0
 
@@ -63,10 +63,10 @@ class PointClient:
                 return dict(document)
             if status != 503:
                 raise TuneError(str(document.get("error")))
-            said = str(document.get("said"))
+            progress = str(document.get("said"))
             if time.monotonic() > end:
-                raise TuneError(f"the model isn't loaded after {within_s:.0f} s: {said}")
-            self._wait(said)
+                raise TuneError(f"the model isn't loaded after {within_s:.0f} s: {progress}")
+            self._wait(progress)
 
     def measure(self, configuration: Configuration, load: Load) -> Point:
         """Measure a point, and return it.
@@ -89,8 +89,8 @@ class PointClient:
         """End the point server, so that its Job ends by itself."""
         self._exchange("POST", "/end")
 
-    def _wait(self, said: str) -> None:
-        self._shown(said)
+    def _wait(self, text: str) -> None:
+        self._show(text)
         self._keep()
         time.sleep(POLL_S)
 
@@ -109,8 +109,8 @@ class PointClient:
                 with closing(self._connect()) as connection:
                     connection.request(method, path, content)
                     response = connection.getresponse()
-                    found = json.loads(response.read() or b"{}")
-                    return response.status, found if isinstance(found, dict) else {}
+                    answer = json.loads(response.read() or b"{}")
+                    return response.status, answer if isinstance(answer, dict) else {}
             except (OSError, HTTPException, ClusterError, ValueError) as error:
                 if time.monotonic() > end:
                     raise TuneError(

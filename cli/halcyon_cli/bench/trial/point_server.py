@@ -39,7 +39,7 @@ class _Session:
     config: Mapping[str, Any] | None = None
     problem: str = ""
     """Reason why no point can be measured; empty if points can be measured."""
-    said: str = "waiting until the model is loaded"
+    progress: str = "waiting until the model is loaded"
     results: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     """Responses by the ID of the point. A response is None if the point isn't measured yet."""
     todo: queue.Queue[tuple[str, Mapping[str, Any]] | None] = field(default_factory=queue.Queue)
@@ -47,7 +47,7 @@ class _Session:
 
 
 def serve(
-    prepare: Callable[[], Measurement], shown: Callable[[str], None], *, host: str = HOST, port: int = PORT
+    prepare: Callable[[], Measurement], show: Callable[[str], None], *, host: str = HOST, port: int = PORT
 ) -> int:
     """Serve requests until the command ends the server, and return the exit status.
 
@@ -58,12 +58,12 @@ def serve(
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
     thread.start()
 
-    def said(text: str) -> None:
-        session.said = text
-        shown(text)
+    def record_progress(text: str) -> None:
+        session.progress = text
+        show(text)
 
     try:
-        _work(session, prepare, said)
+        _work(session, prepare, record_progress)
     finally:
         server.shutdown()
         server.server_close()
@@ -71,8 +71,8 @@ def serve(
     return 1 if session.problem else 0
 
 
-def _work(session: _Session, prepare: Callable[[], Measurement], said: Callable[[str], None]) -> None:
-    said(session.said)
+def _work(session: _Session, prepare: Callable[[], Measurement], show: Callable[[str], None]) -> None:
+    show(session.progress)
     prepared: Measurement | None = None
     try:
         prepared = prepare()
@@ -88,7 +88,7 @@ def _work(session: _Session, prepare: Callable[[], Measurement], said: Callable[
         try:
             configuration, load, parameter = point_json.parsed_request(document)
             if runner is None:
-                runner = TrialRunner(prepared, session.config, threads_parameter=parameter, shown=said)
+                runner = TrialRunner(prepared, session.config, threads_parameter=parameter, show=show)
             session.results[name] = {"point": point_json.point(runner.measure(configuration, load))}
         except (MeasureError, ValueError, KeyError, TypeError) as error:
             session.results[name] = {"error": str(error) or type(error).__name__}
@@ -120,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, {"error": f"{self.path}: there is no such point"})
             return
         result = session.results[name]
-        self._answer(*((202, {"said": session.said}) if result is None else (200, result)))
+        self._answer(*((202, {"said": session.progress}) if result is None else (200, result)))
 
     def do_PUT(self) -> None:
         """Add a point to the queue."""
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         if session.problem:
             self._answer(500, {"error": session.problem})
         elif session.config is None:
-            self._answer(503, {"said": session.said})
+            self._answer(503, {"said": session.progress})
         else:
             self._answer(200, session.config)
 

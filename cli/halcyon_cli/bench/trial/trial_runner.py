@@ -55,7 +55,7 @@ class TrialRunner:
         config: Mapping[str, Any],
         *,
         threads_parameter: str = "",
-        shown: Callable[[str], None] = lambda _: None,
+        show: Callable[[str], None] = lambda _: None,
         restart_within_s: float = RESTART_WITHIN_S,
         is_paired: bool = False,
     ) -> None:
@@ -67,7 +67,7 @@ class TrialRunner:
                 (`Repository.config`).
             threads_parameter: key of `model.parameters` for the threads of an instance; empty if the threads don't
                 change.
-            shown: function that shows progress.
+            show: function that shows progress.
             restart_within_s: maximum time for an ended server to restart, in seconds.
             is_paired: whether all loads have the same arrivals, but for their rate. That makes comparisons more exact,
                 and intervals of repeated measurements too narrow.
@@ -76,7 +76,7 @@ class TrialRunner:
         self._prepared = replace(prepared, sampling=replace(sampling, idle_s=0.0))
         self._repository = Repository(prepared.target)
         self._base = dict(config)
-        self._threads_parameter, self._shown, self._restart_within_s = threads_parameter, shown, restart_within_s
+        self._threads_parameter, self._show, self._restart_within_s = threads_parameter, show, restart_within_s
         self._current: Configuration | None = None
         self._is_paired, self._loads = is_paired, 0
         self._memory: tuple[float, float] | None = None
@@ -98,33 +98,33 @@ class TrialRunner:
 
         if is_new:
             self._current = None
-            self._shown(f"{configuration.text()}: loading")
+            self._show(f"{configuration.text()}: loading")
             config = model_config.changed(self._base, configuration, threads_parameter=self._threads_parameter)
             try:
                 self._repository.load(config)
             except LoadError as error:
                 return failed("Memory" if model_config.is_about_memory(str(error)) else "Load", str(error))
             except TargetError as error:
-                return failed(*self._ended(str(error)))
+                return failed(*self._wait_for_restart(str(error)))
             self._current = configuration
         process = self._process()
         try:
-            run = self._run(load, is_new=is_new, said=f"{configuration.text()}, {load.text()}")
+            run = self._run(load, is_new=is_new, label=f"{configuration.text()}, {load.text()}")
         except TargetError as error:
-            return failed(*self._ended(str(error)))
+            return failed(*self._wait_for_restart(str(error)))
         except MeasureError as error:
             raise TuneError(f"{configuration.text()}, {load.text()}: the load can't be sent: {error}") from error
         self._note_memory(run.observations)
         why = _messages(run)
         if self._process() != process or not self._answers():
-            return failed(*self._ended(why))
+            return failed(*self._wait_for_restart(why))
         if model_config.is_about_memory(why):
             return failed("Memory", why)
         if not np.any(run.columns.outcome == Outcome.ANSWERED):
             return failed("Load", why or "no request was answered")
         return point(configuration, load, run, seconds=time.monotonic() - began)
 
-    def _run(self, load: Load, *, is_new: bool, said: str) -> Run:
+    def _run(self, load: Load, *, is_new: bool, label: str) -> Run:
         warm_up = WarmUp(_NEW_WARM_UP_S) if is_new else WarmUp(_SAME_WARM_UP_S, fixed=True)
         # The noise of the same arrivals would be in all loads.
         seed = self._prepared.scenario.seed + (0 if self._is_paired else self._loads)
@@ -140,7 +140,7 @@ class TrialRunner:
 
         def progress(phase: str, seconds: float, block: Block) -> bool:
             nonlocal answered, has_enough
-            self._shown(f"{said}: {phase}, {block.answered}/s")
+            self._show(f"{label}: {phase}, {block.answered}/s")
             if phase == "measuring":
                 answered += block.answered + block.failed
                 has_enough = seconds >= MIN_S and answered >= enough
@@ -164,29 +164,31 @@ class TrialRunner:
         target = self._prepared.target
         return local_process.listener(target.host, target.port) if local_process.is_local(target.host) else None
 
-    def _note_memory(self, seen: Observations | None) -> None:
-        samples = [sample for one in (() if seen is None else seen.processes) for sample in one.samples]
+    def _note_memory(self, observations: Observations | None) -> None:
+        samples = [
+            sample for process in (() if observations is None else observations.processes) for sample in process.samples
+        ]
         for sample in samples:
             if sample.memory is not None and sample.memory_limit is not None:
                 self._memory = sample.memory, sample.memory_limit
 
-    def _ended(self, said: str) -> tuple[FailureKind, str]:
+    def _wait_for_restart(self, message: str) -> tuple[FailureKind, str]:
         """Wait until an ended server has restarted, and return the kind and the description of the failure.
 
         Raises:
             TuneError: the server doesn't restart in time.
         """
         self._current = None
-        self._shown("the server has ended; waiting until it is started again")
+        self._show("the server has ended; waiting until it is started again")
         end = time.monotonic() + self._restart_within_s
         while not self._repository.is_ready():
             if time.monotonic() > end:
                 raise TuneError(
-                    f"the server has ended ({said}) and hasn't loaded the model again within {self._restart_within_s:.0f} s; "
+                    f"the server has ended ({message}) and hasn't loaded the model again within {self._restart_within_s:.0f} s; "
                     "the log of its container has the reason"
                 )
             time.sleep(_POLL_S)
-        return ending(said, self._memory)
+        return ending(message, self._memory)
 
 
 def rate_s(load: Rate) -> float:
@@ -195,18 +197,18 @@ def rate_s(load: Rate) -> float:
     return min(length, MAX_DURATION_S if load.min_requests else MAX_S)
 
 
-def ending(said: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:
+def ending(message: str, memory: tuple[float, float] | None) -> tuple[FailureKind, str]:
     """Return the kind and the description of the failure that ended a server. Pure.
 
     `memory` is the last reading of its memory and its limit, in bytes. The cgroup is removed with the process, so its
     cause of death can't be read. A server that was near its limit counts as one with too little memory.
     """
     used, limit = memory or (0.0, 0.0)
-    lacks = model_config.is_about_memory(said) or (limit > 0 and used >= _NEAR_LIMIT * limit)
-    why = f"the server has ended: {said}" if said else "the server has ended"
+    lacks_memory = model_config.is_about_memory(message) or (limit > 0 and used >= _NEAR_LIMIT * limit)
+    why = f"the server has ended: {message}" if message else "the server has ended"
     if limit:
         why += f"; it had {used / 2**20:.0f} of {limit / 2**20:.0f} MiB of memory"
-    return "Memory" if lacks else "Ended", why
+    return "Memory" if lacks_memory else "Ended", why
 
 
 def point(configuration: Configuration, load: Load, run: Run, *, seconds: float) -> Point:
@@ -219,10 +221,10 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
     length_s = run.measured_s
     if isinstance(load, Rate):
         length_s = statistics.answering_s(ended.due, ended.finished - ended.due, length_s)
-    seen = run.observations
+    observations = run.observations
     batches: dict[int, tuple[int, float]] = {}
-    if seen is not None and seen.before is not None and seen.after is not None:
-        grown, _ = growth.of_statistics(seen.before, seen.after)
+    if observations is not None and observations.before is not None and observations.after is not None:
+        grown, _ = growth.of_statistics(observations.before, observations.after)
         if grown is not None:
             # Inputs and outputs occupy an instance too, so the planner counts them as well.
             batches = {
@@ -241,28 +243,30 @@ def point(configuration: Configuration, load: Load, run: Run, *, seconds: float)
         late_p99_s=float(np.quantile(late, 0.99)) if len(late) else 0.0,
         batches=batches,
         rows_per_request=float(np.mean(ended.rows)),
-        memory_bytes=_memory(seen),
-        power_w=_power(seen),
+        memory_bytes=_memory(observations),
+        power_w=_power(observations),
     )
 
 
-def _memory(seen: Observations | None) -> int | None:
+def _memory(observations: Observations | None) -> int | None:
     """Return the peak memory of the GPUs in bytes, or else that of the server; None if neither is known."""
-    if seen is None:
+    if observations is None:
         return None
-    pages = [page for one in seen.servers for page in one.samples]
+    pages = [page for server in observations.servers for page in server.samples]
     gpus = [sum(gpu.memory or 0.0 for gpu in page.gpus.values()) for page in pages if page.gpus]
-    used = [sample.memory for one in seen.processes for sample in one.samples if sample.memory is not None]
+    used = [
+        sample.memory for process in observations.processes for sample in process.samples if sample.memory is not None
+    ]
     peak = max(gpus, default=0.0) or max(used, default=0.0)
     return int(peak) or None
 
 
-def _power(seen: Observations | None) -> float | None:
+def _power(observations: Observations | None) -> float | None:
     powers = [
-        sum(known)
-        for one in (() if seen is None else seen.servers)
-        for page in one.samples
-        if (known := [gpu.power_w for gpu in page.gpus.values() if gpu.power_w is not None])
+        sum(readings)
+        for server in (() if observations is None else observations.servers)
+        for page in server.samples
+        if (readings := [gpu.power_w for gpu in page.gpus.values() if gpu.power_w is not None])
     ]
     return float(np.mean(powers)) if powers else None
 
@@ -270,8 +274,8 @@ def _power(seen: Observations | None) -> float | None:
 def _messages(run: Run) -> str:
     """Return the most frequent error message of a run's failures, without rejections; empty if there is none."""
     columns = run.columns
-    odd = ~np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.REJECTED, Outcome.NOT_SENT)) & (columns.kind >= 0)
-    if not np.any(odd):
+    failed = ~np.isin(columns.outcome, (Outcome.ANSWERED, Outcome.REJECTED, Outcome.NOT_SENT)) & (columns.kind >= 0)
+    if not np.any(failed):
         return ""
-    kinds, counts = np.unique(columns.kind[odd], return_counts=True)
+    kinds, counts = np.unique(columns.kind[failed], return_counts=True)
     return run.messages[int(kinds[np.argmax(counts)])]

@@ -131,7 +131,7 @@ class TrialSession:
         `threads_parameter` is the key of `model.parameters` for the threads of an instance; empty if the threads don't
         change.
         """
-        return PointClient(self._connect, threads_parameter=threads_parameter, keep=self._keep, shown=self._progress)
+        return PointClient(self._connect, threads_parameter=threads_parameter, keep=self._keep, show=self._progress)
 
     def _keep(self) -> None:
         self._beside.keep(self._pod)

@@ -63,12 +63,12 @@ def run(
         InputError, MeasureError: a measurement can't be made.
         ClusterError, PlaceError: the measurement failed.
     """
-    if why := not_together(requests):
+    if why := options_refusal(requests):
         _say(why)
         return None
     site = read_site(cluster, requests[0].name, image=requests[0].place.bench_image)
     sides = [_side(cluster, request, site) for request in requests]
-    if why := unlike(sides):
+    if why := sides_refusal(sides):
         _say(why)
         return None
     client = client_of(cluster.namespace, sides, site, command)
@@ -78,8 +78,12 @@ def run(
     ]
     try:
         for number, side in enumerate(sides):
-            admission.check_budget(cluster, side.copy, site.gpu_budget, besides=[one.copy for one in sides[:number]])
-        admission.check_pods(cluster, [*(pods for one in planned for pods in one), admission.client_pods(client)])
+            admission.check_budget(
+                cluster, side.copy, site.gpu_budget, besides=[other.copy for other in sides[:number]]
+            )
+        admission.check_pods(
+            cluster, [*(pods for model_pods in planned for pods in model_pods), admission.client_pods(client)]
+        )
     except InputError as error:
         _say(str(error))
         return None
@@ -96,7 +100,7 @@ def run(
     return [_placed(cluster, result, side, command, document) for side, document in zip(sides, documents, strict=True)]
 
 
-def not_together(requests: Sequence[BenchRequest]) -> str:
+def options_refusal(requests: Sequence[BenchRequest]) -> str:
     """Return the reason why the options don't allow a measurement in turns; empty if they do. Pure.
 
     Raises:
@@ -105,36 +109,36 @@ def not_together(requests: Sequence[BenchRequest]) -> str:
     from halcyon_cli.bench import comparison_runs  # noqa: PLC0415  # NumPy takes a while to import
 
     place, answer = requests[0].place, requests[0].answer
-    one_model = (
+    single_model_options = (
         ("--live", place.live),
         ("--trial", place.trial),
         ("--cold-start", place.cold_start),
         ("--sweep", answer.sweep),
         ("--teach", place.teach),
     )
-    for option, is_given in one_model:
-        if is_given:
+    for option, is_set in single_model_options:
+        if is_set:
             return f"{option} is for one model at a time"
-    if any(one.figure == "capacity" for one in comparison_runs.conditions(answer)):
+    if any(condition.figure == "capacity" for condition in comparison_runs.conditions(answer)):
         return "--fail-if about the capacity needs a search of each"
     return ""
 
 
-def unlike(sides: Sequence[CopiedSide]) -> str:
+def sides_refusal(sides: Sequence[CopiedSide]) -> str:
     """Return the reason why one client can't measure these models; empty if it can. Pure.
 
     Raises:
         InputError: their objectives differ, so their results couldn't be compared.
     """
-    goals = {side.request.name: side.load.objective for side in sides}
-    if len(set(goals.values())) > 1 and not sides[0].request.load.is_given and not sides[0].request.answer.against:
-        said = ", ".join(
-            f"{name} has {'none' if goal is None else f'{1000 * goal:g} ms'}" for name, goal in goals.items()
+    objectives = {side.request.name: side.load.objective for side in sides}
+    if len(set(objectives.values())) > 1 and not sides[0].request.load.has_load and not sides[0].request.answer.against:
+        listed = ", ".join(
+            f"{name} has {'none' if goal is None else f'{1000 * goal:g} ms'}" for name, goal in objectives.items()
         )
         if sides[0].request.answer.anyway:
-            return f"their objectives differ: {said}"
+            return f"their objectives differ: {listed}"
         raise InputError(
-            f"a leaderboard is at one objective, and {said}. Give all the same --objective, or add --anyway"
+            f"a leaderboard is at one objective, and {listed}. Give all the same --objective, or add --anyway"
         )
     keys = {side.copy.api_keys for side in sides} - {""}
     return f"their API keys are in different Secrets: {', '.join(sorted(keys))}" if len(keys) > 1 else ""
@@ -180,7 +184,9 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
     first, place = sides[0], sides[0].request.place
     load, inputs, files = client_job.packed(first.load, first.request.inputs)
     runtimes = [fields.mapping(fields.mapping(side.copy.document["spec"]).get("runtime")) for side in sides]
-    secrets = [str(one.get("name")) for runtime in runtimes for one in fields.mappings(runtime.get("imagePullSecrets"))]
+    secrets = [
+        str(secret.get("name")) for runtime in runtimes for secret in fields.mappings(runtime.get("imagePullSecrets"))
+    ]
     keys = next((side.copy.api_keys for side in sides if side.copy.api_keys), "")
     metrics = [admitted_pods.metrics_read(side.copy, side.sampling, site, is_copy=True) for side in sides]
     settings = ClientSettings(
@@ -200,21 +206,21 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
         tolerations=_tolerations(runtimes),
         files=files,
         claim=place.volume,
-        metrics=tuple(one for found in metrics for one in found),
+        metrics=tuple(pair for pairs in metrics for pair in pairs),
         prometheus_port=metrics_access.prometheus_port(first.sampling),
     )
     # Differences between the models are in the arguments of their sides.
     shared = replace(first.sampling, metrics_urls=(), balancer_metrics=(), pods="", price_per_hour=None)
     server = replace(first.request.server, url=None, model="")
-    asked = [one for side in sides for one in ("--side", side_of(side, settings).to_json())]
-    of_client = first.request.answer.of_turns()
+    side_arguments = [argument for side in sides for argument in ("--side", side_of(side, settings).to_json())]
+    client_answer = first.request.answer.for_turns()
     return replace(
         settings,
         arguments=(
             "bench",
-            *arguments(command, server, load, of_client, inputs, shared),
+            *arguments(command, server, load, client_answer, inputs, shared),
             *client_job.key_arguments(keys),
-            *asked,
+            *side_arguments,
             *("--wait", f"{place.start_timeout:.0f}s", "--to-log"),
         ),
     )
@@ -222,25 +228,25 @@ def client_of(namespace: str, sides: Sequence[CopiedSide], site: BenchSite, comm
 
 def _tolerations(runtimes: Sequence[Json]) -> list[Json]:
     """Return the tolerations of all models without duplicates, because the client may run on a node of any model."""
-    found: list[Json] = []
+    tolerations: list[Json] = []
     for runtime in runtimes:
-        for one in fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")):
-            if one not in found:
-                found.append(one)
-    return found
+        for toleration in fields.mappings(fields.mapping(runtime.get("placement")).get("tolerations")):
+            if toleration not in tolerations:
+                tolerations.append(toleration)
+    return tolerations
 
 
 def _limits(requests: Sequence[BenchRequest]) -> Deadlines:
     """Return the deadlines: those of one measurement, multiplied by the number of turns."""
-    one = deadlines(requests[0])
+    limits = deadlines(requests[0])
     request = requests[0]
     turns = len(requests)
     if request.answer.against:
         turns *= request.answer.rounds
-    if request.load.is_given or request.answer.against:
-        length = request.load.made_scenario().duration_s + _ROUND_S + request.server.request_timeout
-        return Deadlines(start_s=one.start_s, run_s=turns * length + _END_S)
-    return Deadlines(start_s=one.start_s, run_s=turns * one.run_s)
+    if request.load.has_load or request.answer.against:
+        round_s = request.load.build_scenario().duration_s + _ROUND_S + request.server.request_timeout
+        return Deadlines(start_s=limits.start_s, run_s=turns * round_s + _END_S)
+    return Deadlines(start_s=limits.start_s, run_s=turns * limits.run_s)
 
 
 def _pods(result: PlacedResult, side: CopiedSide) -> tuple[Json, ...]:

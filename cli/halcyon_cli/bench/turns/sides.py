@@ -69,20 +69,22 @@ def run(
     sides = [Side.from_json(text) for text in pod.sides]
     prepared = []
     for side in sides:
-        own, read = _own(side, server, sampling)
-        made = from_here.measurement(own, load, inputs, read)
-        prepared.append((side.name, from_here.prepared_within(made, pod.wait or 0.0)))
-    shown: Callable[[str], None] = from_here.line_of_progress(to_log=pod.to_log)
+        side_server, side_sampling = _side_options(side, server, sampling)
+        measurement = from_here.measurement(side_server, load, inputs, side_sampling)
+        prepared.append((side.name, from_here.prepared_within(measurement, pod.wait or 0.0)))
+    show: Callable[[str], None] = from_here.line_of_progress(to_log=pod.to_log)
     if answer.against:
         (first, baseline), (second, candidate) = prepared
         document = comparison_runs.in_turns(
-            baseline, candidate, answer, has_load=load.is_given, shown=shown, named=(first, second)
+            baseline, candidate, answer, has_load=load.has_load, show=show, named=(first, second)
         )[1]
         return _write([document])
-    return _write([document for _, document in capacity_runs.run_in_turns(prepared, answer.percentile, shown)])
+    return _write([document for _, document in capacity_runs.run_in_turns(prepared, answer.percentile, show)])
 
 
-def _own(side: Side, server: ServerOptions, sampling: SamplingOptions) -> tuple[ServerOptions, SamplingOptions]:
+def _side_options(
+    side: Side, server: ServerOptions, sampling: SamplingOptions
+) -> tuple[ServerOptions, SamplingOptions]:
     """Return the options with the settings of one model."""
     keys = server.api_key_file if side.has_keys else None
     read = replace(

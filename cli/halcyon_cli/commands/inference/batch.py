@@ -147,7 +147,7 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
                 f"{model}-hooks --from-file=hooks.py, then --hooks {model}-hooks --prepare hooks.py:prepare"
             )
         spec["hooks"] = {name: value for name, value in hooks.items() if value}
-    given = {
+    optional_fields = {
         "rowsPerRequest": options["rows"],
         "maxFailures": options["max_failures"],
         "deadline": _deadline(options["deadline"], now),
@@ -156,7 +156,7 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
         "gentle": options["gentle"] or None,
         "workers": options["workers"],
     }
-    spec |= {name: value for name, value in given.items() if value is not None}
+    spec |= {name: value for name, value in optional_fields.items() if value is not None}
     try:
         batch_inference.parse(spec)
     except ValueError as error:
@@ -167,20 +167,20 @@ def manifest(model: str, namespace: str, options: Json, *, now: float) -> Json:
 
 def _place(option: str, place: str | None, options: Json) -> dict[str, Any]:
     """Return the field `input` or `output` for a place, with the options for buckets if it is in one."""
-    good = f"for example {option} pvc://sets/2026/images.npz, where sets is a PersistentVolumeClaim, or {option} s3://sets/images.npz"
+    example = f"for example {option} pvc://sets/2026/images.npz, where sets is a PersistentVolumeClaim, or {option} s3://sets/images.npz"
     if not place:
-        raise InputError(f"{option} is missing; {good}")
+        raise InputError(f"{option} is missing; {example}")
     if place.startswith(("s3://", "gs://", "az://")):
-        given = {
+        bucket_fields = {
             "credentials": {"secretName": options["credentials"]} if options["credentials"] else None,
             "endpoint": options["endpoint"],
             "region": options["region"] if place.startswith("s3://") else None,
         }
-        return {"uri": place.rstrip("/"), **{name: value for name, value in given.items() if value}}
+        return {"uri": place.rstrip("/"), **{name: value for name, value in bucket_fields.items() if value}}
     match = _VOLUME.fullmatch(place)
     if match is None:
         raise InputError(
-            f"{option} is {place}; it must be pvc://CLAIM/PATH, or s3://, gs:// or az://BUCKET/PATH; {good}"
+            f"{option} is {place}; it must be pvc://CLAIM/PATH, or s3://, gs:// or az://BUCKET/PATH; {example}"
         )
     return {"persistentVolumeClaim": {"claimName": match[1], "path": match[2].rstrip("/")}}
 
@@ -208,19 +208,19 @@ def _deadline(text: str | None, now: float) -> str | None:
 
 
 def _list(cluster: ObjectWriter, output: Output, *, all_namespaces: bool) -> int:
-    found = cluster.items(BATCH_INFERENCE, all_namespaces=all_namespaces)
-    if found is None:
+    batches = cluster.items(BATCH_INFERENCE, all_namespaces=all_namespaces)
+    if batches is None:
         raise ClusterError(f"the cluster at {cluster.host} has no CRD {KIND}; upgrade Halcyon: docs/guides/upgrade.md")
     if output.is_objects:
-        output.objects(found)
+        output.objects(batches)
         return 0
     from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 
     head = ["NAME", "MODEL", "STATUS", "DONE", "FAILURES", "RATE", "ETA"]
-    rows = [row(one) for one in found]
+    rows = [row(batch) for batch in batches]
     if all_namespaces:
         head.insert(0, "NAMESPACE")
-        rows = [[str(one["metadata"]["namespace"]), *cells] for one, cells in zip(found, rows, strict=True)]
+        rows = [[str(batch["metadata"]["namespace"]), *cells] for batch, cells in zip(batches, rows, strict=True)]
     emit(tables.lines(tables.table_page(head, rows), width=output.width))
     return 0
 
@@ -244,8 +244,12 @@ def row(batch: Json) -> list[str]:
 def _state(batch: Json) -> tuple[str, str, bool]:
     """Return the reason and the message of the first condition, and whether the batch has failed."""
     conditions = fields.mappings(fields.mapping(batch.get("status")).get("conditions"))
-    first = conditions[0] if conditions else {}
-    return str(first.get("reason") or "Pending"), str(first.get("message") or ""), first.get("type") == "Failed"
+    condition = conditions[0] if conditions else {}
+    return (
+        str(condition.get("reason") or "Pending"),
+        str(condition.get("message") or ""),
+        condition.get("type") == "Failed",
+    )
 
 
 def _act(cluster: ObjectWriter, action: str, name: str, output: Output) -> int:
@@ -261,16 +265,20 @@ def _act(cluster: ObjectWriter, action: str, name: str, output: Output) -> int:
         _suspend(cluster, name, suspend=True)
         _wait_suspended(cluster, name)
     changed = _suspend(cluster, name, suspend=action == "suspend")
-    done = "suspended: rows of unfinished parts are computed again" if action == "suspend" else "resumed"
-    output.changed(changed, done, f"halcyon batch {'resume' if action == 'suspend' else 'follow'} {name}")
+    message = "suspended: rows of unfinished parts are computed again" if action == "suspend" else "resumed"
+    output.changed(changed, message, f"halcyon batch {'resume' if action == 'suspend' else 'follow'} {name}")
     return 0
 
 
 def _find(cluster: ObjectWriter, name: str) -> Json:
     batch = cluster.find(BATCH_INFERENCE, name)
     if batch is None:
-        raise ClusterError(f"no {KIND} {name} in namespace {cluster.namespace}; list them with halcyon batch list")
+        raise _unknown_batch(cluster, name)
     return batch
+
+
+def _unknown_batch(cluster: ObjectWriter, name: str) -> ClusterError:
+    return ClusterError(f"no {KIND} {name} in namespace {cluster.namespace}; list them with halcyon batch list")
 
 
 def _suspend(cluster: ObjectWriter, name: str, *, suspend: bool) -> Json:
@@ -281,9 +289,9 @@ def _suspend(cluster: ObjectWriter, name: str, *, suspend: bool) -> Json:
 
 
 def _wait_suspended(cluster: ObjectWriter, name: str) -> None:
-    ends = time.monotonic() + _RESUME_TIMEOUT_S
+    deadline = time.monotonic() + _RESUME_TIMEOUT_S
     while _state(_find(cluster, name))[2]:
-        if time.monotonic() > ends:
+        if time.monotonic() > deadline:
             raise ClusterError(
                 f"the operator doesn't answer: {name} is still failed; see kubectl describe batchinference {name}"
             )
@@ -291,14 +299,20 @@ def _wait_suspended(cluster: ObjectWriter, name: str) -> None:
 
 
 def _follow(cluster: ObjectWriter, name: str) -> int:
-    """Print each change of the progress until the batch ends, and return the exit status."""
-    shown: Sequence[str] = ()
+    """Print each change of the progress until the batch ends, and return the exit status.
+
+    A failed request counts as no change, because the API server may restart during a long batch.
+
+    Raises:
+        ClusterError: the batch was deleted, or the first request failed.
+    """
+    last_line: Sequence[str] = ()
+    batch = _find(cluster, name)
     while True:
-        batch = _find(cluster, name)
         line = _line(batch)
-        if line != shown:
+        if line != last_line:
             print("  ".join(line), file=sys.stderr)
-            shown = line
+            last_line = line
         reason, message, is_failed = _state(batch)
         if is_failed:
             print(f"halcyon batch: {name} has failed ({reason}): {message}", file=sys.stderr)
@@ -307,6 +321,18 @@ def _follow(cluster: ObjectWriter, name: str) -> int:
             emit(f"{name}: {message}")
             return 0
         time.sleep(_POLL_INTERVAL_S)
+        batch = _next(cluster, name, batch)
+
+
+def _next(cluster: ObjectWriter, name: str, last: Json) -> Json:
+    """Return the present state of a batch, or the last one if the request fails."""
+    try:
+        batch = cluster.find(BATCH_INFERENCE, name)
+    except ClusterError:
+        return last
+    if batch is None:
+        raise _unknown_batch(cluster, name)
+    return batch
 
 
 def _line(batch: Json) -> list[str]:
@@ -321,10 +347,10 @@ def _line(batch: Json) -> list[str]:
         cells.append(f"{status['rate']} rows/s")
     if status.get("eta"):
         cells.append(f"until {status['eta']}")
-    late = [
-        one
-        for one in fields.mappings(status.get("conditions"))
-        if (one.get("type"), one.get("status")) == ("OnTime", "False")
+    late_conditions = [
+        condition
+        for condition in fields.mappings(status.get("conditions"))
+        if (condition.get("type"), condition.get("status")) == ("OnTime", "False")
     ]
-    cells += [str(one.get("message")) for one in late]
+    cells += [str(condition.get("message")) for condition in late_conditions]
     return cells if reason in {"Running", "Completed"} else [*cells, message]

@@ -49,7 +49,7 @@ def main(port: int, model: str | None, no_browser: bool, target: Target) -> int:
     """Open the dashboard in a browser, through a port-forward."""
     if model is not None and not re.fullmatch(r"[^/]+/[^/]+", model):
         raise InputError(f"--model is {model}; it must be NAMESPACE/NAME, for example team/resnet50")
-    cluster, pod, remote, scheme = find(Cluster(target))
+    cluster, pod, remote_port, scheme = find(Cluster(target))
     try:
         listener = socket.create_server(("127.0.0.1", port))
     except OSError as error:
@@ -59,7 +59,7 @@ def main(port: int, model: str | None, no_browser: bool, target: Target) -> int:
     if not no_browser and not webbrowser.open(url):
         warn(target.command, "no browser was found; open the URL in one")
     with listener, contextlib.suppress(KeyboardInterrupt):
-        serve(listener, cluster, pod, remote)
+        serve(listener, cluster, pod, remote_port)
     return 0
 
 
@@ -116,11 +116,11 @@ def _forward(client: socket.socket, cluster: Cluster, pod: str, port: int) -> No
             copy_both_ways(client, tunnel)
 
 
-def copy_both_ways(one: socket.socket, other: socket.socket) -> None:
+def copy_both_ways(first: socket.socket, second: socket.socket) -> None:
     """Copy data between two sockets in both directions, until one of them is closed."""
     while True:
-        for ready in select.select((one, other), (), ())[0]:
+        for ready in select.select((first, second), (), ())[0]:
             data = ready.recv(_CHUNK)
             if not data:
                 return
-            (other if ready is one else one).sendall(data)
+            (second if ready is first else first).sendall(data)

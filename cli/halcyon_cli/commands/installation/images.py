@@ -42,12 +42,12 @@ exit status: 0, or 2 if nothing was read: empty or invalid file, no access, no c
 @output_options("table", "json", "yaml")
 def main(file: Path | None, target: Target, output: Output) -> int:
     """List all images of an installation, one per line."""
-    found = sorted(set(images(_in_cluster(Cluster(target)) if file is None else _in_file(file))))
+    references = sorted(set(images(_in_cluster(Cluster(target)) if file is None else _in_file(file))))
     if output.is_data:
-        output.data({"images": found})
-    elif found:
-        emit("\n".join(found))
-    for image in found:
+        output.data({"images": references})
+    elif references:
+        emit("\n".join(references))
+    for image in references:
         if "@sha256:" not in image:
             warn(target.command, f"{image} has no digest, so its contents may change")
     return 0
@@ -61,8 +61,8 @@ def _in_cluster(cluster: Cluster) -> list[Mapping[str, Any]]:
 def _in_file(file: Path) -> list[Any]:
     text = input_files.text(file, max_bytes=MAX_BYTES, hint=", more than a chart renders")
     name = input_files.name(file)
-    if found := [one for one in manifest_documents.objects(text, name) if one]:
-        return found
+    if objects := [obj for obj in manifest_documents.objects(text, name) if obj]:
+        return objects
     # In a pipe, the exit status of a failed `helm template` is lost.
     raise InputError(
         f"{name}: no objects; pass rendered manifests, for example those of helm template halcyon charts/halcyon"
@@ -72,28 +72,28 @@ def _in_file(file: Path) -> list[Any]:
 def images(documents: Iterable[Any]) -> Iterator[str]:
     """Yield the images named by objects: in containers, arguments such as `--server-image`, annotations and models."""
     for document in documents:
-        found = fields.mapping(document)
-        if found.get("kind") == "List":
-            yield from images(fields.sequence(found.get("items")))
-        yield from _of_containers(found)
+        obj = fields.mapping(document)
+        if obj.get("kind") == "List":
+            yield from images(fields.sequence(obj.get("items")))
+        yield from _container_images(obj)
         if client := fields.text(
-            fields.mapping(fields.mapping(found.get("metadata")).get("annotations")).get(IMAGE_ANNOTATION)
+            fields.mapping(fields.mapping(obj.get("metadata")).get("annotations")).get(IMAGE_ANNOTATION)
         ):
             yield client
-        if found.get("kind") == "ModelDeployment":
-            spec = fields.mapping(found.get("spec"))
+        if obj.get("kind") == "ModelDeployment":
+            spec = fields.mapping(obj.get("spec"))
             source = fields.mapping(fields.mapping(spec.get("model")).get("source"))
-            named = (
+            model_images = (
                 fields.mapping(spec.get("runtime")).get("image"),
                 fields.mapping(source.get("image")).get("reference"),
             )
-            yield from (image for image in map(fields.text, named) if image)
+            yield from (image for image in map(fields.text, model_images) if image)
 
 
-def _of_containers(value: Any) -> Iterator[str]:  # any JSON value
+def _container_images(value: Any) -> Iterator[str]:  # any JSON value
     if isinstance(value, list):
         for item in value:
-            yield from _of_containers(item)
+            yield from _container_images(item)
     elif isinstance(value, Mapping):
         for name, inner in value.items():
             if name in {"containers", "initContainers"}:
@@ -103,4 +103,4 @@ def _of_containers(value: Any) -> Iterator[str]:  # any JSON value
                         if match := _ARGUMENT.fullmatch(argument):
                             yield match[1]
             else:
-                yield from _of_containers(inner)
+                yield from _container_images(inner)

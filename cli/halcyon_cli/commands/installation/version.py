@@ -46,33 +46,35 @@ class OperatorVersion:
 @output_options("table", "json", "yaml")
 def main(only_client: bool, target: Target, output: Output) -> int:
     """Show the versions of halcyon, of the operator and of Kubernetes."""
-    own = version("halcyon-cli")
+    client_version = version("halcyon-cli")
     if only_client:
         if output.is_data:
-            output.data({"client": own, "api": API_VERSION})
+            output.data({"client": client_version, "api": API_VERSION})
         else:
-            emit(f"Client:      {own} ({API_VERSION})")
+            emit(f"Client:      {client_version} ({API_VERSION})")
         return 0
     cluster = Cluster(target)
     kubernetes = cluster.server_version()
     operators = _operators(cluster)
     if output.is_data:
-        found = [asdict(operator) for operator in operators]
-        output.data({"client": own, "api": API_VERSION, "operators": found, "kubernetes": kubernetes})
+        entries = [asdict(operator) for operator in operators]
+        output.data({"client": client_version, "api": API_VERSION, "operators": entries, "kubernetes": kubernetes})
         return 0
-    lines = [f"Client:      {own} ({API_VERSION})"]
-    lines += [f"Operator:    {one.version or 'unknown'} ({one.namespace}/{one.name})" for one in operators]
+    lines = [f"Client:      {client_version} ({API_VERSION})"]
+    lines += [
+        f"Operator:    {operator.version or 'unknown'} ({operator.namespace}/{operator.name})" for operator in operators
+    ]
     lines += [] if operators else ["Operator:    not found"]
     emit("\n".join([*lines, f"Kubernetes:  {kubernetes}"]))
-    for one in operators:
-        if skewed(own, one.version):
-            warn(target.command, f"this is version {own}, and the operator in {one.namespace} is {one.version}; install the same version")  # fmt: skip
+    for operator in operators:
+        if skewed(client_version, operator.version):
+            warn(target.command, f"this is version {client_version}, and the operator in {operator.namespace} is {operator.version}; install the same version")  # fmt: skip
     return 0
 
 
-def skewed(one: str, other: str) -> bool:
-    """Return whether two versions differ in their major or minor number. The result is False if `other` is unknown."""
-    return bool(other) and one.split(".")[:2] != other.split(".")[:2]
+def skewed(client: str, operator: str) -> bool:
+    """Return whether two versions differ in their major or minor number. The result is False if `operator` is unknown."""
+    return bool(operator) and client.split(".")[:2] != operator.split(".")[:2]
 
 
 def _operators(cluster: Cluster) -> Sequence[OperatorVersion]:
@@ -86,6 +88,6 @@ def _operators(cluster: Cluster) -> Sequence[OperatorVersion]:
 def _operator(deployment: Any) -> OperatorVersion:
     meta = fields.mapping(deployment.get("metadata"))
     spec = fields.mapping(fields.mapping(fields.mapping(deployment.get("spec")).get("template")).get("spec"))
-    image = next((str(one.get("image")) for one in fields.mappings(spec.get("containers"))), "")
-    labelled = fields.text(fields.mapping(meta.get("labels")).get("app.kubernetes.io/version")) or ""
-    return OperatorVersion(str(meta.get("namespace")), str(meta.get("name")), labelled, image)
+    image = next((str(container.get("image")) for container in fields.mappings(spec.get("containers"))), "")
+    label = fields.text(fields.mapping(meta.get("labels")).get("app.kubernetes.io/version")) or ""
+    return OperatorVersion(str(meta.get("namespace")), str(meta.get("name")), label, image)

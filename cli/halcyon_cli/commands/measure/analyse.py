@@ -92,7 +92,7 @@ def main(
         static = analysis.static_from_flops(file, flops)
     else:
         static = analysis.analyse(file, batches=parse_batches(batches), sizes=sizes)
-    alone, roofline = _measured(
+    alone, roofline = _measure(
         file, static, sizes, is_alone=is_alone or has_roofline, has_roofline=has_roofline, gpu=gpu, threads=threads
     )
     document = AnalysisDocument(
@@ -112,7 +112,7 @@ def main(
     return 0
 
 
-def _measured(
+def _measure(
     file: Path,
     static: Static,
     sizes: Mapping[str, int],
@@ -136,7 +136,7 @@ def _measured(
 
     count = threads or usable_cores()
     path = reader.model_file(file)
-    alone = in_process.alone(path, batches=[one.batch for one in static.sizes], sizes=sizes, threads=count)
+    alone = in_process.alone(path, batches=[size.batch for size in static.sizes], sizes=sizes, threads=count)
     if not has_roofline:
         return alone, None
     datatype = static.datatype or "FP32"

@@ -68,7 +68,7 @@ def main(files: tuple[Path, ...], to: str | None, kind: str | None) -> int:
     elif kind == "table":
         emit(table_text.page(documents))
     elif kind == "json":
-        values = [one.data for one in documents]
+        values = [document.data for document in documents]
         emit(json.dumps(values[0] if len(values) == 1 else values, indent=2, ensure_ascii=False))
     else:
         library, style = chart_library()
@@ -90,8 +90,8 @@ def chart_library() -> tuple[str, str]:
     """
     for package, folder in (("halcyon_measure.report", "static/uplot"), ("halcyon.dashboard", "static/uplot")):
         try:
-            found = resources.files(package).joinpath(folder)
-            return found.joinpath("uPlot.esm.js").read_text("utf-8"), found.joinpath("uPlot.min.css").read_text("utf-8")
+            uplot = resources.files(package).joinpath(folder)
+            return uplot.joinpath("uPlot.esm.js").read_text("utf-8"), uplot.joinpath("uPlot.min.css").read_text("utf-8")
         except (FileNotFoundError, ModuleNotFoundError):
             continue
     return "", ""

@@ -22,7 +22,7 @@ from halcyon_cli.bench.canary.canary_session import CanarySession
 from halcyon_cli.bench.options.apply import ApplyOptions, apply_options
 from halcyon_cli.bench.options.inputs import InputOptions, input_options
 from halcyon_cli.bench.options.place import PlaceOptions
-from halcyon_cli.bench.records import teach as taught
+from halcyon_cli.bench.records import teach
 from halcyon_cli.commands.measure.report import chart_library
 from halcyon_cli.errors import ClusterError, Failure
 from halcyon_cli.kube.client import Target
@@ -145,77 +145,77 @@ def main(
         name=name, objective_s=objective, rate_rps=rate, minimise=minimise, budget_s=budget
     ).check()
     if from_traffic:
-        found = tune_run.from_traffic(cluster.model(name), request)
-        _show(found, cluster.namespace, output)
-        return _status(found)
+        result = tune_run.from_traffic(cluster.model(name), request)
+        _show(result, cluster.namespace, output)
+        return _status(result)
     if apply.apply:
         canary_session.check(cluster, name)
-    shown = from_here.line_of_progress()
+    show = from_here.line_of_progress()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     place = PlaceOptions(trial=True, bench_image=bench_image, start_timeout=start_timeout, teach=apply.teach)
-    tuned = tune_run.measured(cluster, request, bench, shown, inputs=inputs, place=place)
-    shown("")
-    found = tuned.result
+    tuned = tune_run.measured(cluster, request, bench, show, inputs=inputs, place=place)
+    show("")
+    result = tuned.result
     is_page = output.form == "table"
     if is_page:
-        _show(found, cluster.namespace, output)
+        _show(result, cluster.namespace, output)
     if apply.apply:
-        found = _applied(cluster, found, apply, start_timeout, shown)
+        result = _apply_as_canary(cluster, result, apply, start_timeout, show)
     if not is_page:
-        _show(found, cluster.namespace, output)
-    elif found.canary is not None:
-        emit(f"canary    {found.canary['end']}: {found.canary['why']}")
-    is_taught = _teach(cluster, tuned, found) if apply.teach else True
-    return _status(found, apply=apply.apply) if is_taught else 1
+        _show(result, cluster.namespace, output)
+    elif result.canary is not None:
+        emit(f"canary    {result.canary['end']}: {result.canary['why']}")
+    is_taught = _teach(cluster, tuned, result) if apply.teach else True
+    return _status(result, apply=apply.apply) if is_taught else 1
 
 
-def _applied(
+def _apply_as_canary(
     cluster: ObjectWriter,
-    found: TuneResult,
+    result: TuneResult,
     apply: ApplyOptions,
     start_s: float,
-    shown: Callable[[str], None],
+    show: Callable[[str], None],
 ) -> TuneResult:
     """Return the result with that of the canary, if one was started."""
     command = cluster.target.command
-    if not found.is_shown:
-        warn(command, f"nothing is applied: {found.why or found.end}")
-        return found
+    if not result.is_shown:
+        warn(command, f"nothing is applied: {result.why or result.end}")
+        return result
     try:
-        model = cluster.model(found.name)
+        model = cluster.model(result.name)
     except ClusterError as error:  # the result isn't shown yet
-        return replace(found, canary={"end": "failed", "why": str(error), "revision": None})
+        return replace(result, canary={"end": "failed", "why": str(error), "revision": None})
     for note in canary_change.notes(model):
         warn(command, note)
     question = (
-        f"apply as a canary of {found.name} in namespace {cluster.namespace}: {canary_change.steps_text(model['spec'])}, "
-        f"{canary_change.least_s(model['spec']) / 60:.0f} min or longer?"
+        f"apply as a canary of {result.name} in namespace {cluster.namespace}: {canary_change.steps_text(model['spec'])}, "
+        f"{canary_change.min_duration_s(model['spec']) / 60:.0f} min or longer?"
     )
     if not apply.yes and not _is_confirmed(question):
-        return replace(found, canary={"end": "declined", "why": "nothing was changed", "revision": None})
-    for one in canary_session.SIGNALS:
-        signal.signal(one, signal.default_int_handler)
-    shown = shown if sys.stderr.isatty() else _now_and_then(command)
-    session = CanarySession(cluster, found.name, limit_s=apply.canary_timeout, start_s=start_s, shown=shown)
+        return replace(result, canary={"end": "declined", "why": "nothing was changed", "revision": None})
+    for signal_number in canary_session.SIGNALS:
+        signal.signal(signal_number, signal.default_int_handler)
+    show = show if sys.stderr.isatty() else _throttled_progress(command)
+    session = CanarySession(cluster, result.name, limit_s=apply.canary_timeout, start_s=start_s, show=show)
     try:
-        canary = session.run(found.change["spec"]).document()
+        canary = session.run(result.change["spec"]).document()
     except Failure as error:
         canary = {"end": "failed", "why": str(error), "revision": None}
-    shown("")
-    return replace(found, canary=canary)
+    show("")
+    return replace(result, canary=canary)
 
 
-def _now_and_then(command: str) -> Callable[[str], None]:
+def _throttled_progress(command: str) -> Callable[[str], None]:
     """Return a function that prints progress to stderr, at most one line in `_LOG_INTERVAL_S`, for a log."""
     last = -math.inf
 
-    def shown(text: str) -> None:
+    def show(text: str) -> None:
         nonlocal last
         if text and time.monotonic() - last >= _LOG_INTERVAL_S:
             last = time.monotonic()
             warn(command, text)
 
-    return shown
+    return show
 
 
 def _is_confirmed(question: str) -> bool:
@@ -225,39 +225,39 @@ def _is_confirmed(question: str) -> bool:
         return False
 
 
-def _teach(cluster: ObjectWriter, tuned: MeasuredTune, found: TuneResult) -> bool:
+def _teach(cluster: ObjectWriter, tuned: MeasuredTune, result: TuneResult) -> bool:
     """Write the measured capacity of the revision that serves now, and return whether it was written."""
-    canary = found.canary or {}
+    canary = result.canary or {}
     revision = str(canary.get("revision") or "") if canary.get("end") == "promoted" else ""
     command = cluster.target.command
     try:
-        model, capacity = cluster.model(found.name), tuned.capacity(revision=revision)
-        taught.write(cluster, model, capacity)
+        model, capacity = cluster.model(result.name), tuned.capacity(revision=revision)
+        teach.write(cluster, model, capacity)
     except (Failure, MeasureError) as error:
         warn(command, str(error))
         return False
-    warn(command, taught.sentence(model, capacity))
+    warn(command, teach.sentence(model, capacity))
     return True
 
 
-def _show(found: TuneResult, namespace: str, output: Output) -> None:
+def _show(result: TuneResult, namespace: str, output: Output) -> None:
     if output.form == "html":
         from halcyon_tune.results.html_page import html_page  # noqa: PLC0415
 
         library, style = chart_library()
-        made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        emit(html_page(found, namespace, made=made, library=library, library_style=style).rstrip("\n"))
+        created_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        emit(html_page(result, namespace, made=created_at, library=library, library_style=style).rstrip("\n"))
     elif output.is_data:
-        output.data(found.document())
+        output.data(result.document())
     else:
         from halcyon_tune.results.text_page import page  # noqa: PLC0415
 
-        emit(page(found, namespace))
+        emit(page(result, namespace))
 
 
-def _status(found: TuneResult, *, apply: bool = False) -> int:
+def _status(result: TuneResult, *, apply: bool = False) -> int:
     """Return the exit status."""
-    if found.end in {"undecided", "interrupted", "failed"} or found.best is None:
+    if result.end in {"undecided", "interrupted", "failed"} or result.best is None:
         return 1
-    is_done = not found.change or (found.canary or {}).get("end") == "promoted"
+    is_done = not result.change or (result.canary or {}).get("end") == "promoted"
     return 0 if is_done or not apply else 1

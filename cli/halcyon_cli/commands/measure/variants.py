@@ -105,4 +105,4 @@ def main(
         output.data(document.model_dump(mode="json"))
     else:
         emit(text.page(document))
-    return 1 if any(one.failure for one in document.variants) else 0
+    return 1 if any(variant.failure for variant in document.variants) else 0

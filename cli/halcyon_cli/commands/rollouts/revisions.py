@@ -67,20 +67,26 @@ exit status: 0, or 2 if nothing was changed: no such name, no pods yet, no acces
 @output_options("table", "json", "yaml")
 def history(name: str, number: int | None, target: Target, output: Output) -> int:
     """List the revisions of a model, the newest first, with the results of their rollouts."""
-    found = _revisions(Cluster(target), name)[1]
+    revisions = _revisions(Cluster(target), name)[1]
     if number is not None:
-        found = [_numbered(found, name, number)]
+        revisions = [_numbered(revisions, name, number)]
     if output.is_data:
-        output.data([past.to_dict() for past in found])
+        output.data([past.to_dict() for past in revisions])
     elif number is not None:
-        Output("yaml").data({"revision": found[0].name} | {"spec": found[0].spec or {}})
+        Output("yaml").data({"revision": revisions[0].name} | {"spec": revisions[0].spec or {}})
     else:
         from halcyon_cli.output import tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
 
         now = datetime.now(UTC)
         cells = [
-            [str(one.number), one.name, one.state, ago(one.finished, now) if one.finished else UNKNOWN, one.cause]
-            for one in found
+            [
+                str(revision.number),
+                revision.name,
+                revision.state,
+                ago(revision.finished, now) if revision.finished else UNKNOWN,
+                revision.cause,
+            ]
+            for revision in revisions
         ]
         head = ["REVISION", "NAME", "STATE", "AGE", "CAUSE"]
         emit(tables.lines(tables.table_page(head, cells), width=output.width, color=output.color))
@@ -96,8 +102,8 @@ def history(name: str, number: int | None, target: Target, output: Output) -> in
 def undo(name: str, number: int | None, dry_run: bool, target: Target, output: Output) -> int:
     """Write the spec of an earlier revision of a model."""
     cluster = Cluster(target)
-    model, found = _revisions(cluster, name)
-    past = previous(found) if number is None else _numbered(found, name, number)
+    model, revisions = _revisions(cluster, name)
+    past = previous(revisions) if number is None else _numbered(revisions, name, number)
     if past is None:
         raise InputError(f"{name} has no earlier revision that was served; halcyon history {name} lists its revisions")
     if past.spec is None:
@@ -138,9 +144,9 @@ def _revisions(cluster: Cluster, name: str) -> tuple[Json, list[PastRevision]]:
     return model, past_revisions(model, stored)
 
 
-def _numbered(found: list[PastRevision], name: str, number: int) -> PastRevision:
-    for past in found:
+def _numbered(revisions: list[PastRevision], name: str, number: int) -> PastRevision:
+    for past in revisions:
         if past.number == number:
             return past
-    numbers = ", ".join(str(past.number) for past in found)
+    numbers = ", ".join(str(past.number) for past in revisions)
     raise InputError(f"{name} has no revision {number}; " + (f"it has {numbers}" if numbers else "it has none yet"))

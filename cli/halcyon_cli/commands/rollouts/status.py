@@ -14,7 +14,7 @@ import click
 from halcyon.kube import kinds
 from halcyon.render import names
 from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options, warn
-from halcyon_cli.errors import ClusterError
+from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import batches, fields
 from halcyon_cli.kube.client import Cluster, NoSuchModelError, Target
 from halcyon_cli.kube.downloads import Downloads
@@ -49,6 +49,8 @@ exit status:
 @output_options("table", "json", "yaml")
 def main(name: str, watch: bool, limit_s: float | None, target: Target, output: Output) -> int:
     """Show whether the current spec of a model is served."""
+    if limit_s is not None and not watch:
+        raise InputError("--for limits -w; add -w, or omit --for")
     cluster = Cluster(target)
     downloads = Downloads(cluster)
 
@@ -56,18 +58,18 @@ def main(name: str, watch: bool, limit_s: float | None, target: Target, output: 
         model = cluster.model(name)
         return with_downloads(progress(model), downloads.progress(_fetching(cluster, name, model)).values())
 
-    found = read()
+    current = read()
     if watch:
-        found = follow(read, found, limit_s, None if output.is_data else emit)
+        current = follow(read, current, limit_s, None if output.is_data else emit)
     if output.is_data:
-        output.data(found.to_dict())
+        output.data(current.to_dict())
     elif not watch:
-        emit(found.text)
-        for _, text in batches.present(cluster, name):
+        emit(current.text)
+        for _, text in batches.unended_of_model(cluster, name):
             emit(text)
-    if found.phase == "Waiting" and watch:
+    if current.phase == "Waiting" and watch:
         warn(target.command, f"not served within {limit_s:.0f} s; for the likely causes: halcyon diagnose {name}")
-    return 0 if found.phase == "Served" else 1
+    return 0 if current.phase == "Served" else 1
 
 
 def _fetching(cluster: Cluster, name: str, model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -95,16 +97,16 @@ def follow(
 
     A failed request counts as no change, because the API server may restart during a long rollout.
     """
-    found, started, shown = first, clock(), ""
+    current, started, last_text = first, clock(), ""
     while True:
-        if show is not None and found.text != shown:
-            shown = found.text
-            show(shown)
-        if found.phase != "Waiting" or (limit_s is not None and clock() - started >= limit_s):
-            return found
+        if show is not None and current.text != last_text:
+            last_text = current.text
+            show(last_text)
+        if current.phase != "Waiting" or (limit_s is not None and clock() - started >= limit_s):
+            return current
         pause(POLL_INTERVAL_S)
         try:
-            found = read()
+            current = read()
         except ClusterError as error:
             if isinstance(error, NoSuchModelError):
                 raise

@@ -35,7 +35,7 @@ def test_the_api_is_asked_for_the_copys_pods_every_few_seconds(tmp_path: Path) -
     assert len(asked) == 2
     assert "model-deployment+in+%28digits-bench%2Cother-bench%29" in asked[0]
     # The same window twice counts once.
-    assert len(read.seen) == 3
+    assert len(read.usages) == 3
     assert read.reason == ""
 
 
@@ -53,4 +53,4 @@ def test_an_api_without_an_answer_is_a_reason(answer: tuple[int, Any], reason: s
         read = UsageLog()
         read.read(cluster(api.url, tmp_path), ("digits-bench",), 0.0)
     assert read.reason.startswith(reason)
-    assert not read.seen
+    assert not read.usages

@@ -56,6 +56,18 @@ def test_another_model_takes_the_place_of_the_recorded_one(tmp_path: Path) -> No
     assert expanded(bench, ["other", "--again", path]) == ["--rate", "5", "other"]
 
 
+def test_model_after_an_option_takes_the_place_of_the_recorded_one(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "digits", "--rate", "5")
+    assert expanded(bench, ["--seed", "2", "other", "--again", path]) == ["--rate", "5", "--seed", "2", "other"]
+    assert expanded(bench, ["-n", "team", "--again", path]) == ["digits", "--rate", "5", "-n", "team"]
+
+
+def test_url_takes_the_place_of_the_recorded_model_and_its_copy(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "digits", "--rate", "5", "--replicas", "2", "--trial", "--near", "node", "--seed", "3")
+    server = ("--url", "http://a:8000", "--model", "m")
+    assert expanded(bench, [*server, "--again", path]) == ["--rate", "5", "--seed", "3", *server]
+
+
 def test_a_secret_header_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = recorded(tmp_path, "--url", "u", "--header", "x-key:REDACTED", "--seed", "1")
     assert expanded(bench, ["--again", path]) == ["--url", "u", "--seed", "1"]

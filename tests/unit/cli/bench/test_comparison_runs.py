@@ -82,7 +82,7 @@ def test_an_interrupted_round_is_not_compared(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(comparison_runs, "_measure", _Interrupted(8).measure)
     side: Any = SimpleNamespace(scenario=Scenario(kind="sustained", rate_rps=50.0))
     found = comparison_runs.in_turns(
-        side, side, AnswerOptions(against="http://a"), has_load=True, shown=lambda _: None, named=("a", "b")
+        side, side, AnswerOptions(against="http://a"), has_load=True, show=lambda _: None, named=("a", "b")
     )[1]
     assert found.comparison is not None
     assert found.comparison.rounds == 3
@@ -96,7 +96,7 @@ def test_a_comparison_interrupted_at_saturation_has_no_rounds(monkeypatch: pytes
     side: Any = SimpleNamespace(scenario=Scenario())
     with pytest.raises(ScenarioError, match="interrupted before its first round"):
         comparison_runs.in_turns(
-            side, side, AnswerOptions(against="http://a"), has_load=False, shown=lambda _: None, named=("a", "b")
+            side, side, AnswerOptions(against="http://a"), has_load=False, show=lambda _: None, named=("a", "b")
         )
     assert rounds.count == 1
 

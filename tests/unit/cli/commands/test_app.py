@@ -197,6 +197,31 @@ def test_wrong_usage_is_status_2_and_says_so_on_stderr(
     assert told.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["get", "--for", "5m"], "--for limits -w; add -w, or omit --for"),
+        (["get", "m", "--for", "5m"], "--for limits -w; add -w, or omit --for"),
+        (["status", "m", "--for", "5m"], "--for limits -w; add -w, or omit --for"),
+        (
+            ["diagnose", "m", "--no-bundle", "--bundle", "m.tar.gz"],
+            "--bundle names a file, and --no-bundle writes none",
+        ),
+        (["pause", "m", "-A"], "-A needs --all, and m names one model; omit -A"),
+        (["pause", "m", "-l", "team=x"], "-l needs --all, and m names one model; omit -l"),
+        (["resume", "m", "-A"], "-A needs --all, and m names one model; omit -A"),
+        (["resume", "m", "-l", "team=x"], "-l needs --all, and m names one model; omit -l"),
+        (["pause", "--site", "-A"], "--site is for the whole site; omit -A"),
+        (["resume", "--site", "-l", "team=x"], "--site is for the whole site; omit -l"),
+    ],
+)
+def test_option_without_an_effect_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0

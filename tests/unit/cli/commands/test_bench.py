@@ -26,13 +26,13 @@ from halcyon_cli.errors import InputError
     ],
 )
 def test_a_scenario_follows_from_the_options(given: dict[str, Any], kind: str, fields: dict[str, Any]) -> None:
-    made = LoadOptions(**given).made_scenario()
+    made = LoadOptions(**given).build_scenario()
     assert made.kind == kind
     assert {name: getattr(made, name) for name in fields} == fields
 
 
 def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
-    made = LoadOptions(preset="server", rate=50.0, duration=5.0).made_scenario()
+    made = LoadOptions(preset="server", rate=50.0, duration=5.0).build_scenario()
     assert (made.kind, made.rate_rps, made.duration_s) == ("sustained", 50, 5)
 
 
@@ -66,6 +66,9 @@ def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
         (["--url", "localhost", "--model", "m", "--processes", "65"], "processes is 65; it must be 1 to 64, for example 2"),
         (["--url", "localhost", "--model", "m", "--shape", "x=3,0"], "must be INPUT=SIZES with sizes of 1 or more"),
         (["--url", "localhost", "--model", "m", "--timeout", "2s"], "for requests of the load, give --request-timeout 2s"),
+        (["--url", "localhost", "--model", "m", "--replicas", "2"], "--replicas is for a ModelDeployment, and --url names a server"),
+        (["--url", "localhost", "--model", "m", "--trial"], "--trial is for a ModelDeployment, and --url names a server"),
+        (["digits", "--wait", "5m"], "--wait is for --url; for digits, give --start-timeout 300s"),
         (["--url", "localhost", "--model", "m", "--scenario", "offline"], "scenario offline needs a number of requests"),
     ],
 )  # fmt: skip

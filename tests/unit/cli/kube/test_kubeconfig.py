@@ -123,13 +123,15 @@ def test_a_stored_id_token_is_sent_and_other_providers_are_named(tmp_path: Path)
     assert of_user(tmp_path, **{"auth-provider": provider}).token == "abc"
     with pytest.raises(KubeconfigError, match="auth-provider is gcp, which isn't supported; use exec"):
         of_user(tmp_path, **{"auth-provider": {"name": "gcp"}})
+    with pytest.raises(KubeconfigError, match="config must be a mapping"):
+        of_user(tmp_path, **{"auth-provider": {"name": "oidc", "config": "abc"}})
 
 
 def test_an_unknown_context_comes_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UnknownContextError, match="no context z") as caught:
         read([config(tmp_path)], "z")
 
-    assert caught.value.known == ["x"]
+    assert caught.value.names == ["x"]
 
 
 @pytest.mark.parametrize(

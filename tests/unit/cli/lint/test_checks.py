@@ -220,6 +220,13 @@ def test_documents_of_other_kinds_and_lists_are_gone_through() -> None:
     assert [(one.line, one.name) for one in checked.findings] == [(15, "digits")]
 
 
+def test_helm_template_is_recognized_after_a_circular_alias() -> None:
+    findings = check("a: &a [*a]\n---\n{{- if .Values.a }}\n", "f").findings
+
+    assert [finding.line for finding in findings] == [1, 3]
+    assert findings[1].message.endswith("; if it is a template of Helm: helm template CHART | halcyon lint -f -")
+
+
 def test_aliases_are_gone_through_once() -> None:
     bomb = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 60))
 

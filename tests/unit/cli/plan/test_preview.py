@@ -142,6 +142,11 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
     ("options", "said"),
     [
         (["--offline", "--memory", "x.json"], "--memory is for the planner, which needs --observations"),
+        (["--offline", "--latency", "300ms"], "--latency is for the planner, which needs --observations"),
+        (["--offline", "--min", "0"], "--min is for the planner, which needs --observations"),
+        (["--offline", "--idle-after", "5m"], "--idle-after is for the planner, which needs --observations"),
+        (["--offline", "--start-time", "90s"], "--start-time is for the planner, which needs --observations"),
+        (["--offline", "--every"], "--every is for the planner, which needs --observations"),
         (["-n", "b"], "m has namespace a, and -n is b; omit -n"),
     ],
 )

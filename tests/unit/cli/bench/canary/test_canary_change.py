@@ -9,7 +9,7 @@ import pytest
 from halcyon_cli.bench.canary.canary_change import (
     WrittenChange,
     canary_patch,
-    least_s,
+    min_duration_s,
     notes,
     refusal,
     steps_text,
@@ -38,7 +38,7 @@ def test_model_with_canaries_keeps_its_own_steps() -> None:
     assert change.rollout_undo() == {}
     assert merged(change.after, change.undo()) == change.before
     assert steps_text(change.before) == "50 % for 1m"
-    assert least_s(change.before) == 60
+    assert min_duration_s(change.before) == 60
 
 
 def test_undo_restores_a_strategy_and_leaves_other_fields_alone() -> None:
@@ -63,7 +63,7 @@ def test_change_of_another_writer_is_noticed_field_by_field() -> None:
 
 def test_default_steps_are_named_with_their_least_time() -> None:
     assert steps_text(SPEC) == "5 % for 2m, 25 % for 5m, 50 % for 5m"
-    assert least_s(SPEC) == 720
+    assert min_duration_s(SPEC) == 720
 
 
 def test_gateway_and_open_pauses_are_noted() -> None:

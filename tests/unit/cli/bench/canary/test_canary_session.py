@@ -41,7 +41,7 @@ def run(cluster: ScriptedCluster, shown: list[str] | None = None, *, limit_s: fl
         "m",
         limit_s=limit_s,
         start_s=60,
-        shown=(shown if shown is not None else []).append,
+        show=(shown if shown is not None else []).append,
         clock=lambda: clock.now,
         pause=clock.pause,
     )

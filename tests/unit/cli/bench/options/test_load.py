@@ -20,7 +20,7 @@ def trace(folder: Path) -> Path:
 
 
 def sent(options: LoadOptions) -> list[float]:
-    return [time for times in chunks(options.made_scenario()) for time in times.tolist()]
+    return [time for times in chunks(options.build_scenario()) for time in times.tolist()]
 
 
 def test_a_trace_of_a_minute_is_sent_whole(tmp_path: Path) -> None:
@@ -30,12 +30,12 @@ def test_a_trace_of_a_minute_is_sent_whole(tmp_path: Path) -> None:
 def test_a_duration_ends_a_trace_early(tmp_path: Path) -> None:
     options = LoadOptions(trace=trace(tmp_path), duration=20.0)
     assert sent(options) == [n / 2 for n in range(40)]
-    assert options.made_scenario().trace[-1] == 19.5
+    assert options.build_scenario().trace[-1] == 19.5
 
 
 def test_a_duration_before_the_second_arrival_has_an_example(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--duration is 0.4 s, and the second arrival .* at 0.5 s; .* --duration 2s"):
-        LoadOptions(trace=trace(tmp_path), duration=0.4).made_scenario()
+        LoadOptions(trace=trace(tmp_path), duration=0.4).build_scenario()
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_a_duration_before_the_second_arrival_has_an_example(tmp_path: Path) -> 
 )
 def test_an_option_without_effect_in_a_scenario_is_refused(options: LoadOptions, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        options.made_scenario()
+        options.build_scenario()
 
 
 def test_callers_are_those_of_blocking_and_offline_scenarios() -> None:
-    assert LoadOptions(callers=5).made_scenario().callers == 5
-    assert LoadOptions(callers=5, scenario="offline", requests=9).made_scenario().callers == 5
+    assert LoadOptions(callers=5).build_scenario().callers == 5
+    assert LoadOptions(callers=5, scenario="offline", requests=9).build_scenario().callers == 5
 
 
 def test_a_shape_of_an_input_is_given_once() -> None:

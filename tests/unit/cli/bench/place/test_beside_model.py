@@ -78,6 +78,26 @@ def test_result_is_kept_when_requests_fail_for_a_moment(
     assert ("https://api can't be reached; trying again" in shown) == ("find pods" in failing)
 
 
+class LostLists(Client):
+    """A cluster whose first list of the server pods, and of the client's pod, fails."""
+
+    def items(self, kind: Kind, *, selector: str = "") -> list[Json]:
+        pods = "client" if "job-name" in selector else "server"
+        if f"list {pods}" not in self.requests:
+            self.requests.append(f"list {pods}")
+            raise ClusterError("https://api can't be reached")
+        return super().items(kind, selector=selector)
+
+
+def test_measurement_begins_when_lists_of_its_pods_fail_for_a_moment() -> None:
+    cluster, shown = LostLists(), list[str]()
+    settings = replace(SETTINGS, files={}, measured="digits")
+    beside = BesideModel(cluster, settings, None, Deadlines(start_s=30, run_s=30), shown.append)  # type: ignore[arg-type]
+    with beside:
+        assert beside.start(network_policy=False)["metadata"]["name"] == "client"
+    assert shown == ["https://api can't be reached; trying again"] * 2
+
+
 def test_trial_pod_stays_when_a_reading_of_it_fails() -> None:
     cluster, shown = Client(f"find {kinds.POD.plural}"), list[str]()
     beside = BesideModel(cluster, SETTINGS, None, Deadlines(start_s=30, run_s=30), shown.append)  # type: ignore[arg-type]

@@ -72,3 +72,17 @@ def test_files_of_this_machine_are_refused() -> None:
     with pytest.raises(InputError, match=r"x.npy is a file here.*--volume CLAIM"):
         text(local, main, SITE, "team")
     text(replace(REQUEST, inputs=InputOptions(inputs=("pixels=/data/x.npy",))), main, SITE, "team")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        InputOptions(inputs=("/home/me/data/x.npy",)),
+        InputOptions(inputs=("pixels=/home/me/data/x.npy",)),
+        InputOptions(prepare="/home/me/data/hooks.py:prepare"),
+        InputOptions(expect="/home/me/data/y.npz"),
+    ],
+)
+def test_local_file_below_another_folder_named_data_is_refused(inputs: InputOptions) -> None:
+    with pytest.raises(InputError, match=r"/home/me/data/\S+ is a file here.*--volume CLAIM"):
+        text(replace(REQUEST, inputs=inputs), main, SITE, "team")

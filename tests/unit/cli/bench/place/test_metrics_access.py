@@ -133,14 +133,14 @@ def pod(name: str, *addresses: str) -> dict[str, object]:
 def test_replicas_have_the_names_of_their_pods() -> None:
     servers = [pod("digits-bench-a-x", "10.0.0.7", "fd00::7"), pod("digits-bench-a-y", "10.0.0.8")]
     document = measured("fd00::7", "10.0.0.8", "10.0.0.80", notes=("10.0.0.8 counts from 0 again", "10.0.0.80: lost"))
-    found = metrics_access.named(document, servers, "digits-bench").hardware
+    found = metrics_access.with_pod_names(document, servers, "digits-bench").hardware
     assert found is not None
     assert [one.pod for one in found.replicas] == ["digits-bench-a-x", "digits-bench-a-y", "10.0.0.80"]
     assert found.notes == ("digits-bench-a-y counts from 0 again", "10.0.0.80: lost")
 
 
 def test_only_replica_is_read_by_the_services_name() -> None:
-    found = metrics_access.named(
+    found = metrics_access.with_pod_names(
         measured("digits-bench-server:8002"), [pod("digits-bench-a-x", "10.0.0.7")], "digits-bench"
     ).hardware
     assert found is not None

@@ -102,28 +102,28 @@ def test_comparison_passes_its_rounds_and_conditions() -> None:
 )
 def test_some_measurements_are_of_one_model_at_a_time(place: PlaceOptions, answer: AnswerOptions, option: str) -> None:
     request = replace(side("a").request, place=place, answer=answer)
-    assert copies.not_together([request, request]) == f"{option} is for one model at a time"
-    assert copies.not_together([side("a").request, side("b").request]) == ""
+    assert copies.options_refusal([request, request]) == f"{option} is for one model at a time"
+    assert copies.options_refusal([side("a").request, side("b").request]) == ""
 
 
 def test_a_condition_about_the_capacity_needs_two_searches() -> None:
     request = replace(side("a").request, answer=AnswerOptions(against="b", fail_if=("capacity < -5%",)))
-    assert "needs a search of each" in copies.not_together([request, request])
+    assert "needs a search of each" in copies.options_refusal([request, request])
     with pytest.raises(SettingError, match="must be FIGURE"):
-        copies.not_together([replace(request, answer=AnswerOptions(against="b", fail_if=("p99",)))])
+        copies.options_refusal([replace(request, answer=AnswerOptions(against="b", fail_if=("p99",)))])
 
 
 def test_different_objectives_are_refused_before_anything_is_measured() -> None:
     sides = [side("a"), side("b", latency=None)]
     with pytest.raises(InputError, match=r"a has 300 ms, b has none\. Give all the same --objective, or add --anyway"):
-        copies.unlike(sides)
+        copies.sides_refusal(sides)
     anyway = [replace(one, request=replace(one.request, answer=AnswerOptions(anyway=True))) for one in sides]
-    assert copies.unlike(anyway) == "their objectives differ: a has 300 ms, b has none"
+    assert copies.sides_refusal(anyway) == "their objectives differ: a has 300 ms, b has none"
 
 
 def test_keys_of_two_secrets_need_two_clients() -> None:
-    assert copies.unlike([side("a", keys="k"), side("b")]) == ""
-    assert "different Secrets: k, other" in copies.unlike([side("a", keys="k"), side("b", keys="other")])
+    assert copies.sides_refusal([side("a", keys="k"), side("b")]) == ""
+    assert "different Secrets: k, other" in copies.sides_refusal([side("a", keys="k"), side("b", keys="other")])
 
 
 def test_sides_survive_their_option() -> None:
