@@ -33,7 +33,7 @@ REFUSED_S = 3600.0
 """Time after which a model's query is retried if its response was unusable, in seconds. It is long because the response
 stays unusable until someone changes the query or what Prometheus scrapes."""
 
-Ask = Callable[[str, str], Awaitable[History | None]]
+RunQuery = Callable[[str, str], Awaitable[History | None]]
 """Type of the function that queries a model's history, given its namespace and name. It returns None if there is no
 data, and raises PrometheusError on failure."""
 
@@ -87,7 +87,7 @@ class HistoryBackfill:
     The class is not thread-safe.
     """
 
-    def __init__(self, ask: Ask, *, clock: Clock) -> None:
+    def __init__(self, ask: RunQuery, *, clock: Clock) -> None:
         """Initialize with an empty queue. `ask` is the function that runs a query."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}

@@ -127,12 +127,12 @@ def _planned(view: Scope, acceptance: Acceptance, spec: Spec | None) -> Reconcil
     if asked is None:
         return ReconcilePlan(acceptance)
     if not acceptance.accepted:
-        spec = sequence_models.alone(view, spec, asked)  # spec.replicas may belong to the rejected spec
+        spec = sequence_models.with_allowed_replicas(view, spec, asked)  # spec.replicas may belong to the rejected spec
     # Set the digest for a stored spec too: an earlier operator version may have stored no digest, or a different text.
     asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
     foreign = autoscaler(view, spec)
     if foreign is not None and foreign.count is not None:
-        spec = sequence_models.alone(view, spec.model_copy(update={"replicas": foreign.count}), asked)
+        spec = sequence_models.with_allowed_replicas(view, spec.model_copy(update={"replicas": foreign.count}), asked)
     deployments = {slot: own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS}
     rolled = rollout.decide(view, spec, asked, {slot: found for slot, found in deployments.items() if found})
     actuator, why = _actuator(view, spec, foreign)
@@ -228,7 +228,7 @@ def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Act
 
 
 def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[Object]:
-    subject, asked, target = view.subject, rolled.asked, rolled.target
+    subject, asked, target = view.subject, rolled.requested, rolled.target
     objects = [revision.overlay_map(subject, asked)]
     if target.overlay != asked.overlay:
         objects.append(revision.overlay_map(subject, target))

@@ -31,9 +31,9 @@ def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | No
     if known is None:
         return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
     kept = known if known.number == number else replace(known, number=number + 1)
-    if refresh.is_wanted(view, known, refresh.RESTART):
-        return refresh.compared(view, spec, known, number + 1)[1], ()
+    if refresh.is_requested(view, known, refresh.RESTART):
+        return refresh.compare(view, spec, known, number + 1)[1], ()
     if known.site == revision.site_digest(view.site):
         return kept, ()
-    differs, rendered = refresh.compared(view, spec, known, number + 1)
-    return (rendered, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
+    differs, rendered = refresh.compare(view, spec, known, number + 1)
+    return (rendered, ()) if differs and refresh.is_requested(view, known) else (kept, differs)

@@ -115,7 +115,7 @@ def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
     return replace(
         whole,
         model=rolled.model,
-        sequences=any(RolloutRecord.of(r).sequences for r in (rolled.asked, rolled.target)),
+        sequences=any(RolloutRecord.of(r).sequences for r in (rolled.requested, rolled.target)),
         slots=tuple(replace(s, weight=weights[Slot(s.name)]) for s in whole.slots),
     )
 

@@ -33,7 +33,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
         for kind, name in child_names.slot_children(view.key.name, slot)
         if own(view, kind, name)
     ]
-    asked, needed_back = rolled.asked, {r.key for r in (rolled.target, rolled.way_back) if r is not None}
+    asked, needed_back = rolled.requested, {r.key for r in (rolled.target, rolled.rollback_revision) if r is not None}
     used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {asked.key} | needed_back
     by_age = sorted((r for r in view.revisions if r.key != asked.key), key=lambda r: r.number, reverse=True)
     old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]

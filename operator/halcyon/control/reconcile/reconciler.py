@@ -58,7 +58,7 @@ uninstalled in the meantime."""
 class Result:
     """Result of a reconcile, which the queue of models needs."""
 
-    again_s: float | None = None
+    requeue_s: float | None = None
     """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
     postponed: bool = False
     """Whether the reconcile was postponed without doing anything. If so, the key keeps its priority in the queue."""
@@ -111,7 +111,7 @@ class Reconciler:
             finally:
                 # This changes nothing if all of the plan was written. It is right after a cancellation too: nothing more is written.
                 self.reservations.withdrawn(key)
-            span.note(halcyon__again_s=-1.0 if result.again_s is None else result.again_s)
+            span.note(halcyon__again_s=-1.0 if result.requeue_s is None else result.requeue_s)
             return result
 
     async def _phases(self, key: Key) -> Result:
@@ -277,7 +277,7 @@ class Reconciler:
             self._rejected[key] = rejected
             # Write a new rejection to the status at once. If only its message differs, wait: some webhooks number their messages.
             return Result(STATUS_INTERVAL_S if rejected and before else 0.0)
-        delays = [due_s, planned.rollout.again_s if planned.rollout else None]
+        delays = [due_s, planned.rollout.requeue_s if planned.rollout else None]
         if rejected:
             delays.append(REJECTED_WRITE_REQUEUE_S)
         if planned.lingers:

@@ -81,11 +81,11 @@ class Workers:
             log.exception("unexpected error during reconciliation", extra={"key": str(key), "retry_s": round(delay, 1)})
             return
         self.queue.succeed(key)
-        if outcome.again_s is None:
+        if outcome.requeue_s is None:
             self._results.labels("done").inc()
         elif outcome.postponed:
             self._results.labels("requeue").inc()
-            self.queue.postpone(key, outcome.again_s)
+            self.queue.postpone(key, outcome.requeue_s)
         else:
             self._results.labels("requeue").inc()
-            self.queue.add_after(key, outcome.again_s)
+            self.queue.add_after(key, outcome.requeue_s)

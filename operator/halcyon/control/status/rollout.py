@@ -40,7 +40,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
         written["strategyReason"] = record.why_replacing
     if record.result == RolloutResult.FAILED:
         written["failed"] = {
-            "revision": names.revision(name, rolled.asked.key),
+            "revision": names.revision(name, rolled.requested.key),
             "reason": record.reason,
             "message": record.message,
             "finishedAt": record.ended,
@@ -52,7 +52,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
 
 def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
     """Return the results of the last rollouts for `status.rollout.history`, newest first."""
-    known = {r.key: r for r in (*view.revisions, rolled.asked, *rolled.changed)}
+    known = {r.key: r for r in (*view.revisions, rolled.requested, *rolled.changed)}
     ended = [(record, key) for key, r in known.items() if (record := RolloutRecord.of(r)).ended]
     ended.sort(key=lambda e: (e[0].ended, known[e[1]].number), reverse=True)
     return [
@@ -72,7 +72,7 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 
 def explanation(name: str, plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     """Return a message about the rollout of the model `name`: its phase, the reason, and what a user can do."""
-    asked, trouble = rolled.asked.key, rolled.trouble
+    asked, trouble = rolled.requested.key, rolled.failure
     why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
     match rolled.phase:
         case RolloutPhase.ROLLED_BACK:
@@ -97,7 +97,7 @@ def explanation(name: str, plan: ReconcilePlan, rolled: RolloutPlan) -> str:
                         f"annotation {PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and {ABORT} aborts it"
                     )
                     room += f". {hint}"
-                return f"revision {asked} is a canary: {rolled.canary.say}{room}"
+                return f"revision {asked} is a canary: {rolled.canary.message}{room}"
             if rolled.pace.strategy == "Replace" and rolled.record.why_replacing:
                 so_far = (
                     f"revision {asked} is replacing pods one at a time, deleting each old pod before its successor is ready: "
@@ -141,8 +141,8 @@ def stalled(name: str, plan: ReconcilePlan, *, late: bool) -> Condition | None:
         reason = Reason.ROLLED_BACK
     elif rolled.phase is RolloutPhase.BLOCKED and late:
         reason = Reason.ROLLOUT_BLOCKED
-    elif rolled.phase is RolloutPhase.FAILED and rolled.good is not None and rolled.trouble is not None:
-        reason = rolled.trouble.reason
+    elif rolled.phase is RolloutPhase.FAILED and rolled.good is not None and rolled.failure is not None:
+        reason = rolled.failure.reason
     else:
         return None
     return Condition(Type.STALLED, status=True, reason=reason, message=explanation(name, plan, rolled))
@@ -156,10 +156,10 @@ def reconciling(name: str, plan: ReconcilePlan) -> Condition | None:
     if rolled.phase is RolloutPhase.BLOCKED:
         reason = Reason.ROLLOUT_BLOCKED
     elif rolled.phase is RolloutPhase.PROGRESSING and (
-        rolled.canary or (rolled.good and (rolled.trouble or rolled.pace.strategy == "Replace"))
+        rolled.canary or (rolled.good and (rolled.failure or rolled.pace.strategy == "Replace"))
     ):
         reason = Reason.CANARY_PAUSED if rolled.canary and rolled.canary.paused else Reason.PROGRESSING
-        if rolled.trouble is not None and rolled.trouble.reason is Reason.DEPLOYMENT_PAUSED:
+        if rolled.failure is not None and rolled.failure.reason is Reason.DEPLOYMENT_PAUSED:
             reason = Reason.DEPLOYMENT_PAUSED
     else:
         return None
@@ -172,13 +172,13 @@ def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:
         return None
-    origin = f"by version {rolled.asked.version}" if rolled.asked.version else "by an earlier version"
-    if rolled.asked.version == view.site.version:
+    origin = f"by version {rolled.requested.version}" if rolled.requested.version else "by an earlier version"
+    if rolled.requested.version == view.site.version:
         origin = "with former operator settings"
     rest = len(differs) - _MAX_NAMED
     changed = ", ".join(differs[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
     text = (
-        f"the pod template of revision {rolled.asked.key} was rendered {origin}, and stays in use. The current "
+        f"the pod template of revision {rolled.requested.key} was rendered {origin}, and stays in use. The current "
         f"operator would render {changed} differently. To roll out the new template, run halcyon refresh "
         f"{view.key.name}"
     )

@@ -76,7 +76,7 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
             status["cost"] = costs
         if (advised := advice.make(view)) is not None:
             status["advice"] = advised
-        status["revision"] = {"target": names.revision(view.key.name, plan.rollout.asked.key)}
+        status["revision"] = {"target": names.revision(view.key.name, plan.rollout.requested.key)}
         if current := _current(view, plan):
             status["revision"]["current"] = names.revision(view.key.name, current)
         if known := capacity.make(view, plan):

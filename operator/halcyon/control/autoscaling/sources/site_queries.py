@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
-from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, Ask
+from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, RunQuery
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
@@ -52,7 +52,7 @@ class SiteQueries:
     specs: SpecsInForce
     queries: Mapping[str, str]
     """Queries in PromQL, with the variables `$namespace` and `$name`, by the query's name."""
-    asks: tuple[Ask, ...]
+    asks: tuple[RunQuery, ...]
     """Functions that run a query. Each runs one query at a time."""
     clock: Clock
     _results: dict[Key, _Result] = field(default_factory=dict)
@@ -109,12 +109,12 @@ class SiteQueries:
             for ask in self.asks:
                 group.create_task(self._run_each(left, ask))
 
-    async def _run_each(self, left: Iterator[tuple[Key, _Result]], ask: Ask) -> None:
+    async def _run_each(self, left: Iterator[tuple[Key, _Result]], ask: RunQuery) -> None:
         """Run the queries in `left` one after the other. Several tasks take queries from `left` at the same time."""
         for key, known in left:
             await self._run(key, known, ask)
 
-    async def _run(self, key: Key, known: _Result, ask: Ask) -> None:
+    async def _run(self, key: Key, known: _Result, ask: RunQuery) -> None:
         names = {"namespace": key.namespace, "name": key.name}
         sent = self.clock.monotonic()
         try:
