@@ -251,11 +251,11 @@ class Autoscaler:
             decision = self.batches.added(key, spec, decision)
         decision = self.limits.over(key, spec, decision)
         self._take(model, decision, now)
-        model.rival = self._external_writer(model, spec, resource, decision, now)
+        model.external_writer = self._external_writer(model, spec, resource, decision, now)
         self._remember(key, resource)
         manual = self.external_writers.take_manual(key)
         if self.leadership.is_leader:
-            if manual is not None and not model.rival and decision.desired not in {None, manual}:
+            if manual is not None and not model.external_writer and decision.desired not in {None, manual}:
                 self._report_revert(key, resource, manual, decision)
             self.updates.decided(model, decision, now)
             self._write(model, decision)
@@ -277,7 +277,7 @@ class Autoscaler:
             return ""
         if self.caches.is_behind(model.key) or model.key in self.writer.unanswered:
             return (
-                model.rival
+                model.external_writer
             )  # the cached replicas may be older or newer than what is known of the operator's last write
         manager = str(resource["metadata"].get("replicasWriter") or "")
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)

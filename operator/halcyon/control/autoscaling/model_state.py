@@ -24,7 +24,7 @@ class PublishedDecision:
 
     at: float
     decision: Decision
-    rival: str
+    external_writer: str
     moved: float = math.inf
     """Time at which the current values began to differ from the published ones; infinite if they don't differ."""
 
@@ -50,7 +50,7 @@ class ModelState:
     decided: float = -math.inf
     """Time at which the decision in `decision` was made."""
     decision: Decision | None = None
-    rival: str = ""
+    external_writer: str = ""
     """Message about another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decisions.MAX_CHANGES))
@@ -78,7 +78,7 @@ class ModelState:
             before.current,
             before.desired,
             bool(before.unknown),
-            published.rival,
+            published.external_writer,
         ):
             return True
         published.moved = min(now, published.moved) if decisions.has_changed(before, made) else math.inf

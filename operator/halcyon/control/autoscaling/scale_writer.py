@@ -103,7 +103,7 @@ class ScaleWriter:
     def wanted(self, model: ModelState) -> int | None:
         """Return the replicas that Halcyon should write now; None if it should write nothing."""
         resource, made = self.caches.resources.get(model.key), model.decision
-        if resource is None or model.rival or not scaling_mode.is_active(resource, self.specs.get(model.key)):
+        if resource is None or model.external_writer or not scaling_mode.is_active(resource, self.specs.get(model.key)):
             return None
         if (
             made is None

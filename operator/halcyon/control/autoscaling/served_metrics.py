@@ -61,7 +61,7 @@ class ServedMetrics:
         model = self.models.get(key)
         if not self._is_active(key, spec):
             return Missing(_STOPPING) if self._can_hpa_scale(key) else Value(self.caches.replicas(key), now)
-        if model is not None and model.rival:
+        if model is not None and model.external_writer:
             return Value(self.caches.replicas(key), now)
         if model is None or model.decision is None or model.decision.desired is None:
             return Missing("nothing was decided yet")

@@ -78,7 +78,7 @@ class StatusUpdates:
         return PublishedScaling(
             decision=made,
             changes=tuple(changes),
-            rival=model.rival,
+            external_writer=model.external_writer,
             settling=is_young and (made is None or bool(made.unknown)),
         )
 
@@ -93,8 +93,8 @@ class StatusUpdates:
         # If replicas are only kept because data is missing, that is no decision.
         if asked is not None and asked != before and not (made.unknown and made.desired is not None):
             self._remember(model, made, before, asked)
-        if model.is_news(made, model.rival, now, self.interval_s):
-            model.shown = PublishedDecision(now, made, model.rival)
+        if model.is_news(made, model.external_writer, now, self.interval_s):
+            model.shown = PublishedDecision(now, made, model.external_writer)
             if self.writer.goes_first(model):
                 model.is_status_held = True  # until the replicas are written
             else:

@@ -258,7 +258,7 @@ class Reconciler:
 
     async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> str:
         """Copy the replicas that an external HPA has set on a server Deployment. Return the message of a rejection, or ""."""
-        replicas, before = planned.followed, (scope.resource.get("spec") or {}).get("replicas", 1)
+        replicas, before = planned.adopted_replicas, (scope.resource.get("spec") or {}).get("replicas", 1)
         if replicas is None or replicas == before:
             return ""
         try:
@@ -280,7 +280,7 @@ class Reconciler:
         delays = [due_s, planned.rollout.requeue_s if planned.rollout else None]
         if rejected:
             delays.append(REJECTED_WRITE_REQUEUE_S)
-        if planned.lingers:
+        if planned.has_surplus_balancers:
             delays.append(BALANCER_DRAIN_REQUEUE_S)
         if planned.acceptance.reason is Reason.CONFLICT:
             leaving = bool(planned.conflicts) and all(s.leaving for s in planned.conflicts)

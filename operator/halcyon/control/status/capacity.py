@@ -28,25 +28,25 @@ _MAX_LINES = 4
 # -                                      yes                   True     SharedLimit
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
-def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
+def contradicted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition CapacityContradicted; None if the condition doesn't apply."""
-    kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(view)
-    if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
+    kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(scope)
+    if plan.spec is None or plan.spec.scaling is None or plan.external_hpa is not None:
         return None
     if decision is None:
-        return previous_condition(view, kind) if view.scaling.settling else None
+        return previous_condition(scope, kind) if scope.scaling.settling else None
     found = decision.capacity
     if found is None or found.contradiction is None:
         return None
     return Condition(kind, status=True, reason=Reason(found.contradiction), message=found.why)
 
 
-def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
+def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     """Return the value of `status.capacity`; None if the capacity is neither known nor measured."""
-    previous: dict[str, Any] | None = view.status.get("capacity")
-    if previous and view.scaling.settling and plan.actuator is not Actuator.NONE:
+    previous: dict[str, Any] | None = scope.status.get("capacity")
+    if previous and scope.scaling.settling and plan.actuator is not Actuator.NONE:
         return previous
-    measured, decision = view.measured, published_decision(view)
+    measured, decision = scope.measured, published_decision(scope)
     found = None if decision is None else decision.capacity
     if found is None and plan.spec is not None:
         found = _measured_alone(plan.spec, measured)

@@ -37,14 +37,14 @@ class ColdStart:
     """Name and duration of each part of the start, in whole seconds and in chronological order."""
 
 
-def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
+def make(scope: Scope, *, longest_s: float) -> dict[str, Any] | None:
     """Return the value of `status.coldStart`: the published one, or that of a later start; None if no start is known.
 
     `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready
     before, so its time doesn't count as that of a start.
     """
-    published = view.status.get("coldStart")
-    starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
+    published = scope.status.get("coldStart")
+    starts = [s for s in map(start, scope.pods) if s is not None and s.total_s <= longest_s]
     last = max(starts, key=lambda s: (s.ready_at, s.pod), default=None)
     known = epoch_seconds(str((published or {}).get("readyAt") or ""))
     if last is None or (known is not None and last.ready_at <= known):

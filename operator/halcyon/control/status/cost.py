@@ -11,11 +11,11 @@ from typing import Any
 from halcyon.control.state.scope import Scope
 
 
-def make(view: Scope) -> dict[str, Any] | None:
+def make(scope: Scope) -> dict[str, Any] | None:
     """Return the value of `status.cost`; None for a model without GPUs. Unknown values are left out."""
-    costs = view.costs
+    costs = scope.costs
     if costs.settling:
-        return view.status.get("cost")
+        return scope.status.get("cost")
     if (found := costs.cost) is None:
         return None
     written: dict[str, Any] = {"gpus": found.gpus}

@@ -23,9 +23,9 @@ _FAILED_FOR_S = 600.0
 """Time from the creation of a pod that the kubelet rejected or evicted, for which it explains missing servers, in seconds."""
 
 
-def target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
+def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
     """Return the server pods that run the target revision."""
-    return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
+    return [p for p in scope.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
 _NO_GPU = re.compile(r"unsupported gpu id|no GPUs are available|No CUDA GPUs|no NVIDIA driver|CUDA driver version")
@@ -39,16 +39,16 @@ _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, 
 # none is ready            Triton could not load the model   False    LoadFailed
 # none is ready            none yet                          Unknown  Loading
 # there are none           -                                 Unknown
-def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
+def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ModelLoaded of a model."""
-    ours = target_pods(view, plan)
+    ours = target_pods(scope, plan)
     if any(pods.is_ready(p) for p in ours):
         text = f"Triton has loaded {plan.target.model if plan.target else ''}"
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=text)
     found = pods.failure(ours)
     if found and found.reason in _FETCHER_REASONS:
         return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
-    if (error := load_error(view, plan)) is not None:
+    if (error := load_error(scope, plan)) is not None:
         if plan.spec is not None and plan.spec.runtime.gpus == 0 and _NO_GPU.search(error):
             error += ". The spec requests no GPU; to request one, set spec.runtime.gpu, for example {count: 1}"
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
@@ -59,13 +59,13 @@ def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message=text)
 
 
-def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
+def load_error(scope: Scope, plan: ReconcilePlan) -> str | None:
     """Return the error with which Triton failed to load the model; None if there is none.
 
     It is the error of the first live pod that reports one.
     """
-    said = view.signals.load_errors if view.signals else {}
-    found = sorted(p["metadata"]["name"] for p in target_pods(view, plan) if pods.is_live(p))
+    said = scope.signals.load_errors if scope.signals else {}
+    found = sorted(p["metadata"]["name"] for p in target_pods(scope, plan) if pods.is_live(p))
     return next((said[name] for name in found if name in said), None)
 
 
@@ -77,12 +77,12 @@ def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoServersReady, with the reason of a pod that has just ended
 # no spec was accepted    -         Unknown
-def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
+def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ServersReady of a model."""
     if plan.spec is None:
         text = "no spec has been accepted yet"
         return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message=text)
-    wanted, _, ready = counts(view, plan)
+    wanted, _, ready = counts(scope, plan)
     if wanted == 0:
         text = "0 replicas are desired"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message=text)
@@ -91,11 +91,11 @@ def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         if ready > wanted:  # while a rollout adds a pod, or before pods are removed
             text = f"{wanted} servers are desired, and {ready} are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
-    found = pods.failure(view.pods)
-    dead = backend.dead_backend(view)
-    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
-    refusal = _replica_failure(view, plan)
-    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck) or _failed_pod(view)
+    found = pods.failure(scope.pods)
+    dead = backend.dead_backend(scope)
+    stuck = volume_attachment.first_conflict(scope.pods, scope.source.exclusive)
+    refusal = _replica_failure(scope, plan)
+    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck) or _failed_pod(scope)
     text = f"{ready} of {wanted} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
@@ -113,12 +113,12 @@ def home(plan: ReconcilePlan) -> Slot:
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 
-def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
-    condition = child_condition(view, kinds.DEPLOYMENT, names.server(view.key.name, home(plan)), "ReplicaFailure")
+def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
+    condition = child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, home(plan)), "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
 
 
-def _failed_pod(view: Scope) -> str:
+def _failed_pod(scope: Scope) -> str:
     """Return why the newest pod that has failed was created in vain; empty if no pod has failed lately.
 
     The kubelet rejects a pod that its node has no device for, and the ReplicaSet then creates another one, without an end.
@@ -126,11 +126,11 @@ def _failed_pod(view: Scope) -> str:
     """
     found = [
         (at, pod["metadata"]["name"], stage)
-        for pod in view.pods
+        for pod in scope.pods
         if not pods.is_live(pod)
         and (stage := pod_stage.stage(pod)).state == "failed"
         and (at := created_at(pod)) is not None
-        and view.now - at <= _FAILED_FOR_S
+        and scope.now - at <= _FAILED_FOR_S
     ]
     if not found:
         return ""

@@ -323,7 +323,7 @@ def test_an_own_write_seen_before_its_response_is_no_change_by_others() -> None:
                 dictated.wanted[key] = wanted - 1
                 world.speak()
                 await asyncio.sleep(6)
-                rivals.append(world.scaler.models[key].rival)
+                rivals.append(world.scaler.models[key].external_writer)
         assert world.counts() == [89, 79, 69, 59]
 
     live(scenario, publishes_in_s=1e6)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Analysis, Canary, CanaryPause, CanaryStep
 from halcyon.api.timestamps import rfc3339
-from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, PROMOTE_STEP, advance, pod_count, canary_request
+from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, PROMOTE_STEP, advance, canary_request, pod_count
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryResult

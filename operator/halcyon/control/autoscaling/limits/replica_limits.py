@@ -16,7 +16,7 @@ from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.objects import pods, resource_quotas
-from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
+from halcyon.control.state.cluster_state import QUOTA_INDEX, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
@@ -129,7 +129,7 @@ class ReplicaLimits:
 
         The limit is never lower than the current number of replicas.
         """
-        there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
+        there = self.caches.quotas.find(key.namespace, QUOTA_INDEX)
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
             return None
@@ -149,7 +149,7 @@ class ReplicaLimits:
 
     def _grant(self, key: Key, made: Decision) -> None:
         """Record a grant of replicas, so that no other model gets the same part of a quota before the pods exist."""
-        if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
+        if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_INDEX):
             return
         now = self.clock.monotonic()
         granted = self._granted.setdefault(key.namespace, {})
