@@ -57,9 +57,9 @@ def problems(spec: Spec, *, namespace: str, name: str, among: Iterable[ConfigMap
     found = config_map_model.models(name, spec, chosen.content)
     overlay = model_overlay.build(name, spec)
     configs = found.configs(overlay.model_name)
-    if found.is_found and (problem := spec_check.problem_of_repository(overlay, configs, found.versions)):
+    if found.has_model and (problem := spec_check.problem_of_repository(overlay, configs, found.versions)):
         yield "model-config", f"{_HEAD} is {source.name}: {problem}"
-    if found.is_found and not spec.runtime.gpus:
+    if found.has_model and not spec.runtime.gpus:
         for model in _models_on_gpus(configs):
             yield (
                 "missing-gpu",

@@ -255,10 +255,10 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods], purpose: 
     """
     promised: list[Promised] = []
     for one in pods:
-        room = resource_quotas.room(list(map(dict, quotas)), one.template, present=0, promised=promised)
+        room = resource_quotas.tightest_limit(list(map(dict, quotas)), one.template, present=0, promised=promised)
         if room is not None and room.pods < one.count:
             return (
-                f"{purpose.what} needs {one.count} {one.what} {'pod' if one.count == 1 else 'pods'} more, but {room.say()}; raise the "
+                f"{purpose.what} needs {one.count} {one.what} {'pod' if one.count == 1 else 'pods'} more, but {room.describe()}; raise the "
                 f"quota, scale a model down, {purpose.remedy}"
             )
         promised.append(Promised(one.template, one.count))

@@ -21,11 +21,11 @@ def objection(scope: Scope, spec: Spec) -> str:
     If the ConfigMap is a repository of several models, the sentence is about the first error in any of them.
     """
     name, source = scope.key.name, spec.model.source.config_map
-    found = config_map_model.models(name, spec, scope.source.content)
-    if not found.is_found or source is None:
+    models = config_map_model.models(name, spec, scope.source.content)
+    if not models.has_model or source is None:
         return ""
     head, overlay = f"ConfigMap {scope.key.namespace}/{source.name}", model_overlay.build(name, spec)
-    if found.served is not None and (problem := spec_check.problem(found.served.content, overlay)):
-        return f"{head}, key {found.served.key}: {problem}"
-    problem = spec_check.problem_of_repository(overlay, found.configs(overlay.model_name), found.versions)
+    if models.served is not None and (problem := spec_check.problem(models.served.content, overlay)):
+        return f"{head}, key {models.served.key}: {problem}"
+    problem = spec_check.problem_of_repository(overlay, models.configs(overlay.model_name), models.versions)
     return f"{head}: {problem}" if problem else ""

@@ -48,7 +48,7 @@ def autoscaler(scope: Scope, spec: Spec) -> ExternalHpa | None:
     scaled = [name for name, count in counts.items() if count]
     if not spec.replicas or len(scaled) != 1 or not (hpa := scope.deployment_hpas.get(scaled[0])):
         return None
-    limit = site_policy.most(scope, spec)
+    limit = site_policy.max_replicas(scope, spec)
     count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[scaled[0]]}))
     return ExternalHpa(
         f"{hpa} scales Deployment {scaled[0]}, which Halcyon manages for this ModelDeployment",

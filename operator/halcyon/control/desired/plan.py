@@ -172,7 +172,7 @@ def _in_force(scope: Scope) -> tuple[Acceptance, Spec | None]:
         return Acceptance(accepted=False, reason=Reason.INVALID, message=str(error)), _stored(scope)
     if messages := objections(spec, scope.site):
         return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(messages)), _stored(scope)
-    if denied := site_policy.refused(scope, spec):
+    if denied := site_policy.violations(scope, spec):
         return Acceptance(accepted=False, reason=Reason.POLICY_DENIED, message="; ".join(denied)), _stored(scope)
     if scope.source.lacking:
         return Acceptance(accepted=False, reason=Reason.INVALID, message=scope.source.lacking), _stored(scope)
@@ -198,7 +198,7 @@ def _stored(scope: Scope) -> Spec | None:
     count = (scope.resource.get("spec") or {}).get("replicas")
     if not isinstance(count, int) or not 0 <= count <= 1000:  # the field's own bounds
         return spec
-    limit = site_policy.most(scope, spec)
+    limit = site_policy.max_replicas(scope, spec)
     running = sum(server_counts(scope).values())
     # Keep the running replicas, but allow no more: `kubectl scale` isn't checked by the admission policy and could bypass it.
     return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, running))})

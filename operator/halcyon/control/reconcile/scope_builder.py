@@ -108,9 +108,9 @@ class ScopeBuilder:
         children = {**uncached, **caches.children_of(key)}
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, config_maps)):
             children |= {(kind, obj["metadata"]["name"]): obj for obj in owned}
-        foreign = hpas_of_model(caches.hpas, key, uid)
+        model_hpas = hpas_of_model(caches.hpas, key, uid)
         deployments = [*(names.server(key.name, slot) for slot in names.SLOTS), names.balancer(key.name)]
-        below = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in deployments}
+        deployment_hpas = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in deployments}
         balancers = caches.pods.find(key.namespace, f"balancer/{key.name}")
         pods = tuple(caches.pods.find(key.namespace, key.name))
         return Scope(
@@ -118,7 +118,7 @@ class ScopeBuilder:
             site=site,
             children=children,
             revisions=tuple(r for r in map(revision.read, records) if r is not None),
-            config_maps=tuple(m["metadata"]["name"] for m in config_maps if m.get("immutable")),
+            config_maps=tuple(obj["metadata"]["name"] for obj in config_maps if obj.get("immutable")),
             pods=pods,
             balancers=len(balancers),
             balancer_failure=unready_reason(*balancers),
@@ -127,8 +127,8 @@ class ScopeBuilder:
             metrics_api=self.metrics_api.result,
             gateway_api=caches.routes.is_synced,
             other_routes=caches.routes.other_routes(key),
-            external_hpa=hpa_name(foreign[0]) if foreign else "",
-            deployment_hpas={name: hpa_name(hpas[0]) for name, hpas in below.items() if hpas},
+            external_hpa=hpa_name(model_hpas[0]) if model_hpas else "",
+            deployment_hpas={name: hpa_name(hpas[0]) for name, hpas in deployment_hpas.items() if hpas},
             scaling=self.scaling.published(key),
             measured=Measured() if (spec := self.accepted.get(key)) is None else self.measured.of(key, spec),
             canary=self.canaries.result(key, caches.pods.find(key.namespace, key.name)),

@@ -229,7 +229,7 @@ def _slot_revisions(servers: Iterable[Object], now: float) -> dict[str, str]:
     """
     revisions: dict[str, set[str]] = {}
     for pod in servers:
-        if pods.is_gone(pod, now):
+        if pods.is_ended_or_lost(pod, now):
             continue
         revisions.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
     return {slot: next(iter(keys)) for slot, keys in revisions.items() if len(keys) == 1}

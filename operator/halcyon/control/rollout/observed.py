@@ -96,7 +96,7 @@ class ObservedRollout:
     def remaining_in(self, slot: Slot) -> list[Object]:
         """Return the pods of a slot that may still serve requests: those that are live, and those that are stopping."""
         slot_pods = (p for p in self.scope.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot)
-        return [p for p in slot_pods if not pods.is_gone(p, self.scope.now)]
+        return [p for p in slot_pods if not pods.is_ended_or_lost(p, self.scope.now)]
 
     def ready_in(self, slot: Slot) -> int:
         """Return the number of ready pods of a slot."""
@@ -152,7 +152,7 @@ class ObservedRollout:
         if slot and slot.paused and not own_pods:
             text = f"Deployment {slot.name} is paused, so no pod gets the revision; run kubectl rollout resume deployment/{slot.name}"
             return RevisionFailure(Reason.DEPLOYMENT_PAUSED, text)
-        return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
+        return RevisionFailure(Reason.POD_CREATION_FAILED, slot.rejection) if slot and slot.rejection else None
 
     def is_start_blocked(self, key: str, slot: SlotState | None) -> bool:
         """Return whether something outside Halcyon keeps all pods of a revision from starting.
@@ -173,7 +173,7 @@ class ObservedRollout:
         restart`) replaces.
         """
         own_pods = self.by_revision.get(revision.key, ())
-        restarts = slot is not None and slot.revision == revision.key and slot.seen and not slot.whole
+        restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
         if not self.others(revision.key) and not restarts:
             return None
         for pod in own_pods:
@@ -183,8 +183,8 @@ class ObservedRollout:
         if unschedulable:
             since, pod = min(unschedulable, key=lambda f: (f[0] is None, f[0], f[1]["metadata"]["name"]))
             return UnschedulablePod(_needs(pod, revision), since)
-        if slot and slot.revision == revision.key and "exceeded quota" in slot.refusal:
-            return UnschedulablePod(slot.refusal, slot.refused_since)
+        if slot and slot.revision == revision.key and "exceeded quota" in slot.rejection:
+            return UnschedulablePod(slot.rejection, slot.rejected_since)
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
@@ -196,7 +196,7 @@ class ObservedRollout:
         timeout_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
         count = sum((at := pods.unschedulable_since(p)) is not None and self.is_due(at + timeout_s) for p in others)
-        if slot is None or slot.refused_since is None or not self.is_due(slot.refused_since + timeout_s):
+        if slot is None or slot.rejected_since is None or not self.is_due(slot.rejected_since + timeout_s):
             return count
         return count + max(self.count - len(others), 0)
 
@@ -209,7 +209,7 @@ class ObservedRollout:
         timeout_s = self.surge_timeout_s + grace_s(revision)
         since = [pods.unschedulable_since(p) for p in self.live_pods]
         missing = max(self.count - since.count(None), 0)
-        if slot is not None and slot.refused_since is not None and self.is_due(slot.refused_since + timeout_s):
+        if slot is not None and slot.rejected_since is not None and self.is_due(slot.rejected_since + timeout_s):
             return missing
         return min(missing, sum(at is not None and self.is_due(at + timeout_s) for at in since))
 

@@ -25,9 +25,9 @@ def phase_of(
     is_in_place = (
         slot is not None
         and slot.revision == target.key
-        and slot.whole
+        and slot.is_updated
         # If the revision was served, the only change that the controller may not have observed is one in replicas: no rollout.
-        and (slot.seen or is_rollback or record.result == RolloutResult.SERVED)
+        and (slot.is_observed or is_rollback or record.result == RolloutResult.SERVED)
         and not observed.others(target.key)
     )
     has_failed = record.ended and record.reason

@@ -83,7 +83,7 @@ class PublishedScaling:
 class Gpus:
     """Numbers of GPUs that the ModelDeployments of a namespace have reserved, for the site's limit per namespace."""
 
-    held: int = 0
+    granted: int = 0
     """Number of GPUs granted to this ModelDeployment."""
     elsewhere: int = 0
     """Number of GPUs reserved by all other ModelDeployments in the namespace."""

@@ -159,7 +159,7 @@ def _image(scope: Scope, spec: Spec) -> str:
 
 
 def _advice(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    said = [] if plan.spec is None else site_policy.advice(scope, plan.spec)
+    said = [] if plan.spec is None else site_policy.policy_warnings(scope, plan.spec)
     if plan.spec is not None and scope.site.policy.triton.warn_below is None:
         said = [*said, *triton_images.outdated(_image(scope, plan.spec))]
     if not said:

@@ -49,7 +49,7 @@ class _Known:
     """Number of the model's pods that have not ended and are not being deleted."""
     since: float
     """Monotonic time since which the model has had this number of live pods, in seconds."""
-    known_room: resource_quotas.QuotaRoom
+    known_room: resource_quotas.QuotaLimit
 
 
 @dataclass
@@ -135,14 +135,14 @@ class ReplicaLimits:
             return None
         present, now = self._present(key), self.clock.monotonic()
         template, promised = deployment["spec"]["template"]["spec"], self._promised(key, now)
-        room = resource_quotas.room(there, template, present=present, promised=promised)
+        room = resource_quotas.tightest_limit(there, template, present=present, promised=promised)
         if room is None:
             return None
         known = self._rooms.get(key)
         since = -math.inf if known is None else known.since if known.present == present else now
         known_room = room if known is None or now - since >= SETTLED_S else known.known_room
         self._rooms[key] = _Known(present, since, known_room)
-        return ReplicaLimit("quota", max(known_room.pods, current), known_room.say())
+        return ReplicaLimit("quota", max(known_room.pods, current), known_room.describe())
 
     def _present(self, key: Key) -> int:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
