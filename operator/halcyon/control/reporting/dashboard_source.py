@@ -186,7 +186,7 @@ class OperatorSource:
     def known(self, name: Name) -> Known | None:
         """Return the planner's knowledge of a model, for what-if calculations; None without `spec.scaling`."""
         spec = self.autoscaler.specs.get(Key(*name))
-        return None if spec is None or spec.scaling is None else self.autoscaler.decider.known(Key(*name), spec)
+        return None if spec is None or spec.scaling is None else self.autoscaler.decider.knowledge(Key(*name), spec)
 
 
 def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:

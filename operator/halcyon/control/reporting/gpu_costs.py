@@ -217,6 +217,6 @@ class GpuCosts:
             at=self.signals.epoch.at(self.clock.monotonic()),
             starting=sum(held.values()) - serving,
             serving=serving,
-            worked=self.signals.worked(key, spec) or ReportedWork(),
+            worked=self.signals.reported_work(key, spec) or ReportedWork(),
             max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * each,
         )

@@ -119,7 +119,7 @@ class ModelAdvice:
         if is_measured(memory):
             watched.measured = memory.capacity.revision
         measured = watched.measured == memory.capacity.revision
-        return with_learnt(means, memory, self.autoscaler.decider.known(key, spec), measured=measured)
+        return with_learnt(means, memory, self.autoscaler.decider.knowledge(key, spec), measured=measured)
 
 
 def _add_sample(

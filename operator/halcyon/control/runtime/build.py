@@ -73,7 +73,7 @@ from halcyon.signals.collector import Collector
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
     """Build the operator. `client` writes only while `fence` allows it, which is while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
-    site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
+    site_queries = SiteQueries.create(base.prometheus, base.caches, base.specs, clock)
     gpu = None if base.prometheus is None else base.prometheus.gpu
     queried = None if site_queries is None else site_queries.value
     signals = ModelSignals(base.caches, base.reports, clock, gpu, queried)

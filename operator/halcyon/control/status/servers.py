@@ -108,13 +108,13 @@ def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
-def home(plan: ReconcilePlan) -> Slot:
+def home_slot(plan: ReconcilePlan) -> Slot:
     """Return the home slot, which runs all servers except those of a canary."""
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 
 def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
-    condition = child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, home(plan)), "ReplicaFailure")
+    condition = child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, home_slot(plan)), "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
 
 

@@ -231,7 +231,7 @@ def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
     During a rollout it is the current revision in the published status, if that still has a ready pod. Return None if
     there is no such revision.
     """
-    deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home(plan)))
+    deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)))
     if deployment is None or plan.target is None:
         return None
     status = deployment.get("status") or {}
@@ -273,7 +273,7 @@ def _stalled(
         if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
-    progress = child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home(plan)), "Progressing")
+    progress = child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)), "Progressing")
     late = progress.get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)

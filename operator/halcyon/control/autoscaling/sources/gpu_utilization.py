@@ -69,8 +69,8 @@ class GpuUtilizationSources:
             sampled: function that returns a pod's GPU utilisation from Prometheus, by namespace and name of the pod;
                 None if the site has no Prometheus.
         """
-        now, seen = observation.at, {pod.name: pod for pod in observation.pods}
-        own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
+        now, pods = observation.at, {pod.name: pod for pod in observation.pods}
+        own = sum(name in pods and fresh(pods[name].points, now, lambda p: p.gpu) is not None for name in ready)
         if spec.runtime.gpus == 0 or 2 * own >= len(ready):
             return None
         # Update this even if Prometheus has values: the counters need some time before they yield a value.
