@@ -19,5 +19,5 @@ def make(scope: Scope) -> list[Any] | None:
     if scope.advice is None:
         return list(scope.status.get("advice") or ()) or None
     spec = scope.resource.get("spec")
-    now = [(advice, rules.value_of(spec, advice.field)) for advice in scope.advice.shown]
-    return [selection.write(advice, value) for advice, value in now if value != advice.finding.value] or None
+    values = [(advice, rules.value_of(spec, advice.field)) for advice in scope.advice.shown]
+    return [selection.write(advice, value) for advice, value in values if value != advice.finding.value] or None

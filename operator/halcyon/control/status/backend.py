@@ -21,8 +21,8 @@ def requests_failing(scope: Scope) -> Condition | None:
     Return None if there is no pod in which all requests fail without a proof that its backend is dead.
     """
     live = {pod["metadata"]["name"] for pod in scope.pods if pods.is_live(pod)}
-    said = scope.signals.failing if scope.signals else {}
-    failing = {name: text for name, text in said.items() if name in live}
+    failures = scope.signals.failing if scope.signals else {}
+    failing = {name: text for name, text in failures.items() if name in live}
     if not failing:
         return None
     name = min(failing)

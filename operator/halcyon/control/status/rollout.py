@@ -27,89 +27,83 @@ def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
         return None
     name, record = scope.key.name, rollout.record
     strategy = "Canary" if rollout.canary else rollout.pace.strategy
-    written: dict[str, Any] = {"phase": rollout.phase.value, "strategy": strategy}
+    fields: dict[str, Any] = {"phase": rollout.phase.value, "strategy": strategy}
     if rollout.canary is not None:
-        written["canary"] = {
+        fields["canary"] = {
             "step": rollout.record.step + 1,
             "weight": rollout.canary.weight,
             "pods": rollout.canary.pods,
         }
         if rollout.canary.paused:
-            written["canary"]["paused"] = True
+            fields["canary"]["paused"] = True
     if rollout.phase is not RolloutPhase.COMPLETE:
-        written["message"] = explanation(name, plan, rollout)[:MESSAGE_LIMIT]
+        fields["message"] = explanation(name, plan, rollout)[:MESSAGE_LIMIT]
     if record.began:
-        written["startedAt"] = record.began
+        fields["startedAt"] = record.began
     if record.why_replacing and rollout.pace.strategy == "Replace":
-        written["strategyReason"] = record.why_replacing
+        fields["strategyReason"] = record.why_replacing
     if record.result == RolloutResult.FAILED:
-        written["failed"] = {
+        fields["failed"] = {
             "revision": names.revision(name, rollout.requested.key),
             "reason": record.reason,
             "message": record.message,
             "finishedAt": record.ended,
         }
     if history := _history(scope, rollout):
-        written["history"] = history
-    return written
+        fields["history"] = history
+    return fields
 
 
 def _history(scope: Scope, rollout: RolloutPlan) -> list[dict[str, str]]:
     """Return the results of the last rollouts for `status.rollout.history`, newest first."""
-    known = {r.key: r for r in (*scope.revisions, rollout.requested, *rollout.changed)}
-    ended = [(record, key) for key, r in known.items() if (record := RolloutRecord.of(r)).ended]
-    ended.sort(key=lambda e: (e[0].ended, known[e[1]].number), reverse=True)
-    return [
-        {
-            "revision": names.revision(scope.key.name, key),
-            "result": record.result,
-            "finishedAt": record.ended,
-            **(
-                {"message": f"{record.reason}: {record.message}" if record.reason else record.message}
-                if record.message
-                else {}
-            ),
-        }
-        for record, key in ended[:MAX_HISTORY]
-    ]
+    revisions = {r.key: r for r in (*scope.revisions, rollout.requested, *rollout.changed)}
+    ended = [(record, key) for key, r in revisions.items() if (record := RolloutRecord.of(r)).ended]
+    ended.sort(key=lambda e: (e[0].ended, revisions[e[1]].number), reverse=True)
+    entries = []
+    for record, key in ended[:MAX_HISTORY]:
+        entry = {"revision": names.revision(scope.key.name, key), "result": record.result, "finishedAt": record.ended}
+        if record.message:
+            entry["message"] = f"{record.reason}: {record.message}" if record.reason else record.message
+        entries.append(entry)
+    return entries
 
 
 def explanation(name: str, plan: ReconcilePlan, rollout: RolloutPlan) -> str:
     """Return a message about the rollout of the model `name`: its phase, the reason, and what a user can do."""
-    asked, trouble = rollout.requested.key, rollout.failure
-    why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
+    key, failure = rollout.requested.key, rollout.failure
+    why = f"{failure.reason}: {failure.message}" if failure else "The cause is unknown"
     match rollout.phase:
         case RolloutPhase.ROLLED_BACK:
-            return f"revision {asked} failed and was rolled back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
+            return f"revision {key} failed and was rolled back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.ROLLING_BACK:
-            return f"revision {asked} failed; rolling back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
+            return f"revision {key} failed; rolling back to revision {rollout.target.key}. {why}. {_RETRY_HINT}"
         case RolloutPhase.FAILED:
-            stays = "spec.rollout.onFailure is Stay" if rollout.good else "there is no earlier revision to roll back to"
-            return f"revision {asked} failed and will not be rolled back: {stays}. {why}"
+            cause = "spec.rollout.onFailure is Stay" if rollout.good else "there is no earlier revision to roll back to"
+            return f"revision {key} failed and will not be rolled back: {cause}. {why}"
         case RolloutPhase.BLOCKED:
-            lack = trouble.message if trouble else "the cause is unknown"
-            return f"revision {asked} is waiting for capacity: {lack}. {_remedy(plan, rollout)}"
+            cause = failure.message if failure else "the cause is unknown"
+            return f"revision {key} is waiting for capacity: {cause}. {_remedy(plan, rollout)}"
         case RolloutPhase.COMPLETE:
-            return f"revision {asked} is served"
+            return f"revision {key} is served"
         case RolloutPhase.PROGRESSING:
             if rollout.canary is not None:
-                room = f"; {trouble.message}" if trouble else ""
+                detail = f"; {failure.message}" if failure else ""
                 if rollout.canary.paused:
-                    step = f"{asked}/{rollout.record.step + 1}"
+                    step = f"{key}/{rollout.record.step + 1}"
                     hint = (
                         f"To start the next step of the canary, run halcyon promote {name} --step, or set the "
                         f"annotation {PROMOTE_STEP} to {step}. The annotation {PROMOTE} promotes the canary, and {ABORT} aborts it"
                     )
-                    room += f". {hint}"
-                return f"revision {asked} is a canary: {rollout.canary.message}{room}"
+                    detail += f". {hint}"
+                return f"revision {key} is a canary: {rollout.canary.message}{detail}"
             if rollout.pace.strategy == "Replace" and rollout.record.why_replacing:
-                so_far = (
-                    f"revision {asked} is replacing pods one at a time, deleting each old pod before its successor is ready: "
+                text = (
+                    f"revision {key} is replacing pods one at a time, deleting each old pod before its successor is ready: "
                     f"{rollout.record.why_replacing}"
                 )
             else:
-                so_far = f"revision {asked} is rolling out"
-            return so_far + (f"; {trouble.message}" if trouble else "")
+                text = f"revision {key} is rolling out"
+            return text + (f"; {failure.message}" if failure else "")
 
 
 def _remedy(plan: ReconcilePlan, rollout: RolloutPlan) -> str:
@@ -120,9 +114,9 @@ def _remedy(plan: ReconcilePlan, rollout: RolloutPlan) -> str:
             "Add nodes, lower the replicas of a model, or raise the quota"
         )
     count = defaults.wanted_replicas(spec)
-    kept = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
+    kept_pods = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
-        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept} until the new "
+        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept_pods} until the new "
         "revision is ready. Add capacity, or set spec.rollout.strategy: Replace"
     )
 
@@ -179,11 +173,11 @@ def outdated(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     origin = f"by version {rollout.requested.version}" if rollout.requested.version else "by an earlier version"
     if rollout.requested.version == scope.site.version:
         origin = "with former operator settings"
-    rest = len(differs) - _MAX_NAMED
-    changed = ", ".join(differs[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    further = len(differs) - _MAX_NAMED
+    fields = ", ".join(differs[:_MAX_NAMED]) + (f" and {further} more" if further > 0 else "")
     text = (
         f"the pod template of revision {rollout.requested.key} was rendered {origin}, and stays in use. The current "
-        f"operator would render {changed} differently. To roll out the new template, run halcyon refresh "
+        f"operator would render {fields} differently. To roll out the new template, run halcyon refresh "
         f"{scope.key.name}"
     )
     return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)

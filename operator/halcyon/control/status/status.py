@@ -70,17 +70,17 @@ def make(scope: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
         status["model"] = _model(scope, plan)
         status["rollout"] = rollout.make(scope, plan)
-        if (started := cold_start.make(scope, longest_s=plan.target.startup_timeout_s)) is not None:
-            status["coldStart"] = started
+        if (start := cold_start.make(scope, longest_s=plan.target.startup_timeout_s)) is not None:
+            status["coldStart"] = start
         if (costs := cost.make(scope)) is not None:
             status["cost"] = costs
-        if (advised := advice.make(scope)) is not None:
-            status["advice"] = advised
+        if (shown_advice := advice.make(scope)) is not None:
+            status["advice"] = shown_advice
         status["revision"] = {"target": names.revision(scope.key.name, plan.rollout.requested.key)}
         if current := _current(scope, plan):
             status["revision"]["current"] = names.revision(scope.key.name, current)
-        if known := capacity.make(scope, plan):
-            status["capacity"] = known
+        if measured_capacity := capacity.make(scope, plan):
+            status["capacity"] = measured_capacity
         if plan.actuator is not Actuator.NONE:
             status["scaling"] = scaling.make(scope, plan)
     return status
@@ -94,7 +94,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
     routed = routes.accepted(scope, plan)
     stalled = _stalled(scope, plan, accepted, loaded, served)
     in_effect = plan.spec is not None and not plan.conflicts
-    decided = [
+    present = [
         readiness.ready(
             accepted, readiness.traffic(served, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
         ),
@@ -105,7 +105,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
         scaling.active(scope, plan),
     ]
     reconciling = None if stalled else _reconciling(scope, plan, served, balancer)
-    at_times = (
+    optional = (
         routed,
         scaling.conflict(scope, plan),
         capacity.contradicted(scope, plan),
@@ -118,7 +118,7 @@ def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
         reconciling,
         stalled,
     )
-    return [*decided, *(c for c in at_times if c is not None)]
+    return [*present, *(c for c in optional if c is not None)]
 
 
 # spec and source        object names free    last write    Accepted
@@ -148,10 +148,10 @@ def _mismatch(scope: Scope, plan: ReconcilePlan) -> Condition | None:
 
 
 def _image_mismatch(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, _image(scope, plan.spec))
-    if not said:
+    messages = [] if plan.spec is None else triton_images.mismatches(plan.spec, _image(scope, plan.spec))
+    if not messages:
         return None
-    return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(said))
+    return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(messages))
 
 
 def _image(scope: Scope, spec: Spec) -> str:
@@ -159,12 +159,12 @@ def _image(scope: Scope, spec: Spec) -> str:
 
 
 def _advice(scope: Scope, plan: ReconcilePlan) -> Condition | None:
-    said = [] if plan.spec is None else site_policy.policy_warnings(scope, plan.spec)
+    messages = [] if plan.spec is None else site_policy.policy_warnings(scope, plan.spec)
     if plan.spec is not None and scope.site.policy.triton.warn_below is None:
-        said = [*said, *triton_images.outdated(_image(scope, plan.spec))]
-    if not said:
+        messages = [*messages, *triton_images.outdated(_image(scope, plan.spec))]
+    if not messages:
         return None
-    return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
+    return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(messages))
 
 
 # balancer Deployment    available    BalancerReady
@@ -182,8 +182,8 @@ def _balancer_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
         text = "no balancer has been created yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
-    wanted = external_hpa.balancer_replicas(scope, plan.spec)
-    text = f"{min(available, wanted)} of {wanted} balancers are ready"
+    desired = external_hpa.balancer_replicas(scope, plan.spec)
+    text = f"{min(available, desired)} of {desired} balancers are ready"
     if scope.balancer_errors:
         text += f"; {'; '.join(scope.balancer_errors)}"
         return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)
@@ -219,8 +219,8 @@ def _reconciling(scope: Scope, plan: ReconcilePlan, served: Condition, balancer:
     current = _current(scope, plan)
     if current == plan.target.key and balancer.status:
         return None
-    if current != plan.target.key and (rolling := rollout.reconciling(scope.key.name, plan)) is not None:
-        return rolling
+    if current != plan.target.key and (rollout_condition := rollout.reconciling(scope.key.name, plan)) is not None:
+        return rollout_condition
     waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {served.message}"
     return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
 
@@ -235,12 +235,12 @@ def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
     if deployment is None or plan.target is None:
         return None
     status = deployment.get("status") or {}
-    asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
-    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
-    rollout = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    revision = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
+    is_observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    is_updated = status.get("updatedReplicas", 0) == status.get("replicas", 0)
     # Count ready pods as `control/rollout` does, from the pods themselves: the Deployment's readyReplicas is updated later.
-    up = plan.replicas == 0 or asked in _serving(scope)
-    return str(asked) if seen and rollout and up else _before(scope)
+    is_served = plan.replicas == 0 or revision in _serving(scope)
+    return str(revision) if is_observed and is_updated and is_served else _before(scope)
 
 
 def _before(scope: Scope) -> str | None:
@@ -249,8 +249,8 @@ def _before(scope: Scope) -> str | None:
     Return None if this revision has no ready pod any more.
     """
     target = names.revision(scope.key.name, "")
-    known = str((scope.status.get("revision") or {}).get("current") or "").removeprefix(target)
-    return known if known in _serving(scope) else None
+    revision = str((scope.status.get("revision") or {}).get("current") or "").removeprefix(target)
+    return revision if revision in _serving(scope) else None
 
 
 def _serving(scope: Scope) -> set[str]:
@@ -273,12 +273,12 @@ def _stalled(
         if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
-    progress = child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)), "Progressing")
+    progress = servers.deployment_condition(scope, plan, "Progressing")
     late = progress.get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)
-    if (rolled := rollout.stalled(scope.key.name, plan, late=late)) is not None:
-        return rolled
+    if (rollout_condition := rollout.stalled(scope.key.name, plan, late=late)) is not None:
+        return rollout_condition
     if loaded.status is False:
         return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
     if late:
@@ -308,7 +308,7 @@ _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 
 def _by_state(stages: Iterable[Stage]) -> dict[str, int]:
     """Return the number of pods in each state, without states in which there is no pod."""
-    counted = Counter(_COUNTED_AS.get(one.state, one.state) for one in stages)
+    counted = Counter(_COUNTED_AS.get(stage.state, stage.state) for stage in stages)
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
@@ -326,14 +326,14 @@ def _state_order(ready: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _summary(scope: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
-    found = {c["type"]: c for c in status["conditions"]}
-    state = next((found[kind]["reason"] for kind in _state_order(found["Ready"]) if kind in found), "")
+    by_type = {c["type"]: c for c in status["conditions"]}
+    state = next((by_type[kind]["reason"] for kind in _state_order(by_type["Ready"]) if kind in by_type), "")
     desired, _, ready = counts(scope, plan)
     summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(scope, plan)
     if scope.scaling.settling:
         before = scope.status.get("summary") or {}
-        kept = ("batch",) if plan.actuator is Actuator.NONE else _DECIDED_COLUMNS
-        return summary | {name: before[name] for name in kept if name in before}
+        kept_columns = ("batch",) if plan.actuator is Actuator.NONE else _DECIDED_COLUMNS
+        return summary | {name: before[name] for name in kept_columns if name in before}
     summary |= scaling.columns(scope, ready=status["readyReplicas"])
     if scope.signals and scope.signals.mean_batch is not None:
         summary["batch"] = f"{scope.signals.mean_batch:.1f}"
