@@ -269,7 +269,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
     """
 
     def site() -> Site:
-        known = identity.certificates
+        certificates = identity.certificates
         return Site(
             operator_image=settings.operator_image,
             balancer_image=settings.balancer_image,
@@ -291,12 +291,12 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
             queries=() if settings.prometheus is None else tuple(settings.prometheus.queries),
             own_secret=f"{settings.namespace}/{settings.tls_secret}",
             collector=None
-            if known is None
+            if certificates is None
             else CollectorAddress(
                 host=f"{settings.agents_service}.{settings.namespace}.svc",
                 port=settings.port,
                 server_name=f"{settings.service}.{settings.namespace}.svc",
-                ca_pem=known.bundle_pem,
+                ca_pem=certificates.bundle_pem,
             ),
         )
 

@@ -336,16 +336,16 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
     Raises:
         SettingsError: options contradict each other, or the value of one is invalid.
     """
-    given = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
+    values = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
     prices = dict(arguments.gpu_prices)
     default = prices.pop("default", None)
-    known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
-    made = {
+    gpu_prices = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
+    parsed = {
         "image_pull_secrets": tuple(arguments.image_pull_secrets),
         "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
-        "prices": known,
+        "prices": gpu_prices,
         "prometheus": option_groups.prometheus(arguments),
         "dashboard": option_groups.dashboard(arguments),
         "traces": option_groups.traces(arguments),
     }
-    return OperatorSettings(**given | made)
+    return OperatorSettings(**values | parsed)
