@@ -154,7 +154,9 @@ def executed(memory: PlannerMemory | None) -> Executed | None:
     return executions, rows, seconds
 
 
-def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
+def with_learnt(
+    means: ModelEvidence, memory: PlannerMemory, knowledge: Known | None, *, measured: bool
+) -> ModelEvidence:
     """Return the evidence, extended by the results of the planner. `measured` is true if `line` was ever measured."""
     line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
     if line is not None and largest == 1:
@@ -163,6 +165,7 @@ def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None
     if len(rates) >= _MIN_KNOWN * DAY:
         if not (peak := max(rates)):
             need = 0
-        elif known is not None:
-            need = whatif.outcome(replace(known, objectives=replace(known.objectives, low=1)), [peak], BIN_S).most
+        elif knowledge is not None:
+            objectives = replace(knowledge.objectives, low=1)
+            need = whatif.outcome(replace(knowledge, objectives=objectives), [peak], BIN_S).most
     return replace(means, line=line if measured else None, largest_rows=largest, peak_replicas=need)

@@ -306,8 +306,9 @@ class Decider:
         at = self.signals.epoch.at(now)
         reading, signals = rules_input.reading, rules_input.signals
         if isinstance(reading, Missing):
-            why, text, has = reading.reason, _unchanged_text(current, reading.reason), rules_input.has_reports
-            return Decision(at, policy, current, current, text, ("unknown",), (), signals, unknown=why, has_reports=has)
+            why, text = reading.reason, _unchanged_text(current, reading.reason)
+            decision = Decision(at, policy, current, current, text, ("unknown",), (), signals, unknown=why)
+            return replace(decision, has_reports=rules_input.has_reports)
         is_planner = policy == "Planner"
         # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
         behavior = None if is_planner else spec.scaling.behavior

@@ -6,12 +6,12 @@ for a model is unusable, only the query for that model is delayed.
 Out of scope: the query (`signals.prometheus.arrival_history`), and which models need it (`decider`).
 """
 
-# | response                     | effect                                                                 |
-# | ---------------------------- | ---------------------------------------------------------------------- |
-# | a history                    | it is merged with the planner's own history                            |
-# | no data                      | none                                                                   |
-# | no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure |
-# | an unusable response         | this model is queried again after `REFUSED_S`; other queries continue  |
+# | response                     | effect                                                                       |
+# | ---------------------------- | ---------------------------------------------------------------------------- |
+# | a history                    | it is merged with the planner's own history                                  |
+# | no data                      | none                                                                         |
+# | no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure       |
+# | an unusable response         | this model is queried again after `UNUSABLE_RETRY_S`; other queries continue |
 
 from __future__ import annotations
 

@@ -108,10 +108,7 @@ class StatusUpdates:
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Request status updates for models without data.
-
-        This happens once, `SETTLED_S` after the start of the process.
-        """
+        """Request status updates for models without data. This is done once, `SETTLED_S` after the process's start."""
         if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True

@@ -38,10 +38,7 @@ def conflicting_objects(scope: Scope, desired: list[Object]) -> list[Conflicting
 
 
 def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    """Return the result for a spec that is not accepted because of conflicting objects.
-
-    Its message names these objects.
-    """
+    """Return the result for a spec that is not accepted because of conflicting objects, which its message names."""
     objects = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {objects}, which belonged to a deleted ModelDeployment of the same name"

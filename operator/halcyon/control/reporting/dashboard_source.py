@@ -354,10 +354,7 @@ class DashboardService:
             await asyncio.sleep(1.0)
 
     def sample(self, name: Name, at: float) -> None:
-        """Add the current numbers of a model to the history for its charts.
-
-        `at` is the time in seconds since the epoch.
-        """
+        """Add the current numbers of a model to the history of its charts. `at` is in seconds since the epoch."""
         model = self._source.model(name)
         if model is None:
             return

@@ -154,10 +154,7 @@ class GpuCosts:
         return Shown(None if model is None else model.shown, self.prices.currency, settling=model is None)
 
     def spent(self, key: Key) -> Spent | None:
-        """Return the GPU-seconds and inferences of a model since this process started.
-
-        Return None if none were counted.
-        """
+        """Return the GPU-seconds and inferences of a model since this process started; None if none were counted."""
         model = self._models.get(key)
         return None if model is None else model.ledger.total
 

@@ -29,7 +29,7 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
-More = tuple[tuple[str, str], ...]
+ExtraLabels = tuple[tuple[str, str], ...]
 """Additional labels of a sample as pairs of name and value. The labels that identify the model are not among them."""
 
 
@@ -93,12 +93,12 @@ class ModelMetrics:
             self.costs.held(key),
         )
         return [
-            (metric, line(metric.name, f"{model_labels},{label_pairs(more)}" if more else model_labels, value))
-            for metric, more, value in samples(facts)
+            (metric, line(metric.name, f"{model_labels},{label_pairs(extra)}" if extra else model_labels, value))
+            for metric, extra, value in samples(facts)
         ]
 
 
-def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
+def samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     """Yield the metric, the additional labels and the value of each sample of a model.
 
     Samples with an unknown value are left out.
@@ -128,7 +128,7 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.START_TIME, (), facts.start.ready_at
 
 
-def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
+def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     if facts.held is not None:
         yield per_model_metrics.GPUS, (), facts.held
     if facts.spent is not None:
@@ -139,7 +139,7 @@ def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.COST, (), facts.per_hour
 
 
-def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float]]:
+def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
     yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
@@ -155,7 +155,7 @@ def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, 
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
 
-def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
+def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
     decision = scaled.decision
@@ -178,7 +178,7 @@ def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]
         yield from _signal_samples(signal)
 
 
-def _signal_samples(signal: Signal) -> Iterator[tuple[Metric, More, float]]:
+def _signal_samples(signal: Signal) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     name = ("signal", signal.name)
     yield per_model_metrics.SIGNAL_MISSING, (name,), float(bool(signal.missing))
     if signal.value is None:

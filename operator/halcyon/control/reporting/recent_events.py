@@ -17,9 +17,9 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
-KEPT = 10
+MAX_EVENTS = 10
 """Maximum number of events that are kept per model."""
-MODELS = 2000
+MAX_MODELS = 2000
 """Maximum number of models whose events are kept. The models with the most recent events are kept."""
 _STATUS_PARTS = ("conditions", "rollout", "scaling")
 """Fields of the status from which events are derived."""
@@ -51,11 +51,11 @@ class RecentEvents:
         return tuple(reversed(self._events.get(key, ())))
 
     def _add(self, key: Key, event: NewEvent) -> None:
-        now, events = self._clock.wall(), self._events.pop(key, None) or deque(maxlen=KEPT)
+        now, events = self._clock.wall(), self._events.pop(key, None) or deque(maxlen=MAX_EVENTS)
         entry = Event(now, event.type, event.reason, event.message)
         # As with Kubernetes Events, the same event isn't repeated within `QUIET_S`.
         if all(now - earlier.at >= QUIET_S or earlier[1:] != entry[1:] for earlier in events):
             events.append(entry)
         self._events[key] = events
-        if len(self._events) > MODELS:
+        if len(self._events) > MAX_MODELS:
             del self._events[next(iter(self._events))]

@@ -50,7 +50,7 @@ def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slo
     why = "spec.rollout.strategy is Replace"
     if strategy != "Replace":
         is_needed = continues or observed.has_surge_timed_out(unschedulable)
-        if not is_needed or (strategy == "Auto" and _serves_alone(observed, begun=continues)):
+        if not is_needed or (strategy == "Auto" and _serves_alone(observed, has_begun=continues)):
             return SURGE
         why = RolloutRecord.of(target).why_replacing
         if unschedulable is not None and not continues:
@@ -65,10 +65,10 @@ def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slo
     return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, observed.count - floor), why=why)
 
 
-def _serves_alone(observed: ObservedRollout, *, begun: bool) -> bool:
+def _serves_alone(observed: ObservedRollout, *, has_begun: bool) -> bool:
     """Return whether the strategy Replace would remove the only serving pod.
 
     It wouldn't if a replacement has begun and several pods are desired. The only ready pod is then one of several that
     change their revision.
     """
-    return sum(observed.ready(key) for key in observed.by_revision) == 1 and not (begun and observed.count > 1)
+    return sum(observed.ready(key) for key in observed.by_revision) == 1 and not (has_begun and observed.count > 1)

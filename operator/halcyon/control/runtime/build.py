@@ -93,11 +93,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
-        client,
-        identity,
-        namespace=settings.namespace,
-        service=settings.service,
-        watched=settings.watch_namespaces,
+        client, identity, namespace=settings.namespace, service=settings.service, watched=settings.watch_namespaces
     )
     counts = ReconcileCounts()
     # Queries of tenants: apart from the operator's own, which they must not delay.

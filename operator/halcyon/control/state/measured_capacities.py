@@ -41,10 +41,7 @@ class MeasuredCapacities:
     _cached: dict[Key, _CachedCapacity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Keep references to the informers of ConfigMaps and Deployments.
-
-        Each decision reads their change counters.
-        """
+        """Keep references to the informers of ConfigMaps and Deployments. Each decision reads their change counters."""
         self._config_maps = self.caches.children[kinds.CONFIG_MAP]
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 

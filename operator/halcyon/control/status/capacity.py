@@ -73,10 +73,7 @@ def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
     if line is None or spec.scaling is None:
         return None
     aims = objectives(
-        spec,
-        largest_seen=line.max_batch_size,
-        measured_batches=line.batch_times(),
-        measured_answers=line.answers(),
+        spec, largest_seen=line.max_batch_size, measured_batches=line.batch_times(), measured_answers=line.answers()
     )
     return capacity_source.measured(aims)
 

@@ -90,7 +90,7 @@ def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, st
     if route is None:
         return None, f"{kind.kind} {scope.key.name} has not been created yet"
     statuses = (route.get("status") or {}).get("parents") or ()
-    parents = [_newest(entry, route) for entry in statuses if _is(entry.get("parentRef") or {}, scope, gateway)]
+    parents = [_newest(entry, route) for entry in statuses if _is_gateway(entry.get("parentRef") or {}, scope, gateway)]
     for conditions in parents:
         for required in _REQUIRED:
             condition = conditions.get(required) or {}
@@ -114,6 +114,6 @@ def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}
 
 
-def _is(reference: Object, scope: Scope, gateway: Gateway) -> bool:
+def _is_gateway(reference: Object, scope: Scope, gateway: Gateway) -> bool:
     namespace = reference.get("namespace") or scope.key.namespace
     return (namespace, reference.get("name")) == (gateway.namespace or scope.key.namespace, gateway.name)

@@ -61,10 +61,7 @@ def make(scope: Scope, plan: ReconcilePlan, *, now: str) -> Object:
     if plan.spec is not None and plan.target is not None and plan.rollout is not None:
         host = f"{scope.key.name}.{scope.key.namespace}.svc"
         scheme = "https" if plan.spec.traffic.tls else "http"
-        status["address"] = {
-            "url": f"{scheme}://{host}:{names.HTTP_PORT}",
-            "grpc": f"{host}:{names.GRPC_PORT}",
-        }
+        status["address"] = {"url": f"{scheme}://{host}:{names.HTTP_PORT}", "grpc": f"{host}:{names.GRPC_PORT}"}
         if routing_mode.is_direct(plan.spec):
             status["address"]["headless"] = f"{names.headless(scope.key.name)}.{scope.key.namespace}.svc"
         status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]

@@ -130,7 +130,7 @@ def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
             await world.load(400, 5)
             kept = holds(world.scaler, key)
             assert "models" in kept
-            assert {"decider._models", "external_writers._seen", "signals._models"} <= set(kept)
+            assert {"decider._models", "external_writers._replicas", "signals._models"} <= set(kept)
             if how == "planned":
                 world.scaler.planned(key, plan_of(None, Actuator.NONE))
             else:
