@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control.state.pod_field_support import RECHECK_INTERVAL_S, IMAGE_VOLUMES, PodFieldSupport
+from halcyon.control.state.pod_field_support import IMAGE_VOLUMES, RECHECK_INTERVAL_S, PodFieldSupport
 from halcyon.kube import kinds
 from halcyon.kube.client import Object, connect
 from halcyon.kube.kinds import Kind

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from halcyon.control.rollout.canary_queries import RunQuery, CanaryQueries
+from halcyon.control.rollout.canary_queries import CanaryQueries, RunQuery
 from halcyon.control.state.scope import CanaryResult
 from halcyon.metricsapi.certificates import issue, make_ca
 from halcyon.scaling.planner.forecast.season_models import DAY

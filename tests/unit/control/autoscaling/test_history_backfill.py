@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.control.autoscaling.decider import Decider
-from halcyon.control.autoscaling.history_backfill import UNUSABLE_RETRY_S, RETRY_S, HistoryBackfill, merged
+from halcyon.control.autoscaling.history_backfill import RETRY_S, UNUSABLE_RETRY_S, HistoryBackfill, merged
 from halcyon.control.autoscaling.planner_memory.entries import saved
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.forecast.season_models import DAY

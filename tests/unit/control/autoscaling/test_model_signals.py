@@ -48,7 +48,7 @@ def report_balancer(made: OperatorReplica, seconds: int = 3, **balancer: int) ->
         made.speak(DIGITS, **balancer)
 
 
-def result(made: OperatorReplica) -> ReadingResult:
+def gathered(made: OperatorReplica) -> ReadingResult:
     found = made.sensing.for_planner(DIGITS, made.specs[DIGITS])
     assert found is not None
     return found.result

@@ -33,9 +33,9 @@ def newer(before: Scope, image: str = NEXT, version: str = "0.2.0") -> Scope:
     return replace(before, site=replace(before.site, operator_image=image, version=version))
 
 
-def scope_with_refresh(before: Scope, canary_request: str) -> Scope:
+def scope_with_refresh(before: Scope, wish: str) -> Scope:
     """With the annotation."""
-    meta = {**before.resource["metadata"], "annotations": {REFRESH: canary_request}}
+    meta = {**before.resource["metadata"], "annotations": {REFRESH: wish}}
     return replace(before, resource={**before.resource, "metadata": meta})
 
 
@@ -170,8 +170,8 @@ def test_the_differing_fields_are_named(change: dict[str, Any], said: str) -> No
     assert said in found["message"]
 
 
-def scope_with_restart(before: Scope, canary_request: str) -> Scope:
-    wished = {**before.resource, "metadata": {**before.meta, "annotations": {RESTART: canary_request}}}
+def scope_with_restart(before: Scope, wish: str) -> Scope:
+    wished = {**before.resource, "metadata": {**before.meta, "annotations": {RESTART: wish}}}
     return replace(before, resource=wished)
 
 

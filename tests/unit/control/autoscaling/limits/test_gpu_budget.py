@@ -40,7 +40,10 @@ def test_a_higher_priority_goes_first_and_takes_nothing_from_running_models() ->
     for key, priority in ((A, 0), (B, 10)):
         assert budget.request(key, desired=6, current=1, gpus=1, priority=priority) is not None
     assert budget.share() == [B]
-    after = budget.request(A, desired=6, current=1, gpus=1), budget.request(B, desired=6, current=1, gpus=1, priority=10)
+    after = (
+        budget.request(A, desired=6, current=1, gpus=1),
+        budget.request(B, desired=6, current=1, gpus=1, priority=10),
+    )
     assert [ceiling.replicas for ceiling in after if ceiling] == [1, 3]
 
 
