@@ -176,7 +176,7 @@ class ModelSignals:
         if reading_result.reading.gpu is None and spec.runtime.gpus:
             ready = [str(pod.name) for pod in reading_result.reading.pods if pod.phase == "ready"]
             observation = self.hub.observe(key.namespace, key.name, snapshot.at, window_s=OBSERVATION_WINDOW_S)
-            substitute = observation and self._utilization.substitute(key, spec, observation, ready, self.sampled)
+            substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
             if substitute is not None:
                 total = sum(substitute.values) * len(ready) / len(substitute.values)
                 reading_result = replace(reading_result, reading=replace(reading_result.reading, gpu=total))
@@ -233,7 +233,7 @@ class ModelSignals:
         values: Sequence[float] = work.gpus
         if not values or 2 * len(values) < len(work.ready):
             observation = self.hub.observe(key.namespace, key.name, snapshot.at, window_s=OBSERVATION_WINDOW_S)
-            substitute = observation and self._utilization.substitute(key, spec, observation, work.ready, self.sampled)
+            substitute = self._utilization.substitute(key, spec, observation, work.ready, self.sampled)
             values = () if substitute is None else substitute.values
         return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
