@@ -43,7 +43,7 @@ def test_pods_granted_to_others_are_no_free_capacity_of_a_quota() -> None:
     found = resource_quotas.tightest_limit(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
     assert found is not None
     assert found.pods == 4
-    assert found.say() == (
+    assert found.describe() == (
         "ResourceQuota team allows 4: requests.nvidia.com/gpu is 2 of 8 used, and 4 are granted to other models"
     )
     of_high = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
@@ -100,7 +100,7 @@ def test_the_tightest_quota_is_named_with_its_figures() -> None:
     )
     found = resource_quotas.tightest_limit([wide, tight], ONE_GPU, present=4)
     assert found is not None
-    assert found.say() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
+    assert found.describe() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step
     found = advance(READY, rules(analysis), now=now, count=10, ready=ready, canary_result=verdict, request=wished)
 
     assert (found.outcome, found.record.step) == (outcome, step)
-    assert said in found.say
+    assert said in found.message
 
 
 MANUAL = (CanaryStep(weight=20, pause=CanaryPause()), CanaryStep(weight=50, pause=CanaryPause()))
