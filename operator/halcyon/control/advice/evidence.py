@@ -142,10 +142,7 @@ def is_measured(memory: PlannerMemory) -> bool:
 
 
 def executed(memory: PlannerMemory | None) -> Executed | None:
-    """Return the counters of executions, from the batches in the planner's memory.
-
-    Return None if the memory has no batches.
-    """
+    """Return the counters of executions, from the batches in the planner's memory; None if it has no batches."""
     if memory is None or not memory.capacity.seen:
         return None
     executions, rows, seconds = 0, 0, 0.0

@@ -80,18 +80,15 @@ class ExternalWriters:
         )
 
     def take_manual(self, key: Key) -> int | None:
-        """Return the last manual change of the replicas, and forget it.
-
-        Return None if there was none since the last call.
-        """
+        """Return the last manual change of the replicas since the last call, and forget it; None if there was none."""
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record a write by Halcyon, so that `look` also detects a writer that reverts it before the next call."""
+        """Record a write by Halcyon, so that `compare` also detects a writer that reverts it before the next call."""
         self._replicas[key] = replicas
 
     def pause(self, key: Key) -> None:
-        """Ignore changes until the next call of `look`.
+        """Ignore changes until the next call of `compare`.
 
         While Halcyon doesn't set the replicas, changes by other writers are not a conflict.
         """

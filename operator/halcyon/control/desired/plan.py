@@ -76,10 +76,7 @@ class ReconcilePlan:
 
     @property
     def target(self) -> Revision | None:
-        """Revision that the servers run.
-
-        It is the requested revision, or the previous one if the requested one has failed.
-        """
+        """Revision that the servers run: the requested one, or the previous one if the requested one has failed."""
         return None if self.rollout is None else self.rollout.target
 
     @property

@@ -170,10 +170,7 @@ class GpuCosts:
         return None if held is None or price is None else price * held
 
     def stored(self, key: Key) -> list[list[float]] | None:
-        """Return the GPU time of a model as a JSON value, which is stored with the planner's memory.
-
-        Return None if there is none.
-        """
+        """Return the GPU time of a model as a JSON value, to store with the planner's memory; None if there is none."""
         model = self._models.get(key)
         return None if model is None else model.ledger.to_json()
 

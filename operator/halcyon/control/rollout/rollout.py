@@ -346,10 +346,7 @@ def _with_served_record(observed: ObservedRollout, revision: Revision, home: Slo
 def _requeue_s(
     observed: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, canary: Advance | None
 ) -> float | None:
-    """Return the requeue delay until the next change that depends only on time, in seconds.
-
-    Return None if there is none.
-    """
+    """Return the requeue delay until the next change that depends only on time, in seconds; None if there is none."""
     times: list[float | None] = [canary.due if canary else None]
     if canary is not None:
         times.append(observed.scope.now + POLL_REQUEUE_S)

@@ -80,9 +80,6 @@ def deadlines(
 
 
 def replacement_due(observed: ObservedRollout, requested: Revision, record: RolloutRecord) -> float | None:
-    """Return the time by which a replacement pod must be scheduled, in seconds since the epoch.
-
-    Return None if there is none.
-    """
+    """Return the time by which a replacement pod must be scheduled, in epoch seconds; None if there is none."""
     since = epoch_seconds(record.replacing)
     return None if since is None else since + grace_s(requested) + observed.surge_timeout_s

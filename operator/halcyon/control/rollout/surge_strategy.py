@@ -36,10 +36,7 @@ SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 #
 # Under way: the slot has pods of another revision, or the other slot still has pods that are being replaced.
 def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slot) -> SurgeSettings:
-    """Return the surge settings for a slot that changes to this revision.
-
-    They also apply to removals from the other slot.
-    """
+    """Return the surge settings for a slot that changes to this revision, and for removals from the other slot."""
     strategy = observed.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE

@@ -205,10 +205,7 @@ def build_reconciler(
     hold: SiteHold,
     batches: BatchController,
 ) -> Reconciler:
-    """Build the reconciler.
-
-    It has state that the reconciles of all models share: GPU reservations and canary analyses.
-    """
+    """Build the reconciler, with the state that all models share: GPU reservations and canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
     reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)

@@ -48,10 +48,7 @@ def _observed(status: object) -> object:
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """Return kopf's registry with two handlers.
-
-    One adds changed objects to the queue, and one provides the credentials.
-    """
+    """Return kopf's registry with two handlers: one adds changed objects to the queue, one provides the credentials."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)

@@ -23,10 +23,7 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model. If there are two, return the one with more replicas.
-
-    Return None if there is none yet.
-    """
+    """Return the server Deployment of a model, the one with more replicas if there are two; None if there is none."""
     return max(_server_deployments(caches, key), key=_replicas, default=None)
 
 

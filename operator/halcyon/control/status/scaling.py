@@ -98,10 +98,7 @@ def _user_reason(scope: Scope) -> str:
 
 
 def _explanation(decision: Decision) -> str:
-    """Return the reason of a decision and the maximum time until the next one.
-
-    The time is left out if the HPA decides.
-    """
+    """Return the reason of a decision, and the maximum time until the next one unless the HPA decides."""
     if decision.desired is None:
         return decision.why or "as the HPA decides"
     return f"{decision.why}; next decision within {math.ceil(decision.next_decision_s)} s"

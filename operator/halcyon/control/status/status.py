@@ -241,10 +241,7 @@ def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
 
 
 def _before(scope: Scope) -> str | None:
-    """Return the key of the current revision in the published status.
-
-    Return None if this revision has no ready pod any more.
-    """
+    """Return the key of the published current revision; None if this revision has no ready pod any more."""
     target = names.revision(scope.key.name, "")
     revision = str((scope.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return revision if revision in _serving(scope) else None
