@@ -12,6 +12,8 @@ directly to the servers (`routing`).
 
 from __future__ import annotations
 
+import contextlib
+
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
@@ -49,12 +51,17 @@ def _download_ports(scope: Scope, spec: Spec) -> set[int]:
     They are the ports of the spec's source, and those of running revisions, because a pod that restarts downloads
     again.
     """
-    downloads = download.servers(download.arguments(spec.model.source, scope.site.downloads))
+    ports = _ports(download.arguments(spec.model.source, scope.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):
         if (deployment := own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))) is not None:
             for container in deployment["spec"]["template"]["spec"].get("initContainers", ()):
-                downloads += download.servers(container.get("args", ()))
-    return {network_policies.download_port(*server) for server in downloads}
+                with contextlib.suppress(ValueError, RecursionError):  # a user's edit, which the plan overwrites
+                    ports |= _ports(container.get("args", ()))
+    return ports
+
+
+def _ports(arguments: list[str]) -> set[int]:
+    return {network_policies.download_port(*server) for server in download.servers(arguments)}
 
 
 def _balanced(scope: Scope, spec: Spec) -> bool:
