@@ -245,6 +245,8 @@ class Autoscaler:
         model.uid = uid
         if spec is None or spec.scaling is None:
             model.due = now + MAX_DECISION_INTERVAL_S
+            if spec is not None and not self.leadership.is_leader:
+                self.stop(key)  # on a standby no reconcile reports that scaling was removed
             return
         decision = self.decider.decide(key, spec, model.actuator, now)
         if self.batches is not None:

@@ -89,6 +89,20 @@ def test_a_standby_decides_and_writes_nothing() -> None:
     assert (world.writes, world.queued) == ([], [])
 
 
+def test_a_standby_drops_a_model_without_scaling_and_its_decision() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate()
+        key = world.model(actuator=None)
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert world.scaler.models[key].decision is not None
+            world.specs[key] = world.specs[key].model_copy(update={"scaling": None})
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 2)
+            assert world.scaler.models == {}
+
+    live(scenario, leads=False)
+
+
 def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
     async def scenario(world: OperatorReplica) -> None:
         world.dictate()
