@@ -9,6 +9,7 @@ import argparse
 import ipaddress
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -35,6 +36,18 @@ def parse_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1; for example 0.1")
     return share
+
+
+def number_parser(high: int, example: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from 1 to `high`. Its error message has the example."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isascii() and text.isdecimal() else 0
+        if not 1 <= number <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {high}; for example {example}")
+        return number
+
+    return parse
 
 
 def parse_count(text: str) -> int:

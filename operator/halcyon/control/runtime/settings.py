@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
@@ -130,9 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="CPU limit of each own container in namespaces of models, for example 2 (default: none)",
     )
     add("--tls-secret", default="halcyon-tls", help="Secret in which the operator stores its certificate")
-    add("--port", type=int, default=10250, help="TLS port of the metrics API and the collector (default: 10250)")
-    add("--http-port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
-    add("--workers", type=int, default=16, help="maximum number of concurrent reconciles (default: 16)")
+    port, workers = partial(option_values.number_parser, 65535), option_values.number_parser(1000, 32)
+    add(
+        "--port", type=port(10250), default=10250, help="TLS port of the metrics API and the collector (default: 10250)"
+    )
+    add("--http-port", type=port(8080), default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
+    add("--workers", type=workers, default=16, help="maximum number of concurrent reconciles (default: 16)")
     add("--kubeconfig", default=None, help="kubeconfig to use outside a cluster")
     add(
         "--prometheus-url",
@@ -229,7 +233,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "off)"
         ),
     )
-    add("--dashboard-port", type=int, default=8090, help="port of the dashboard (default: 8090)")
+    add("--dashboard-port", type=port(8090), default=8090, help="port of the dashboard (default: 8090)")
     add(
         "--dashboard-proxy",
         dest="dashboard_proxies",
