@@ -82,7 +82,7 @@ class Situation:
             children=children,
             revisions=(planned.target,),
             pods=pods,
-            refused=self.refused,
+            rejected_write=self.refused,
             scaling=PublishedScaling(self.verdict, self.changes, self.rival),
         )
         return copy.deepcopy(resource(spec, status=status.make(now, make(now), now=STAMP)))

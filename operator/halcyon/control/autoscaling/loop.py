@@ -143,7 +143,7 @@ class Autoscaler:
         if model is None:
             model = self.models[key] = ModelState(key, self.clock.monotonic())
         if model.actuator is Actuator.NONE:
-            model.due = max(self.clock.monotonic(), model.tried + MIN_DECISION_INTERVAL_S)
+            model.due = max(self.clock.monotonic(), model.attempted_at + MIN_DECISION_INTERVAL_S)
         model.actuator = plan.actuator
 
     def deleted(self, key: Key) -> None:
@@ -217,7 +217,7 @@ class Autoscaler:
         ]
         for model in sorted(due, key=lambda model: model.decided):
             model.has_report = model.confirmed = False
-            model.tried = self.clock.monotonic()
+            model.attempted_at = self.clock.monotonic()
             try:
                 self._turn(model)
             except Exception:
@@ -225,8 +225,8 @@ class Autoscaler:
                 log.exception("cannot decide", extra={"key": str(model.key)})
                 model.due = self.clock.monotonic() + MAX_DECISION_INTERVAL_S
             ended = self.clock.monotonic()
-            if model.decided == model.tried:
-                self.decision_metrics.add_duration(ended - model.tried)
+            if model.decided == model.attempted_at:
+                self.decision_metrics.add_duration(ended - model.attempted_at)
             if ended - started > SLICE_S:
                 await asyncio.sleep(0)
                 started = self.clock.monotonic()
@@ -235,7 +235,7 @@ class Autoscaler:
 
     def _turn(self, model: ModelState) -> None:
         """Run all phases of a decision for one model, as listed at the top of the module."""
-        key, now = model.key, model.tried
+        key, now = model.key, model.attempted_at
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         uid = "" if resource is None else str(resource["metadata"].get("uid", ""))
         if resource is None or uid != (model.uid or uid):

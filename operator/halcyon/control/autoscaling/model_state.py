@@ -45,7 +45,7 @@ class ModelState:
     confirmed: bool = False
     """Whether a report since the last decision confirms the growth in the previous report. If so, the next decision is
     made at once."""
-    tried: float = -math.inf
+    attempted_at: float = -math.inf
     """Time of the last attempt to make a decision, whether it succeeded or not."""
     decided: float = -math.inf
     """Time at which the decision in `decision` was made."""
@@ -87,7 +87,7 @@ class ModelState:
         replicas it may always be made, because a client is waiting and reports are rare.
         """
         is_empty = self.decision is not None and self.decision.current == 0
-        return self.confirmed or is_empty or now - self.tried >= spacing_s
+        return self.confirmed or is_empty or now - self.attempted_at >= spacing_s
 
     def desired_of(self, decision: Decision) -> int | None:
         """Return the desired replicas of a decision. If the HPA decides, return the current number of replicas."""

@@ -140,5 +140,5 @@ class ScopeBuilder:
             lower_class=self.lower_class(key),
             # Read this after the last await, because it must not change until the plan is made.
             gpus=self.reservations.gpus(key),
-            refused=rejected,
+            rejected_write=rejected,
         )

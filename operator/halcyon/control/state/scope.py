@@ -168,7 +168,7 @@ class Scope:
     gpus: Gpus = Gpus()
     """Numbers of GPUs that are reserved in the namespace. All are zero if the site doesn't limit the GPUs of a
     namespace."""
-    refused: str = ""
+    rejected_write: str = ""
     """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
     failing: str = ""
     """Message of the last failed write if several reconciles in a row have failed because of writes that may succeed

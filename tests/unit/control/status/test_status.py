@@ -123,7 +123,7 @@ def test_accepted_is_true_where_the_spec_is_valid_and_its_source_there() -> None
 
 
 def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
-    now = deployed(refused="PATCH deployments: exceeded quota")
+    now = deployed(rejected_write="PATCH deployments: exceeded quota")
 
     assert condition(now, "Accepted") == ("False", "Forbidden", "PATCH deployments: exceeded quota")
 
@@ -527,8 +527,8 @@ def test_a_queue_timeout_shorter_than_a_start_causes_a_warning() -> None:
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("False", "Invalid")),
-        (deployed(refused="no"), ("True", "Ready")),
-        (deployed(refused="no", ready=0, starting=1), ("False", "Forbidden")),
+        (deployed(rejected_write="no"), ("True", "Ready")),
+        (deployed(rejected_write="no", ready=0, starting=1), ("False", "Forbidden")),
         (replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}})), ("True", "Ready")),
         (replace(deployed(balancers=0), resource=resource({"batching": {"maxBatchSize": 0}})), ("False", "Invalid")),
         (scope_of(), ("Unknown", "Unknown")),
@@ -566,7 +566,7 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
         (deployed({"replicas": 5}, ready=1, starting=4), None),
         (deployed({"replicas": 0}, ready=0), None),
         (scope_of({"replicas": -1}), None),
-        (deployed(refused="no"), None),
+        (deployed(rejected_write="no"), None),
         (deployed(failing="no answer of a webhook"), "True"),
         (scope_of({"replicas": -1}, failing="no answer of a webhook"), None),
     ],
@@ -586,7 +586,7 @@ LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "Pro
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("True", "Invalid")),
-        (deployed(refused="no"), ("True", "Forbidden")),
+        (deployed(rejected_write="no"), ("True", "Forbidden")),
         (
             scope_of(children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")}),
             ("True", "Conflict"),
@@ -632,7 +632,7 @@ def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None)
         ),
         (scope_of({"replicas": -1}), "Failed"),
         (scope_of(source=SourceState(missing="no")), "Failed"),
-        (deployed(refused="no"), "Failed"),
+        (deployed(rejected_write="no"), "Failed"),
         (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), "Failed"),
         (deployed(ready=0, starting=1, server=LATE), "Failed"),
     ],
@@ -680,7 +680,7 @@ def test_a_status_always_fits_the_schema(
         signals=signals if heard else None,
         metrics_api=ExternalMetricsApi(ours=False, why="z" * 5000),
         scaling=PublishedScaling(made_of, changes, "r" * 5000) if heard else PublishedScaling(),
-        refused="v" * 5000 if old else "",
+        rejected_write="v" * 5000 if old else "",
     )
     made = of(now)
 
