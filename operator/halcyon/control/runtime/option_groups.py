@@ -33,9 +33,14 @@ def traces(arguments: argparse.Namespace) -> TracesSite | None:
         if arguments.traces_ratio is not None:
             raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {hint}")
         return None
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
-        raise SettingsError(f"--traces-endpoint is {url}, which is not an http:// or https:// URL with a path; {hint}")
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.path.strip("/") and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        rule = "which is not an http:// or https:// URL with a valid host and port, and a path"
+        raise SettingsError(f"--traces-endpoint is {url}, {rule}; {hint}")
     ratio = 1.0 if arguments.traces_ratio is None else arguments.traces_ratio
     # OpenTelemetry's own variables for a CA file win.
     has_ca_file = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))

@@ -119,6 +119,14 @@ def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
 
 
 @pytest.mark.parametrize(
+    "url", ["http://[::1/v1/traces", "http://collector:port/v1/traces", "http://collector:99999/v1/x"]
+)
+def test_a_traces_endpoint_without_a_valid_address_is_rejected_with_an_example(url: str) -> None:
+    with pytest.raises(SettingsError, match="for example --traces-endpoint=http:"):
+        taken(f"--traces-endpoint={url}")
+
+
+@pytest.mark.parametrize(
     ("option", "reason"),
     [
         ("--workers=0", "'0' is not a number from 1 to 1000; for example 32"),
