@@ -105,8 +105,8 @@ class _Times(DecisionMetrics):
         work."""
 
     @override
-    def took(self, seconds: float) -> None:
-        super().took(seconds)
+    def add_duration(self, seconds: float) -> None:
+        super().add_duration(seconds)
         self.took_s.append(seconds)
 
 

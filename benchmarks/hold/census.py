@@ -79,10 +79,10 @@ def parts(operator: Operator) -> Iterator[tuple[str, Any]]:
     decider = autoscaler.decider
     for name, value in vars(decider).items():
         if name != "signals":
-            yield f"decider {name}", getattr(value, "_read", value)
+            yield f"decider {name}", getattr(value, "_cached", value)
     yield "model state", autoscaler.models
     yield "status updates", _state(autoscaler.updates, "batches")
-    yield "limits", (_state(autoscaler.limits, "rooms"), _state(autoscaler.limits, "granted"))
+    yield "limits", (_state(autoscaler.limits, "limits"), _state(autoscaler.limits, "granted"))
     yield "memories", _state(operator.memories, "offered")
     yield "signals", _state(autoscaler.signals, "models")
     yield "metrics", vars(operator.model_metrics)

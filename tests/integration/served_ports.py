@@ -153,7 +153,7 @@ async def _ports(pipe: Connection, port: int, tls: ServingTLS, limits: PortLimit
     https = await ports.open(app, name="https", host=None, port=port, tls=tls.context, limits=limits)
     pages = Dashboard(source, Authorizer(None, clock=time.monotonic, namespaces=list), ChartHistory(), steps=lambda: 0)
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
-    plain: web.Application = probes.build(registry, live={}, ready={}, of_models=large)
+    plain: web.Application = probes.build(registry, live={}, ready={}, model_metrics=large)
     http = await ports.open(plain, name="http", host=None, port=0)
     pipe.send([one.addresses[0][1] for one in (https, dashboard, http)])
     await asyncio.Event().wait()

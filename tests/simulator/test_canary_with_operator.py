@@ -68,7 +68,7 @@ class ReconcilingCluster:
         # Without a canary, the analysis forgets its result.
         cluster.verdict = None
         if planned.rollout is not None and planned.rollout.canary is not None:
-            self.verdict(cluster, planned.rollout.asked.key)
+            self.verdict(cluster, planned.rollout.requested.key)
         # A reconcile writes the status last.
         self.status = status_of(cluster) | {"observedGeneration": self.generation}
         for act in (cluster.control, cluster.schedule, cluster.start):

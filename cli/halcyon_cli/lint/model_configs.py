@@ -61,9 +61,9 @@ def problems(spec: Spec, *, namespace: str, name: str, maps: Iterable[ConfigMapF
     repository = config_map_model.models(name, spec, chosen.content)
     overlay = model_overlay.build(name, spec)
     configs = repository.configs(overlay.model_name)
-    if repository.is_found and (problem := spec_check.problem_of_repository(overlay, configs, repository.versions)):
+    if repository.has_model and (problem := spec_check.problem_of_repository(overlay, configs, repository.versions)):
         yield "model-config", f"{_HEAD} is {source.name}: {problem}"
-    if repository.is_found and not spec.runtime.gpus:
+    if repository.has_model and not spec.runtime.gpus:
         for model in _models_on_gpus(configs):
             yield (
                 "missing-gpu",

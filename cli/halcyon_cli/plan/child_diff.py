@@ -75,10 +75,10 @@ def restarts(scope: Scope, planned: ReconcilePlan) -> str:
     deployed_keys, live = set(keys), sum(map(pods.is_live, scope.pods))
     if not deployed_keys:
         return f"{_servers(planned.replicas)} of the first revision would start"
-    if rollout.asked.key in deployed_keys:
+    if rollout.requested.key in deployed_keys:
         return "no model pod would restart: the revision stays the same"
     strategy = planned.spec.rollout.strategy if planned.spec else "Auto"
-    origin = "an earlier one" if any(r.key == rollout.asked.key for r in scope.revisions) else "new"
+    origin = "an earlier one" if any(r.key == rollout.requested.key for r in scope.revisions) else "new"
     return f"{_servers(live)} would be replaced by rollout.strategy {strategy}: the revision is {origin}"
 
 

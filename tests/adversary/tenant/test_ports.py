@@ -110,7 +110,7 @@ async def test_scrapes_at_the_same_time_share_one_page() -> None:
         await begun.wait()
         return "#" * 1_000_000 + "\n"
 
-    app = http_endpoints.build(CollectorRegistry(), live={}, ready={}, of_models=of_models)
+    app = http_endpoints.build(CollectorRegistry(), live={}, ready={}, model_metrics=of_models)
     async with TestServer(app) as running, aiohttp.ClientSession() as session:
         url = running.make_url("/metrics")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control.state.pod_field_support import AGAIN_S, IMAGE_VOLUMES, PodFieldSupport
+from halcyon.control.state.pod_field_support import IMAGE_VOLUMES, RECHECK_INTERVAL_S, PodFieldSupport
 from halcyon.kube import kinds
 from halcyon.kube.client import Object, connect
 from halcyon.kube.kinds import Kind
@@ -81,7 +81,7 @@ async def test_image_volume_support_is_checked_once_and_rechecked_while_missing(
         assert bool(await volumes.lacking(namespace)) is not there
         assert bool(await volumes.lacking(namespace)) is not there
         assert asked == 1
-        now = AGAIN_S
+        now = RECHECK_INTERVAL_S
         assert bool(await volumes.lacking(namespace)) is not there
         assert asked == (1 if there else 2)
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from halcyon.control.rollout.canary_queries import Ask, CanaryQueries
+from halcyon.control.rollout.canary_queries import CanaryQueries, RunQuery
 from halcyon.control.state.scope import CanaryResult
 from halcyon.metricsapi.certificates import issue, make_ca
 from halcyon.scaling.planner.forecast.season_models import DAY
@@ -339,7 +339,7 @@ async def test_tls_needs_the_sites_ca_and_passwords_in_urls_stay_hidden(guarded:
     assert not [text for text in said if "secret" in text]
 
 
-async def judged(ask: Ask, metric: object) -> CanaryResult:
+async def judged(ask: RunQuery, metric: object) -> CanaryResult:
     """The verdict on a canary that is as good as the stable one, once its metric has a value."""
     queried = Queried(metric=metric)
     queried.queries = CanaryQueries(ask, DrivenClock(lambda: queried.now))

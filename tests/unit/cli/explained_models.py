@@ -49,8 +49,8 @@ class Situation:
     verdict: Decision | None = None
     changes: tuple[Change, ...] = ()
     rival: str = ""
-    foreign_autoscaler: str = ""
-    foreign_below: str = ""
+    external_hpa: str = ""
+    deployment_hpas: str = ""
     """An external HPA on the Deployment of model pods. `replicas` is then its value, and spec.replicas is 1."""
     metrics_api: ExternalMetricsApi = OURS
     hpa: Object | None = None
@@ -61,14 +61,14 @@ class Situation:
         spec: dict[str, Any] = {"replicas": self.replicas}
         if self.scaling is not None:
             spec["scaling"] = copy.deepcopy(self.scaling)
-        before = scope_of(spec, metrics_api=self.metrics_api, foreign_autoscaler=self.foreign_autoscaler)
+        before = scope_of(spec, metrics_api=self.metrics_api, external_hpa=self.external_hpa)
         planned = make(before)
         assert planned.target is not None
         key = planned.target.key
         children = applied_children(before)
-        if self.foreign_below:
+        if self.deployment_hpas:
             before.resource["spec"]["replicas"] = 1
-            before = replace(before, foreign_below={"digits-a": self.foreign_below})
+            before = replace(before, deployment_hpas={"digits-a": self.deployment_hpas})
         children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": 2}
         if self.hpa is not None:
             children[kinds.HPA, "digits"]["status"] = self.hpa
@@ -82,7 +82,7 @@ class Situation:
             children=children,
             revisions=(planned.target,),
             pods=pods,
-            refused=self.refused,
+            rejected_write=self.refused,
             scaling=PublishedScaling(self.verdict, self.changes, self.rival),
         )
         return copy.deepcopy(resource(spec, status=status.make(now, make(now), now=STAMP)))
@@ -196,8 +196,8 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         ),
         refused="PATCH Deployment team/digits-a: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: 5, limited: 5",
     ),
-    "other-autoscaler": lambda: Situation(SCALED, foreign_autoscaler="HorizontalPodAutoscaler keda-hpa-digits"),
-    "autoscaler-on-deployment": lambda: Situation(replicas=3, ready=2, starting=1, foreign_below="HorizontalPodAutoscaler digits-a"),
+    "other-autoscaler": lambda: Situation(SCALED, external_hpa="HorizontalPodAutoscaler keda-hpa-digits"),
+    "autoscaler-on-deployment": lambda: Situation(replicas=3, ready=2, starting=1, deployment_hpas="HorizontalPodAutoscaler digits-a"),
     "other-writer": lambda: Situation(
         {**SCALED, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}}},
         replicas=2,

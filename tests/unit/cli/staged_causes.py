@@ -338,7 +338,7 @@ STAGES: dict[str, Callable[[], ExplainedResource]] = {
     "schedule-caps": Stage({"schedules": [_NIGHT]}, scene=_steady(400)).told,
     "metric-missing": Stage(replicas=2).told,
     "metric-stale": Stage(scene=_silence).told,
-    "other-autoscaler": Stage(replicas=5, seen={"foreign_autoscaler": _KEDA}, scene=_steady(400)).told,
+    "other-autoscaler": Stage(replicas=5, seen={"external_hpa": _KEDA}, scene=_steady(400)).told,
     "other-writer": Stage(scene=_fought).told,
     "no-gpu": Stage(gpus=1, pods=and_others(3, number=2, unschedulable=NO_NODE), scene=_steady(400, gpu=0.9)).told,
     "paused": Stage(

@@ -99,7 +99,7 @@ def expiring() -> str:
 
 def balancer_message() -> str:
     trouble = f"pod digits-balancer-7c9d8b6f5-x2k4w: Secret digits-tls, as in use: {expiring()}"
-    found = condition(deployed(troubles=(trouble,)), "BalancerReady")
+    found = condition(deployed(balancer_errors=(trouble,)), "BalancerReady")
     assert found is not None
     assert found[1] == "BalancerDegraded"
     return found[2]

@@ -258,10 +258,10 @@ def lacking_quota(quotas: Sequence[Json], pods: Sequence[PlannedPods], purpose: 
     """
     promised: list[Promised] = []
     for group in pods:
-        room = resource_quotas.room(list(map(dict, quotas)), group.template, present=0, promised=promised)
+        room = resource_quotas.tightest_limit(list(map(dict, quotas)), group.template, present=0, promised=promised)
         if room is not None and room.pods < group.count:
             return (
-                f"{purpose.subject} needs {group.count} {group.role} {'pod' if group.count == 1 else 'pods'} more, but {room.say()}; raise the "
+                f"{purpose.subject} needs {group.count} {group.role} {'pod' if group.count == 1 else 'pods'} more, but {room.describe()}; raise the "
                 f"quota, scale a model down, {purpose.remedy}"
             )
         promised.append(Promised(group.template, group.count))

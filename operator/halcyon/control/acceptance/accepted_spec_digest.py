@@ -69,5 +69,5 @@ def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec
 
 def _accepted(config_map: Object) -> str | None:
     data = config_map.get("data")
-    found = data.get(balancer.ACCEPTED_KEY) if isinstance(data, dict) else None
-    return found if isinstance(found, str) else None
+    accepted = data.get(balancer.ACCEPTED_KEY) if isinstance(data, dict) else None
+    return accepted if isinstance(accepted, str) else None

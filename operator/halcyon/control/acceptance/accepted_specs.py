@@ -77,19 +77,19 @@ class AcceptedSpecs:
     def get(self, key: Key) -> Spec | None:
         """Return the accepted spec of a model; None if it is unknown. Its field `replicas` is always 1."""
         if key in self._stale:
-            self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
-        held = self._in_force.get(key)
-        if held is None:
+            self._update(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
+        accepted = self._in_force.get(key)
+        if accepted is None:
             return None
-        if not held.parsed:
-            held.parsed = True
+        if not accepted.parsed:
+            accepted.parsed = True
             try:
-                held.spec = self._parts.shared(parse(key.name, json.loads(held.text)))
+                accepted.spec = self._parts.shared(parse(key.name, json.loads(accepted.text)))
             except NOT_ACCEPTED:  # accepted by an operator version with fields that this one doesn't have
-                held.spec = None
-        return held.spec
+                accepted.spec = None
+        return accepted.spec
 
-    def _look(self, key: Key, config_map: Object | None) -> None:
+    def _update(self, key: Key, config_map: Object | None) -> None:
         """Use the spec in the text of a ConfigMap from now on, if the text matches its digest."""
         self._stale.discard(key)
         resource = self._resources.get(key)
@@ -100,18 +100,18 @@ class AcceptedSpecs:
             return
         records = (r for r in self._records.find(key.namespace, key.name) if belongs(r, uid))
         text = accepted_spec_digest.text_of(config_map, filter(None, map(revision.read, records)))
-        held = self._in_force.get(key)
-        if text is not None and (held is None or held.text != text):
+        accepted = self._in_force.get(key)
+        if text is not None and (accepted is None or accepted.text != text):
             self._in_force[key] = _InForce(text)
 
     def _map_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if not key.name.endswith(_SUFFIX):
             return
-        model = Key(key.namespace, key.name.removesuffix(_SUFFIX))
-        if model in self._stale and before is not None:
+        key_of_model = Key(key.namespace, key.name.removesuffix(_SUFFIX))
+        if key_of_model in self._stale and before is not None:
             # The previous text hasn't been checked yet. If it was accepted, it stays in force, whatever has overwritten it.
-            self._look(model, before)
-        self._look(model, after)
+            self._update(key_of_model, before)
+        self._update(key_of_model, after)
 
     def _record_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for obj in (before, after):

@@ -15,17 +15,17 @@ from halcyon.model_config import spec_check
 from halcyon.render import model_overlay
 
 
-def objection(view: Scope, spec: Spec) -> str:
+def objection(scope: Scope, spec: Spec) -> str:
     """Return a sentence about the error if a model's config.pbtxt is invalid or contradicts the spec; empty if not.
 
     If the ConfigMap is a repository of several models, the sentence is about the first error in any of them.
     """
-    name, source = view.key.name, spec.model.source.config_map
-    found = config_map_model.models(name, spec, view.source.content)
-    if not found.is_found or source is None:
+    name, source = scope.key.name, spec.model.source.config_map
+    models = config_map_model.models(name, spec, scope.source.content)
+    if not models.has_model or source is None:
         return ""
-    head, overlay = f"ConfigMap {view.key.namespace}/{source.name}", model_overlay.build(name, spec)
-    if found.served is not None and (problem := spec_check.problem(found.served.content, overlay)):
-        return f"{head}, key {found.served.key}: {problem}"
-    problem = spec_check.problem_of_repository(overlay, found.configs(overlay.model_name), found.versions)
+    head, overlay = f"ConfigMap {scope.key.namespace}/{source.name}", model_overlay.build(name, spec)
+    if models.served is not None and (problem := spec_check.problem(models.served.content, overlay)):
+        return f"{head}, key {models.served.key}: {problem}"
+    problem = spec_check.problem_of_repository(overlay, models.configs(overlay.model_name), models.versions)
     return f"{head}: {problem}" if problem else ""

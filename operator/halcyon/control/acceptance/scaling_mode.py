@@ -24,8 +24,8 @@ def is_active(resource: Object, spec: Spec | None) -> bool:
     """Return whether Halcyon may change the replicas of a ModelDeployment whose accepted spec is `spec`."""
     if spec is None or spec.scaling is None or spec.scaling.mode != "Active":
         return False
-    asked = (resource.get("spec") or {}).get("scaling")
-    return (isinstance(asked, Mapping) and asked.get("mode", "Active") == "Active") or _is_rejected(resource)
+    requested = (resource.get("spec") or {}).get("scaling")
+    return (isinstance(requested, Mapping) and requested.get("mode", "Active") == "Active") or _is_rejected(resource)
 
 
 def _is_rejected(resource: Object) -> bool:

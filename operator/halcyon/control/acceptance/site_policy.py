@@ -14,95 +14,95 @@ from halcyon.api.spec import Spec
 from halcyon.control.state.scope import Scope
 
 
-def refused(view: Scope, spec: Spec) -> list[str]:
+def violations(scope: Scope, spec: Spec) -> list[str]:
     """Return a sentence for each limit of the site policy that a spec exceeds."""
     return [
-        *_own_secret(view, spec),
-        *_queries(view, spec),
-        *_metric(view, spec),
-        *refusals(_asked(view, spec)),
-        *_too_many_gpus(view, spec),
+        *_own_secret(scope, spec),
+        *_queries(scope, spec),
+        *_metric(scope, spec),
+        *refusals(_subject(scope, spec)),
+        *_too_many_gpus(scope, spec),
     ]
 
 
-def advice(view: Scope, spec: Spec) -> list[str]:
+def policy_warnings(scope: Scope, spec: Spec) -> list[str]:
     """Return a sentence for each limit that a spec exceeds if the site policy only warns about this limit."""
-    return warnings(_asked(view, spec))
+    return warnings(_subject(scope, spec))
 
 
-def most(view: Scope, spec: Spec) -> int | None:
+def max_replicas(scope: Scope, spec: Spec) -> int | None:
     """Return the maximum number of replicas that the site policy allows for a spec now; None if it sets no limit."""
-    found = [most_replicas(_asked(view, spec))]
-    limit, gpus = _gpus_of_namespace(view), spec.runtime.gpus
+    limits = [most_replicas(_subject(scope, spec))]
+    limit, gpus = _gpus_of_namespace(scope), spec.runtime.gpus
     if limit is not None and gpus:
-        found.append(ResourceLimit(limit, view.gpus.elsewhere).replicas(gpus))
-    return min((n for n in found if n is not None), default=None)
+        limits.append(ResourceLimit(limit, scope.gpus.elsewhere).replicas(gpus))
+    return min((n for n in limits if n is not None), default=None)
 
 
-def _asked(view: Scope, spec: Spec) -> PolicySubject:
-    return PolicySubject(spec, view.key.namespace, view.site.policy)
+def _subject(scope: Scope, spec: Spec) -> PolicySubject:
+    return PolicySubject(spec, scope.key.namespace, scope.site.policy)
 
 
-def _own_secret(view: Scope, spec: Spec) -> list[str]:
+def _own_secret(scope: Scope, spec: Spec) -> list[str]:
     """Return a list with a sentence if the spec refers to the Secret with the operator's key; else an empty list.
 
     This Secret is in the operator's namespace.
     """
-    namespace, _, name = view.site.own_secret.partition("/")
-    if namespace != view.key.namespace or name not in secret_names(spec):
+    namespace, _, name = scope.site.own_secret.partition("/")
+    if namespace != scope.key.namespace or name not in secret_names(spec):
         return []
     return [f"the spec refers to Secret {name}, which contains the operator's private key; name another Secret"]
 
 
-def _queries(view: Scope, spec: Spec) -> list[str]:
+def _queries(scope: Scope, spec: Spec) -> list[str]:
     """Return sentences that reject the Prometheus queries of a canary. Return none if the queries are allowed.
 
     Queries are rejected if the site has no Prometheus, or if its policy doesn't allow them explicitly.
     """
-    found, policy = queries(_asked(view, spec), ()), view.site.policy
-    if not found:
+    used, policy = queries(_subject(scope, spec), ()), scope.site.policy
+    if not used:
         return []
-    has = f"spec.rollout.canary.analysis.metrics has {', '.join(found)}"
-    if not view.site.has_prometheus:
+    prefix = f"spec.rollout.canary.analysis.metrics has {', '.join(used)}"
+    if not scope.site.has_prometheus:
         no_server = "this site has no Prometheus (chart value prometheus.url)"
-        return [f"{has}, but {no_server}; remove spec.rollout.canary.analysis.metrics"]
-    if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
+        return [f"{prefix}, but {no_server}; remove spec.rollout.canary.analysis.metrics"]
+    if policy.canary.query_namespaces is not None or scope.key.namespace in policy.exempt_namespaces:
         return []
-    denied = f"namespace {view.key.namespace} may not query Prometheus (chart value sitePolicy.canary.queryNamespaces)"
-    return [f"{has}, but {denied}; remove spec.rollout.canary.analysis.metrics"]
+    reason = f"namespace {scope.key.namespace} may not query Prometheus (chart value sitePolicy.canary.queryNamespaces)"
+    return [f"{prefix}, but {reason}; remove spec.rollout.canary.analysis.metrics"]
 
 
-def _metric(view: Scope, spec: Spec) -> list[str]:
+def _metric(scope: Scope, spec: Spec) -> list[str]:
     """Return a list with a sentence if the scaling target names a query that the site lacks; else an empty list."""
     metric = spec.scaling.targets.metric if spec.scaling else None
-    known = view.site.queries
-    if metric is None or metric.query in known:
+    defined = scope.site.queries
+    if metric is None or metric.query in defined:
         return []
-    named = f"spec.scaling.targets.metric.query is {metric.query}"
-    if not known:
+    prefix = f"spec.scaling.targets.metric.query is {metric.query}"
+    if not defined:
         return [
-            f"{named}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
+            f"{prefix}, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"
         ]
-    theirs = ", ".join(known)
+    names = ", ".join(defined)
     return [
-        f"{named}, but this site defines only {theirs} (chart value prometheus.queries); for example query: {known[0]}"
+        f"{prefix}, but this site defines only {names} (chart value prometheus.queries); for example query: {defined[0]}"
     ]
 
 
-def _gpus_of_namespace(view: Scope) -> int | None:
-    policy = view.site.policy
-    return None if view.key.namespace in policy.exempt_namespaces else policy.limits.gpus_per_namespace
+def _gpus_of_namespace(scope: Scope) -> int | None:
+    policy = scope.site.policy
+    return None if scope.key.namespace in policy.exempt_namespaces else policy.limits.gpus_per_namespace
 
 
-def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
-    limit, wanted = _gpus_of_namespace(view), spec.runtime.gpus * replicas(spec)
+def _too_many_gpus(scope: Scope, spec: Spec) -> list[str]:
+    limit, requested = _gpus_of_namespace(scope), spec.runtime.gpus * replicas(spec)
     # A model keeps the GPUs that it already has, even if the limit was lowered.
-    if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
+    if limit is None or ResourceLimit(limit, scope.gpus.elsewhere).allows(requested, held=scope.gpus.granted):
         return []
-    said = (
-        f"this model can use up to {wanted} GPUs (spec.runtime.gpu.count times the maximum replicas), and the other "
-        f"models of namespace {view.key.namespace} up to {view.gpus.elsewhere}. The limit for a namespace is {limit} "
+    message = (
+        f"this model can use up to {requested} GPUs (spec.runtime.gpu.count times the maximum replicas), and the other "
+        f"models of namespace {scope.key.namespace} up to {scope.gpus.elsewhere}. The limit for a namespace is {limit} "
         "(chart value sitePolicy.limits.gpusPerNamespace). Lower spec.scaling.maxReplicas, or spec.replicas without "
         "scaling, for example maxReplicas: 1"
     )
-    return [said]
+    return [message]

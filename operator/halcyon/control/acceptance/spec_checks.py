@@ -28,13 +28,13 @@ def _unlisted(field: str, keys: Iterable[str] | None, allowed: tuple[str, ...], 
 
     `allowed` is the list that the site sets with the chart value `value`.
     """
-    good = (
+    hint = (
         f"keys must start with one of {', '.join(allowed)}" if allowed else f"no {field.rpartition('.')[2]} are allowed"
     )
     option = "".join(f"-{c.lower()}" if c.isupper() else c for c in value)
     for key in sorted(keys or ()):
         if not any(key.startswith(entry) if "/" in entry else key == entry for entry in allowed):
             yield (
-                f"spec.{field} has {key}, which this site does not allow; {good} (operator option --{option}, chart value "
+                f"spec.{field} has {key}, which this site does not allow; {hint} (operator option --{option}, chart value "
                 f"{value})"
             )

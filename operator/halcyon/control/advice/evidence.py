@@ -95,13 +95,13 @@ class Window:
             queue_s: seconds per second that requests spent in Triton's queue, summed over all requests.
             executed: counters of executions; None if unknown.
         """
-        (at, before, counters), self.last = self.last, (now, ready, executed)
+        (sampled_at, ready_before, executed_before), self.last = self.last, (now, ready, executed)
         values: list[float | None] = [ready]
         if ready:
             values += [None if waiting is None else waiting / ready, gpu, requests, queue_s]
-            if counters is not None and executed is not None and now - at <= _MAX_GAP_S:
-                grown = [new - old for new, old in zip(executed, counters, strict=True)]
-                values += [(before + ready) / 2 * (now - at), *grown] if min(grown) >= 0 else []
+            if executed_before is not None and executed is not None and now - sampled_at <= _MAX_GAP_S:
+                growth = [new - old for new, old in zip(executed, executed_before, strict=True)]
+                values += [(ready_before + ready) / 2 * (now - sampled_at), *growth] if min(growth) >= 0 else []
         for index, value in enumerate(values):
             if value is not None:
                 self.sums[index] += value
@@ -114,15 +114,15 @@ class Window:
             for total, count in zip(self.sums, self.counts, strict=True)
         ]
         ready, waiting, gpu, requests, queue_s, ready_s, executions, rows, seconds = means
-        ran = self.sums[_NAMES.index("executions")] >= _MIN_EXECUTIONS
+        is_known = self.sums[_NAMES.index("executions")] >= _MIN_EXECUTIONS
         self.sums, self.counts = [0.0] * len(_NAMES), [0] * len(_NAMES)
         rate = requests / ready if requests and ready else None
         return ModelEvidence(
             spec,
             replicas=ready or None,
             rate=rate,
-            request_rows=rows / ready_s / rate if ran and rows and ready_s and rate else None,
-            batch_rows=rows / executions if ran and rows and executions else None,
+            request_rows=rows / ready_s / rate if is_known and rows and ready_s and rate else None,
+            batch_rows=rows / executions if is_known and rows and executions else None,
             busy=seconds / (ready_s * instances(spec)) if ready_s and seconds is not None else None,
             wait_s=queue_s / requests if requests and queue_s is not None else None,
             waiting=waiting,
@@ -137,24 +137,23 @@ def instances(spec: Spec) -> int:
 
 def is_measured(memory: PlannerMemory) -> bool:
     """Return whether the executed batches differ enough in size to measure how their time depends on their rows."""
-    known = memory.capacity
-    return known.weight > 0 and known.rows2 - known.rows**2 / known.weight >= _MIN_SPREAD
+    capacity = memory.capacity
+    return capacity.weight > 0 and capacity.rows2 - capacity.rows**2 / capacity.weight >= _MIN_SPREAD
 
 
 def executed(memory: PlannerMemory | None) -> Executed | None:
-    """Return the counters of executions, from the batches in the planner's memory.
-
-    Return None if the memory has no batches.
-    """
+    """Return the counters of executions, from the batches in the planner's memory; None if it has no batches."""
     if memory is None or not memory.capacity.seen:
         return None
     executions, rows, seconds = 0, 0, 0.0
-    for size, count, took in memory.capacity.seen:
-        executions, rows, seconds = executions + count, rows + size * count, seconds + took
+    for size, count, duration_s in memory.capacity.seen:
+        executions, rows, seconds = executions + count, rows + size * count, seconds + duration_s
     return executions, rows, seconds
 
 
-def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None, *, measured: bool) -> ModelEvidence:
+def with_learnt(
+    means: ModelEvidence, memory: PlannerMemory, knowledge: Known | None, *, measured: bool
+) -> ModelEvidence:
     """Return the evidence, extended by the results of the planner. `measured` is true if `line` was ever measured."""
     line, largest = memory.capacity.line, max((rows for rows, _, _ in memory.capacity.seen), default=None)
     if line is not None and largest == 1:
@@ -163,6 +162,7 @@ def with_learnt(means: ModelEvidence, memory: PlannerMemory, known: Known | None
     if len(rates) >= _MIN_KNOWN * DAY:
         if not (peak := max(rates)):
             need = 0
-        elif known is not None:
-            need = whatif.outcome(replace(known, objectives=replace(known.objectives, low=1)), [peak], BIN_S).most
+        elif knowledge is not None:
+            objectives = replace(knowledge.objectives, low=1)
+            need = whatif.outcome(replace(knowledge, objectives=objectives), [peak], BIN_S).most
     return replace(means, line=line if measured else None, largest_rows=largest, peak_replicas=need)

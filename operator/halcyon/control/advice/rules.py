@@ -70,14 +70,14 @@ def opinions(evidence: ModelEvidence, shown: frozenset[str]) -> dict[str, Advice
 
     `shown` has the names of the rules whose advice is shown.
     """
-    made = {}
+    findings = {}
     for rule in RULES:
         if all(getattr(evidence, name) is not None for name in rule.needs.split()):
-            found = rule.find(evidence, _EASE if rule.name in shown else 1.0)
-            if found is not None and rule.name not in shown and not _is_valid(evidence.spec, rule, found.value):
-                found = None
-            made[rule.name] = found
-    return made
+            finding = rule.find(evidence, _EASE if rule.name in shown else 1.0)
+            if finding is not None and rule.name not in shown and not _is_valid(evidence.spec, rule, finding.value):
+                finding = None
+            findings[rule.name] = finding
+    return findings
 
 
 def _is_valid(spec: Spec, rule: AdviceRule, value: str) -> bool:
@@ -104,180 +104,188 @@ def value_of(spec: Any, field: str) -> str | None:
     return None if spec is None else str(spec)
 
 
-def _delay(found: ModelEvidence, ease: float) -> AdviceFinding | None:
-    batching, line = found.spec.batching, _line(found)
+def _delay(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
+    batching, line = evidence.spec.batching, _line(evidence)
     delay_s = duration_s(batching.max_queue_delay) if batching and batching.max_queue_delay else 0.0
-    wait_s, rows, least_s = found.wait_s or 0.0, found.batch_rows or 1.0, _greedy_wait_s(found)
+    wait_s, rows, greedy_s = evidence.wait_s or 0.0, evidence.batch_rows or 1.0, _greedy_wait_s(evidence)
     # Other waits than that for the delay stay.
-    saved_s, whole_s = min(wait_s - least_s, delay_s), wait_s + line.seconds(rows)
-    if saved_s < 0.0005 or saved_s < _MIN_GAIN * ease * whole_s:
+    saved_s, total_s = min(wait_s - greedy_s, delay_s), wait_s + line.seconds(rows)
+    if saved_s < 0.0005 or saved_s < _MIN_GAIN * ease * total_s:
         return None
     return AdviceFinding(
         "0us",
         f"a request waits {_ms(wait_s)} in Triton's queue, batches have {rows:.1f} rows, and instances execute "
-        f"{_percent(found.busy)} of the time; without the delay, a request would wait {_ms(least_s)}",
-        f"the mean time in the server falls from {_ms(whole_s)} to {_ms(whole_s - saved_s)}",
-        saved_s / whole_s,
+        f"{_percent(evidence.busy)} of the time; without the delay, a request would wait {_ms(greedy_s)}",
+        f"the mean time in the server falls from {_ms(total_s)} to {_ms(total_s - saved_s)}",
+        saved_s / total_s,
     )
 
 
-def _greedy_wait_s(found: ModelEvidence) -> float:
+def _greedy_wait_s(evidence: ModelEvidence) -> float:
     """Return the mean time that a request would wait in Triton's queue if the queue delay were 0.
 
     A free instance then takes all requests that wait. The result is infinite if the instances can't keep up.
     """
-    line, each, count = _line(found), found.request_rows or 1.0, instances(found.spec)
-    most = (found.spec.batching.max_batch_size if found.spec.batching else None) or math.inf
-    rows_s = (found.rate or 0.0) * each
+    line, request_rows, count = _line(evidence), evidence.request_rows or 1.0, instances(evidence.spec)
+    max_rows = _max_rows(evidence.spec) or math.inf
+    rows_s = (evidence.rate or 0.0) * request_rows
     free = count - rows_s * line.row_s
-    if free <= 0 or (rows := max(rows_s * line.t0_s / free, each)) > most:
+    if free <= 0 or (rows := max(rows_s * line.t0_s / free, request_rows)) > max_rows:
         return math.inf
     # Half of an execution, if all instances execute.
     return line.seconds(rows) / 2 * float(min(rows_s * line.seconds(rows) / (count * rows), 1.0) ** count)
 
 
-def _full_batches(found: ModelEvidence, ease: float) -> AdviceFinding | None:
-    most, rows = (found.spec.batching.max_batch_size if found.spec.batching else None), found.batch_rows or 0.0
+def _full_batches(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
+    max_rows, rows = _max_rows(evidence.spec), evidence.batch_rows or 0.0
     # A largest batch of one is that of a model without batches.
-    if most is None or most == 1 or rows < _FULL * most or not _is_saturated(found, ease):
+    if max_rows is None or max_rows == 1 or rows < _FULL * max_rows or not _is_saturated(evidence, ease):
         return None
-    return _larger(found, 2 * most, f"batches have {rows:.1f} of at most {most} rows", ease)
+    return _larger(evidence, 2 * max_rows, f"batches have {rows:.1f} of at most {max_rows} rows", ease)
 
 
-def _missing_size(found: ModelEvidence, ease: float) -> AdviceFinding | None:
-    spec, rows, each, largest = found.spec, found.batch_rows or 0.0, found.request_rows or 1.0, found.largest_rows or 0
-    is_set = (spec.batching is not None and spec.batching.max_batch_size) or spec.traffic.max_concurrency
-    if is_set or spec.traffic.mode != "Balancer" or rows < 2 * each or not _is_saturated(found, ease):
+def _missing_size(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
+    spec, rows, request_rows = evidence.spec, evidence.batch_rows or 0.0, evidence.request_rows or 1.0
+    largest, is_set = evidence.largest_rows or 0, _max_rows(spec) or spec.traffic.max_concurrency
+    if is_set or spec.traffic.mode != "Balancer" or rows < 2 * request_rows or not _is_saturated(evidence, ease):
         return None
-    sent = server_connections(spec) * spec.traffic.balancer_replicas * each / instances(spec)
+    sent = server_connections(spec) * spec.traffic.balancer_replicas * request_rows / instances(spec)
     # Batches that are full by the model's own configuration never differ.
     if rows < 0.8 * ease * sent and not (rows >= 0.4 * ease * sent and largest >= 1.5 * rows):
         return None
-    said = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f}"
-    return _larger(found, 2 ** math.ceil(math.log2(2 * max(rows, min(largest, sent)))), said, ease)
+    reason = f"the balancers send at most {sent:.0f} rows at once for each instance, and batches have {rows:.1f}"
+    return _larger(evidence, 2 ** math.ceil(math.log2(2 * max(rows, min(largest, sent)))), reason, ease)
 
 
-def _larger(found: ModelEvidence, value: int, said: str, ease: float) -> AdviceFinding | None:
+def _larger(evidence: ModelEvidence, value: int, reason: str, ease: float) -> AdviceFinding | None:
     """Return advice to allow batches of `value` rows; None if the benefit is too small.
 
     The latency objective must leave time for two such batches.
     """
-    line, rows, objective_s = _line(found), found.batch_rows or 1.0, defaults.objective_s(found.spec)
+    line, rows, objective_s = _line(evidence), evidence.batch_rows or 1.0, defaults.objective_s(evidence.spec)
     gain = value / line.seconds(value) * line.seconds(rows) / rows - 1
     if gain < _MIN_GAIN * ease or (objective_s is not None and 2 * line.seconds(value) > objective_s):
         return None
     return AdviceFinding(
         str(value),
-        f"{said}, and {found.waiting:.0f} requests wait for each replica; a batch takes {_ms(line.t0_s)} and "
+        f"{reason}, and {evidence.waiting:.0f} requests wait for each replica; a batch takes {_ms(line.t0_s)} and "
         f"{_ms(line.row_s)} for each row",
         f"{_percent(gain)} more rows per second, if batches of {value} rows follow the same line",
         gain / (1 + gain),
     )
 
 
-def _idle_gpu(found: ModelEvidence, ease: float) -> AdviceFinding | None:
-    each = found.spec.runtime.instances_per_gpu or 1
-    value = min(2 * each, max(int(each * _FULL_GPU / _gpu_share(found)), each + 1), 64)
-    return None if _is_cpu_short(found.spec) else _more_work(found, ease, value, value / each)
+def _idle_gpu(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
+    per_gpu = evidence.spec.runtime.instances_per_gpu or 1
+    value = min(2 * per_gpu, max(int(per_gpu * _FULL_GPU / _gpu_share(evidence)), per_gpu + 1), 64)
+    return None if _is_cpu_short(evidence.spec) else _more_work(evidence, ease, value, value / per_gpu)
 
 
-def _short_cpu(found: ModelEvidence, ease: float) -> AdviceFinding | None:
-    cores = _cores(found.spec) or 1.0
+def _short_cpu(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
+    cores = _cores(evidence.spec) or 1.0
     value = math.ceil(2 * cores)
-    return _more_work(found, ease, value, value / cores) if _is_cpu_short(found.spec) else None
+    return _more_work(evidence, ease, value, value / cores) if _is_cpu_short(evidence.spec) else None
 
 
-def _gpu_share(found: ModelEvidence) -> float:
+def _gpu_share(evidence: ModelEvidence) -> float:
     """Return the share of the GPU that is used while all model instances execute."""
-    return min(max((found.gpu or 0.0) / (found.busy or 1.0), 0.01), 1.0)
+    return min(max((evidence.gpu or 0.0) / (evidence.busy or 1.0), 0.01), 1.0)
 
 
-def _more_work(found: ModelEvidence, ease: float, value: int, factor: float) -> AdviceFinding | None:
+def _more_work(evidence: ModelEvidence, ease: float, value: int, factor: float) -> AdviceFinding | None:
     """Return advice to give the GPU `factor` times the work, if it is idle while instances execute.
 
     The advice has a benefit if instances are busy, or if several replicas run for the load.
     """
-    cores, gain = _cores(found.spec), min(factor, _FULL_GPU / _gpu_share(found)) - 1
-    least = found.spec.scaling.min_replicas if found.spec.scaling else 0
-    has_load = (found.replicas or 0.0) >= max(least + 1, 2) and _BUSY / 2 <= (found.busy or 0.0) <= 1.1
-    if not found.spec.runtime.gpus or _gpu_share(found) > _IDLE_GPU / ease or gain < _MIN_GAIN * ease:
+    cores, gain = _cores(evidence.spec), min(factor, _FULL_GPU / _gpu_share(evidence)) - 1
+    min_replicas = _min_replicas(evidence.spec)
+    has_load = (evidence.replicas or 0.0) >= max(min_replicas + 1, 2) and _BUSY / 2 <= (evidence.busy or 0.0) <= 1.1
+    if not evidence.spec.runtime.gpus or _gpu_share(evidence) > _IDLE_GPU / ease or gain < _MIN_GAIN * ease:
         return None
-    if not has_load and not _is_saturated(found, ease):
+    if not has_load and not _is_saturated(evidence, ease):
         return None
     return AdviceFinding(
         str(value),
-        f"instances execute {_percent(found.busy)} of the time while the GPU is used {_percent(found.gpu)}, and "
-        f"{found.waiting:.0f} requests wait for each replica; a replica has {instances(found.spec)} of them"
+        f"instances execute {_percent(evidence.busy)} of the time while the GPU is used {_percent(evidence.gpu)}, and "
+        f"{evidence.waiting:.0f} requests wait for each replica; a replica has {instances(evidence.spec)} of them"
         + ("" if cores is None else f" and a limit of {cores:g} CPU"),
         f"up to {_percent(gain)} more requests per second from a replica, as far as its GPU is idle",
         gain / (1 + gain),
     )
 
 
-def _objective(found: ModelEvidence, ease: float) -> AdviceFinding | None:
-    objective_s, line, each = defaults.objective_s(found.spec), _line(found), found.request_rows or 1.0
-    most = (found.spec.batching.max_batch_size if found.spec.batching else None) or found.largest_rows or 1
-    full = Replica(ServiceLine(line.t0_s, line.row_s * each), max(int(most / each), 1), instances(found.spec))
+def _objective(evidence: ModelEvidence, ease: float) -> AdviceFinding | None:
+    objective_s, line, request_rows = defaults.objective_s(evidence.spec), _line(evidence), evidence.request_rows or 1.0
+    max_requests = max(int((_max_rows(evidence.spec) or evidence.largest_rows or 1) / request_rows), 1)
+    full = Replica(ServiceLine(line.t0_s, line.row_s * request_rows), max_requests, instances(evidence.spec))
     if objective_s is None or 2 * full.batch_s <= objective_s / ease:
         return None
-    fits, rate = full.within(objective_s), (found.rate or 0.0) * (found.replicas or 0.0)
+    fits, rate = full.within(objective_s), (evidence.rate or 0.0) * (evidence.replicas or 0.0)
     unit = 10 ** max(math.floor(math.log10(_BATCHES_WITHIN * full.batch_s * 1000)) - 1, 0)
     wider_ms = math.ceil(_BATCHES_WITHIN * full.batch_s * 1000 / unit) * unit
-    said = f"a full batch takes {_ms(full.batch_s)} and may have to wait for another one; the objective is {_ms(objective_s)}"
+    reason = f"a full batch takes {_ms(full.batch_s)} and may have to wait for another one; the objective is {_ms(objective_s)}"
     if fits.slack_s(objective_s) <= 0:
-        said += f", and a single request takes {_ms(fits.line.seconds(1))}"
+        reason += f", and a single request takes {_ms(fits.line.seconds(1))}"
         return AdviceFinding(
-            f"{wider_ms}ms", said, "an objective that can be met; no number of replicas meets this one", 1.0
+            f"{wider_ms}ms", reason, "an objective that can be met; no number of replicas meets this one", 1.0
         )
     before, after = (replicas_within(rate, full, s, most=_MAX_REPLICAS) for s in (objective_s, wider_ms / 1000))
     if before < 2 or 1 - after / before < _MIN_GAIN * ease:
         return None
     return AdviceFinding(
         f"{wider_ms}ms",
-        f"{said}, so scaling plans with batches of {fits.max_batch} requests; with a maxBatchSize for so many, batches keep it",
+        f"{reason}, so scaling plans with batches of {fits.max_batch} requests; with a maxBatchSize for so many, batches keep it",
         f"{after} instead of {before} replicas for the same requests",
         1 - after / before,
     )
 
 
-def _idle_minimum(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
-    need, least = found.peak_replicas or 0, found.spec.scaling.min_replicas if found.spec.scaling else 0
-    may_sleep = found.spec.traffic.mode == "Balancer" and defaults.policy(found.spec) == "Planner"
+def _idle_minimum(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None:
+    need, min_replicas = evidence.peak_replicas or 0, _min_replicas(evidence.spec)
+    may_sleep = evidence.spec.traffic.mode == "Balancer" and defaults.policy(evidence.spec) == "Planner"
     # The second replica may be there for the failure of the first.
-    value = max(need, min(least, 2)) if need else 1 - may_sleep
-    if value >= least:
+    value = max(need, min(min_replicas, 2)) if need else 1 - may_sleep
+    if value >= min_replicas:
         return None
-    said = f"the busiest five minutes of the last day needed {need} of at least {least} replicas"
+    reason = f"the busiest five minutes of the last day needed {need} of at least {min_replicas} replicas"
     return AdviceFinding(
         str(value),
-        said if need else "no request arrived in the last day",
-        f"{least - value} of {least} replicas less at times of little load"
+        reason if need else "no request arrived in the last day",
+        f"{min_replicas - value} of {min_replicas} replicas less at times of little load"
         + ("" if value else "; the first request then waits for a start"),
-        1 - value / least,
+        1 - value / min_replicas,
     )
 
 
-def _short_timeout(found: ModelEvidence, _ease: float) -> AdviceFinding | None:
-    start_s = found.start_s or 0.0
-    if not defaults.late_starts(found.spec, start_s):
+def _short_timeout(evidence: ModelEvidence, _ease: float) -> AdviceFinding | None:
+    start_s = evidence.start_s or 0.0
+    if not defaults.late_starts(evidence.spec, start_s):
         return None
-    said = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for one"
+    reason = f"the last start of a pod took {start_s:.0f} s, and a request at zero replicas waits for one"
     gain = "requests at zero replicas are answered, not rejected"
-    return AdviceFinding(f"{math.ceil(start_s * defaults.START_MARGIN)}s", said, gain, 1.0)
+    return AdviceFinding(f"{math.ceil(start_s * defaults.START_MARGIN)}s", reason, gain, 1.0)
 
 
-def _is_saturated(found: ModelEvidence, ease: float) -> bool:
+def _is_saturated(evidence: ModelEvidence, ease: float) -> bool:
     """Return whether requests wait because model instances are busy.
 
     If the share of busy time is above 1.1, the number of instances isn't the one in the spec.
     """
-    return _BUSY * ease <= (found.busy or 0.0) <= 1.1 and (found.waiting or 0.0) >= ease
+    return _BUSY * ease <= (evidence.busy or 0.0) <= 1.1 and (evidence.waiting or 0.0) >= ease
 
 
-def _line(found: ModelEvidence) -> ServiceLine:
-    if found.line is None:
+def _line(evidence: ModelEvidence) -> ServiceLine:
+    if evidence.line is None:
         raise ValueError("the rule lacks `line` in its needs")
-    return found.line
+    return evidence.line
+
+
+def _min_replicas(spec: Spec) -> int:
+    return spec.scaling.min_replicas if spec.scaling else 0
+
+
+def _max_rows(spec: Spec) -> int | None:
+    return spec.batching.max_batch_size if spec.batching else None
 
 
 def _cores(spec: Spec) -> float | None:

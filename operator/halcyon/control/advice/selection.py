@@ -53,30 +53,31 @@ class AdviceSelection:
         `opinions` has the finding of each rule that has an opinion. A finding of None means that the rule doesn't
         apply.
         """
-        since, kept = dict(self.since), {advice.rule: advice for advice in self.shown}
+        since, shown = dict(self.since), {advice.rule: advice for advice in self.shown}
         for rule, finding in opinions.items():
-            if finding is None and rule not in kept:
+            if finding is None and rule not in shown:
                 since.pop(rule, None)
                 continue
-            applies, begin = since.get(rule, (None, now))
+            applies, began_at = since.get(rule, (None, now))
             if applies is not (finding is not None):
-                begin = now
-            since[rule] = (finding is not None, begin)
-            if now - begin < HOLD_S:
+                began_at = now
+            since[rule] = (finding is not None, began_at)
+            if now - began_at < HOLD_S:
                 continue
             if finding is None:
-                kept.pop(rule, None)
-            elif rule not in kept or not _is_same(kept[rule].finding.value, finding.value):
-                kept[rule] = Advice(rule, finding, kept[rule].since if rule in kept else begin)
+                shown.pop(rule, None)
+            elif rule not in shown or not _is_same(shown[rule].finding.value, finding.value):
+                shown[rule] = Advice(rule, finding, shown[rule].since if rule in shown else began_at)
         order = list(_FIELDS)
-        most = sorted(kept.values(), key=lambda one: (-one.finding.share, order.index(one.rule)))[:MAX_ADVICE]
-        if tuple(most) == self.shown or now - self.changed_at < WRITE_INTERVAL_S:
+        ranked = sorted(shown.values(), key=lambda advice: (-advice.finding.share, order.index(advice.rule)))
+        selected = tuple(ranked[:MAX_ADVICE])
+        if selected == self.shown or now - self.changed_at < WRITE_INTERVAL_S:
             return replace(self, since=since)
-        return AdviceSelection(tuple(most), now, since)
+        return AdviceSelection(selected, now, since)
 
 
-def _is_same(before: str, now: str) -> bool:
-    first, second = (float("".join(char for char in text if char.isdigit() or char == ".")) for text in (before, now))
+def _is_same(before: str, after: str) -> bool:
+    first, second = (float("".join(char for char in text if char.isdigit() or char == ".")) for text in (before, after))
     return abs(second - first) <= _SAME * first
 
 
@@ -93,19 +94,19 @@ def read(status: object) -> AdviceSelection:
     return AdviceSelection(tuple(shown))
 
 
-def write(advice: Advice, now: str | None) -> dict[str, object]:
+def write(advice: Advice, current: str | None) -> dict[str, object]:
     """Return a piece of advice as an entry of `status.advice`.
 
-    `now` is the present value of the field in the spec; None if it isn't set.
+    `current` is the present value of the field in the spec; None if it isn't set.
     """
-    found = advice.finding
+    finding = advice.finding
     return {
         "rule": advice.rule,
         "field": advice.field,
-        **({} if now is None else {"currentValue": now}),
-        "value": found.value,
-        "evidence": found.evidence,
-        "gain": found.gain,
-        "gainPercent": round(100 * found.share),
+        **({} if current is None else {"currentValue": current}),
+        "value": finding.value,
+        "evidence": finding.evidence,
+        "gain": finding.gain,
+        "gainPercent": round(100 * finding.share),
         "since": rfc3339(advice.since),
     }

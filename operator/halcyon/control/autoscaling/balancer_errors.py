@@ -27,10 +27,10 @@ class BalancerErrorStore(ObservationStore):
 
     def receive_in_steps(self, report: AgentReport, now: float) -> Generator[None, None, bool]:
         """Store a report, and the balancer's error that it contains. Return whether the report was accepted."""
-        taken = yield from super().receive_in_steps(report, now)
-        if taken:
-            self._take_error(Key(report.namespace, report.name), report, now)
-        return taken
+        accepted = yield from super().receive_in_steps(report, now)
+        if accepted:
+            self._store_error(Key(report.namespace, report.name), report, now)
+        return accepted
 
     def errors(self, key: Key, now: float) -> tuple[str, ...]:
         """Return a sentence for each balancer pod of a model that has an error. `now` is monotonic, in seconds."""
@@ -49,15 +49,15 @@ class BalancerErrorStore(ObservationStore):
         super().forget(namespace, name)
         self._errors.pop(Key(namespace, name), None)
 
-    def _take_error(self, key: Key, record: AgentReport, now: float) -> None:
-        if record.balancer is None:
+    def _store_error(self, key: Key, report: AgentReport, now: float) -> None:
+        if report.balancer is None:
             return
-        known = self._errors.get(key, {})
-        before = known.get(record.agent, ("", 0.0))[0]
-        text = str(record.balancer.problem)[:MAX_CHARACTERS]
-        others = {pod: held for pod, held in known.items() if pod != record.agent and now - held[1] <= MAX_AGE_S}
+        errors = self._errors.get(key, {})
+        before = errors.get(report.agent, ("", 0.0))[0]
+        text = str(report.balancer.problem)[:MAX_CHARACTERS]
+        others = {pod: entry for pod, entry in errors.items() if pod != report.agent and now - entry[1] <= MAX_AGE_S}
         if text and len(others) < _MAX_AGENTS:
-            others[record.agent] = (text, now)
+            others[report.agent] = (text, now)
         if others:
             self._errors[key] = others
         else:

@@ -26,21 +26,21 @@ class BatchReplicas:
     demands: Callable[[Key], tuple[BatchDemand, ...]]
     """Function that returns the demand of each running BatchInference of a model."""
 
-    def added(self, key: Key, spec: Spec, made: Decision) -> Decision:
+    def with_batch_replicas(self, key: Key, spec: Spec, decision: Decision) -> Decision:
         """Return the decision with the replicas for batch inference added; return it unchanged if there are none."""
         demands = self.demands(key)
         if not demands or spec.scaling is None:
-            return made
-        return with_batches(made, demands, self._supply(key, spec), high=spec.scaling.max_replicas)
+            return decision
+        return with_batches(decision, demands, self._supply(key, spec), high=spec.scaling.max_replicas)
 
     def _supply(self, key: Key, spec: Spec) -> Supply:
-        memory, known = self.decider.memory(key), self.decider.known(key, spec)
-        if memory is None or known is None:
+        memory, knowledge = self.decider.memory(key), self.decider.knowledge(key, spec)
+        if memory is None or knowledge is None:
             return Supply(None, 0.0, START_S)
-        line, aims, rate = memory.capacity.line, known.objectives, memory.arrivals.rate() or 0.0
+        line, aims, rate = memory.capacity.line, knowledge.objectives, memory.arrivals.rate() or 0.0
         start_s = start_time.start_s(memory.capacity, start_time.PLANNED_SHARE, aims.start_s)
-        each = known.replica.peak_rps
+        replica_rps = knowledge.replica.peak_rps
         if line is None:
-            return Supply(each, rate, start_s)
+            return Supply(replica_rps, rate, start_s)
         rows_s = Replica(line, aims.max_batch, aims.instances).peak_rps
-        return Supply(rows_s, rate * rows_s / each if each else 0.0, start_s)
+        return Supply(rows_s, rate * rows_s / replica_rps if replica_rps else 0.0, start_s)

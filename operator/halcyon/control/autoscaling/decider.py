@@ -59,7 +59,7 @@ SCRAPE = "scrape"
 
 
 @dataclass(frozen=True)
-class _Ruled:
+class _RulesDecision:
     """Last decision that was made by the HPA's rules. It stays valid for the sync interval of an HPA."""
 
     at: float
@@ -70,7 +70,7 @@ class _Ruled:
     is_lost: bool = False
     """Whether writing the replicas failed."""
 
-    def is_good(self, now: float, current: int) -> bool:
+    def is_valid(self, now: float, current: int) -> bool:
         """Return whether the decision is still valid.
 
         It is valid if it is recent, was made with all signals, and no other writer has changed the replicas since.
@@ -81,17 +81,17 @@ class _Ruled:
 
     def resumed(self, current: int, behavior: Behavior | None) -> HpaMemory:
         """Return the memory for the next decision, at which there are `current` replicas."""
-        before, wanted = self.decision.current, self.decision.desired
-        at, wanted = self.at, before if wanted is None else wanted
-        return carried_out(self.memory, at=at, before=before, wanted=wanted, current=current, behavior=behavior)
+        before, desired = self.decision.current, self.decision.desired
+        at, desired = self.at, before if desired is None else desired
+        return carried_out(self.memory, at=at, before=before, wanted=desired, current=current, behavior=behavior)
 
 
 @dataclass(frozen=True, slots=True)
-class _Aimed:
+class _CachedObjectives:
     """Scaling objectives of a model, and the inputs from which they were computed."""
 
     spec: Spec
-    opened: InForce | None
+    active: InForce | None
     batches: Mapping[int, tuple[int, float]] | None
     largest: int | None
     measured: Measured
@@ -106,10 +106,10 @@ class _Model:
     """Memory of the model's planner; None if the planner doesn't decide for the model."""
     rows: float = 1.0
     """Mean number of rows per request, from the planner's last reading."""
-    aimed: _Aimed | None = None
-    opened: tuple[Spec, InForce] | None = None
+    objectives: _CachedObjectives | None = None
+    active: tuple[Spec, InForce] | None = None
     """Schedules that were active at the last decision, and the spec that contains them."""
-    ruled: _Ruled | None = None
+    rules_decision: _RulesDecision | None = None
     partial_since: float | None = None
     """Monotonic time since which the planner hasn't known the load, in seconds; None if the load is known."""
     reported: Decision | None = None
@@ -142,31 +142,31 @@ class Decider:
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         """Return a new decision for a model whose spec has `scaling`; `now` is monotonic, in seconds."""
         model = self._models[key]
-        made = self._decided(key, model, spec, actuator, now)
-        if made.has_reports:
-            model.reported = made
-        elif (last := model.reported) is not None and last.unknown and last.policy == made.policy:
+        decision = self._by_policy(key, model, spec, actuator, now)
+        if decision.has_reports:
+            model.reported = decision
+        elif (last := model.reported) is not None and last.unknown and last.policy == decision.policy:
             # The reports have expired in the meantime. What has been unknown since their end is still unknown.
-            text = _kept(made.current, last.unknown)
-            made = replace(last, at=made.at, current=made.current, desired=made.desired, text=text)
+            text = _unchanged_text(decision.current, last.unknown)
+            decision = replace(last, at=decision.at, current=decision.current, desired=decision.desired, text=text)
         if not routing_mode.is_direct(spec):
-            return made
-        signals = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
-        return replace(made, signals=tuple(signals))
+            return decision
+        signals = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in decision.signals)
+        return replace(decision, signals=tuple(signals))
 
-    def _decided(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Decision:
+    def _by_policy(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Decision:
         if defaults.policy(spec) == "Planner":
-            return self._planned(key, model, spec, now)
+            return self._by_planner(key, model, spec, now)
         model.memory = None
         if actuator is Actuator.DIRECT:
             return self._by_rules(key, model, spec, now)
-        return self._left_to_the_hpa(key, spec, now)
+        return self._by_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
         """Invalidate the last decision by the HPA's rules, because its replicas could not be written."""
         model = self._models.get(key)
-        if model is not None and model.ruled is not None:
-            model.ruled = replace(model.ruled, is_lost=True)
+        if model is not None and model.rules_decision is not None:
+            model.rules_decision = replace(model.rules_decision, is_lost=True)
 
     def memory(self, key: Key) -> PlannerMemory | None:
         """Return the planner's memory of a model; None if the planner doesn't decide for it."""
@@ -178,16 +178,16 @@ class Decider:
         memory = self.memory(key)
         return None if memory is None else memory.history
 
-    def known(self, key: Key, spec: Spec) -> Known | None:
+    def knowledge(self, key: Key, spec: Spec) -> Known | None:
         """Return the planner's knowledge of a model (objectives, capacity, arrivals), for what-if calculations.
 
         The result is None if the planner doesn't decide for the model, or if the capacity of a replica isn't known yet.
         """
         model = self._models.get(key)
-        if model is None or (memory := model.memory) is None or model.aimed is None:
+        if model is None or (memory := model.memory) is None or model.objectives is None:
             return None
         line, replica = memory.capacity.line, memory.evidence.replica()
-        aims = objectives(spec, largest_seen=model.aimed.largest)
+        aims = objectives(spec, largest_seen=model.objectives.largest)
         if replica is None and line is not None:
             replica = replica_of(aims, line, model.rows)
         if replica is None:
@@ -208,71 +208,72 @@ class Decider:
         if self.histories is not None:
             self.histories.forget(key)
 
-    def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Decision:
+    def _by_planner(self, key: Key, model: _Model, spec: Spec, now: float) -> Decision:
         if self._epoch is not self.signals.epoch:
             self._follow_clock()
         at = self._epoch.at(now)
-        sensed = self.signals.for_planner(key, spec)
-        if sensed is None:
+        planner_input = self.signals.for_planner(key, spec)
+        if planner_input is None:
             current = self.signals.caches.replicas(key)
             why = "no balancer agent has reported yet"
-            said = _kept(current, why)
-            return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
-        gathered, read = sensed.gathered, sensed.gathered.reading
+            text = _unchanged_text(current, why)
+            return Decision(at, "Planner", current, current, text, ("unknown",), unknown=why, has_reports=False)
+        result, reading = planner_input.result, planner_input.result.reading
         before = self._restored(key, at) if model.memory is None else model.memory
-        aims = _aims(model, spec, _open(model, spec, at), read.batches, self._measured.of(key, spec), before)
-        planned = plan(at, aims, read, before)
-        model.memory, model.rows = planned.memory, read.rows_per_request
+        active = _active_schedules(model, spec, at)
+        aims = _aims(model, spec, active, reading.batches, self._measured.of(key, spec), before)
+        planned = plan(at, aims, reading, before)
+        model.memory, model.rows = planned.memory, reading.rows_per_request
         evidence = planned.memory.evidence
         is_unknown = planned.memory.capacity.line is None and (evidence.replica() or evidence.provisional()) is None
-        if is_unknown and read.replicas > 0 and any(limit.name == "learning" for limit in planned.limits):
-            made = self._by_rules(key, model, spec, now, bounds(aims))
-            if made.desired is not None:
+        if is_unknown and reading.replicas > 0 and any(limit.name == "learning" for limit in planned.limits):
+            decision = self._by_rules(key, model, spec, now, bounds(aims))
+            if decision.desired is not None:
                 # Let the planner continue from the rules' decision, so that the change from rules to planner keeps the replicas.
-                hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
+                hold = replace(planned.memory.hold, needs=((at, decision.desired),), held=decision.desired)
                 model.memory = planned.memory.with_changes(hold=hold)
-            return replace(made, next_decision_at=planned.next_decision_at)
-        if (risen := self._by_known_load(key, model, spec, now, sensed)) is not None:
-            return replace(risen, capacity=_capacity(model.memory, aims, read))
-        rate = _rate_signal(read, planned)
-        planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
-        found = _capacity(planned.memory, aims, read)
-        made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals), capacity=found)
-        if made.unknown and gathered.unknown:
+            return replace(decision, next_decision_at=planned.next_decision_at)
+        if (increase := self._by_known_load(key, model, spec, now, planner_input)) is not None:
+            return replace(increase, capacity=_capacity(model.memory, aims, reading))
+        rate = _rate_signal(reading, planned)
+        planned = bounded(planned, aims, lambda others: plan(at, others, reading, before))
+        capacity = _capacity(planned.memory, aims, reading)
+        decision = decisions.of_plan(planned, at=at, signals=(rate, *planner_input.signals), capacity=capacity)
+        if decision.unknown and result.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
-            why = "; ".join(gathered.unknown)
+            why = "; ".join(result.unknown)
             text = f"{decisions.counted(planned.count)}: {why}; the last valid number of replicas is kept"
-            made = replace(made, unknown=why, text=text)
-        return made
+            decision = replace(decision, unknown=why, text=text)
+        return decision
 
-    def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, sensed: PlannerInput) -> Decision | None:
+    def _by_known_load(self, key: Key, model: _Model, spec: Spec, now: float, values: PlannerInput) -> Decision | None:
         """Return a decision by the HPA's rules that adds replicas although a balancer has been silent for a long time.
 
         Later decisions of the planner start from this one. The result is None if the load is known, or if that of the
         reporting balancers needs no more replicas. A model at zero is started at once if one of these holds a request.
         """
-        gathered = sensed.gathered
-        if gathered.reading.inflight is not None or model.memory is None or model.aimed is None:
-            model.partial_since, model.ruled = None, None
+        result = values.result
+        if result.reading.inflight is not None or model.memory is None or model.objectives is None:
+            model.partial_since, model.rules_decision = None, None
             return None
         model.partial_since = now if model.partial_since is None else model.partial_since
-        current, (low, high) = gathered.reading.replicas, bounds(model.aimed.aims)
-        why = "; ".join(gathered.unknown)
-        if current == 0 < high and gathered.held > 0:
+        current, (low, high) = result.reading.replicas, bounds(model.objectives.aims)
+        why = "; ".join(result.unknown)
+        if current == 0 < high and result.held > 0:
             at, first, memory = self.signals.epoch.at(now), max(low, 1), model.memory
             zero = memory.zero.started(at, first)
             model.memory = memory.with_changes(hold=memory.hold.at_least(at, first), zero=zero)
-            return decisions.of_held(first, gathered.held, at=at, signals=sensed.signals, why=why)
+            return decisions.of_held(first, result.held, at=at, signals=values.signals, why=why)
         # Without a replica, the rules would start one without a request.
         if now - model.partial_since < PARTIAL_AFTER_S or not 0 < current < high:
             return None
-        made = self._by_rules(key, model, spec, now, (max(low, current), high))
-        if made.unknown or made.desired is None or made.desired <= current:
+        decision = self._by_rules(key, model, spec, now, (max(low, current), high))
+        if decision.unknown or decision.desired is None or decision.desired <= current:
             return None
-        hold = replace(model.memory.hold, needs=((made.at, made.desired),), held=made.desired)
+        hold = replace(model.memory.hold, needs=((decision.at, decision.desired),), held=decision.desired)
         model.memory = model.memory.with_changes(hold=hold)
-        text = str(made.text).replace(decisions.RULES_REASON, decisions.SILENT_REASON)
-        return replace(made, current=current, text=f"{text} ({why})")
+        text = str(decision.text).replace(decisions.RULES_REASON, decisions.SILENT_REASON)
+        return replace(decision, current=current, text=f"{text} ({why})")
 
     def _restored(self, key: Key, at: float) -> PlannerMemory:
         """Return the memory that an earlier process has saved for this ModelDeployment (same uid), or an empty one."""
@@ -286,7 +287,7 @@ class Decider:
                 )
             memory = restored.memory
         if self.histories is not None and len(memory.history.bins) < DAY:
-            self.histories.want(key)
+            self.histories.enqueue(key)
         return memory
 
     def _by_rules(
@@ -294,40 +295,41 @@ class Decider:
     ) -> Decision:
         """Return a decision by the HPA's rules. `limits` are the minimum and maximum replicas (default: the spec's)."""
         current = self.signals.caches.replicas(key)
-        ruled = model.ruled
+        last = model.rules_decision
         if spec.scaling is None:
             raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
-        if ruled is not None and ruled.is_good(now, current) and low <= (ruled.decision.desired or 0) <= high:
-            return ruled.decision
-        found = self.signals.by_rules(key, spec)
+        if last is not None and last.is_valid(now, current) and low <= (last.decision.desired or 0) <= high:
+            return last.decision
+        rules_input = self.signals.by_rules(key, spec)
         policy = defaults.policy(spec)
         at = self.signals.epoch.at(now)
-        read, signals = found.read, found.signals
-        if isinstance(read, Missing):
-            why, said, has = read.reason, _kept(current, read.reason), found.has_reports
-            return Decision(at, policy, current, current, said, ("unknown",), (), signals, unknown=why, has_reports=has)
-        planned = policy == "Planner"
+        reading, signals = rules_input.reading, rules_input.signals
+        if isinstance(reading, Missing):
+            why, text = reading.reason, _unchanged_text(current, reading.reason)
+            decision = Decision(at, policy, current, current, text, ("unknown",), (), signals, unknown=why)
+            return replace(decision, has_reports=rules_input.has_reports)
+        is_planner = policy == "Planner"
         # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
-        behavior = None if planned else spec.scaling.behavior
-        memory = HpaMemory() if ruled is None else ruled.resumed(current, behavior)
-        low, aims = max(low, 1) if planned else low, defaults.targets(spec)
-        decision = algorithm.desired(now, current, read, aims, behavior, low=low, high=high, memory=memory)
-        made = decisions.of_rules(
-            decision.count, decision.reasons, decision.describe(), at=at, policy=policy, signals=signals
+        behavior = None if is_planner else spec.scaling.behavior
+        memory = HpaMemory() if last is None else last.resumed(current, behavior)
+        low, aims = max(low, 1) if is_planner else low, defaults.targets(spec)
+        proposal = algorithm.desired(now, current, reading, aims, behavior, low=low, high=high, memory=memory)
+        decision = decisions.of_rules(
+            proposal.count, proposal.reasons, proposal.describe(), at=at, policy=policy, signals=signals
         )
-        model.ruled = _Ruled(now, made, decision.unwritten)
-        return made
+        model.rules_decision = _RulesDecision(now, decision, proposal.unwritten)
+        return decision
 
-    def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
+    def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
-        found = self.signals.by_rules(key, spec)
+        values = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
-            () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
+            () if isinstance(values.reading, Missing) else algorithm.asked(values.reading, defaults.targets(spec)),
             at=self.signals.epoch.at(now),
-            signals=found.signals,
-            has_reports=found.has_reports,
+            signals=values.signals,
+            has_reports=values.has_reports,
         )
 
     def _follow_clock(self) -> None:
@@ -339,61 +341,61 @@ class Decider:
         self._epoch = self.signals.epoch
 
 
-def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
+def _active_schedules(model: _Model, spec: Spec, at: float) -> InForce | None:
     """Return the schedules that are active at the time `at`; None if the spec has no schedules."""
     if spec.scaling is None or not spec.scaling.schedules:
         return None
-    held = model.opened
-    if held is None or held[0] is not spec or not held[1].holds(at):
-        held = model.opened = (spec, in_force(schedules(spec), at))
-    return held[1]
+    cached = model.active
+    if cached is None or cached[0] is not spec or not cached[1].holds(at):
+        cached = model.active = (spec, in_force(schedules(spec), at))
+    return cached[1]
 
 
 def _aims(  # noqa: PLR0917  # all that objectives depend on
     model: _Model,
     spec: Spec,
-    opened: InForce | None,
+    active: InForce | None,
     batches: Mapping[int, tuple[int, float]] | None,
     measured: Measured,
     memory: PlannerMemory,
 ) -> Objectives:
     """Return the present scaling objectives. The result is the same object as long as the inputs are the same."""
-    held = model.aimed
-    is_same = held is not None and held.spec is spec and held.opened is opened and held.measured is measured
-    if held is not None and is_same and held.batches is batches:
-        return held.aims
-    seen, line = largest(batches), measured.line
+    cached = model.objectives
+    is_same = cached is not None and cached.spec is spec and cached.active is active and cached.measured is measured
+    if cached is not None and is_same and cached.batches is batches:
+        return cached.aims
+    largest_seen, line = largest(batches), measured.line
     if line is not None and not memory.capacity.is_outweighed:
-        seen = max(seen or 1, line.max_batch_size)
-    if held is not None and is_same and held.largest == seen:
-        aims = held.aims
+        largest_seen = max(largest_seen or 1, line.max_batch_size)
+    if cached is not None and is_same and cached.largest == largest_seen:
+        aims = cached.aims
     else:
         aims = objectives(
             spec,
-            largest_seen=seen,
-            windows=windows(opened) if opened else (),
+            largest_seen=largest_seen,
+            windows=windows(active) if active else (),
             measured_batches=None if line is None else line.batch_times(),
             measured_answers=None if line is None else line.answers(),
         )
-    model.aimed = _Aimed(spec, opened, batches, seen, measured, aims)
+    model.objectives = _CachedObjectives(spec, active, batches, largest_seen, measured, aims)
     return aims
 
 
-def _capacity(memory: PlannerMemory, aims: Objectives, read: Reading) -> CapacitySource:
+def _capacity(memory: PlannerMemory, aims: Objectives, reading: Reading) -> CapacitySource:
     """Return the capacity of a replica that the planner uses, and its source."""
     capacity = memory.capacity
-    replica = None if capacity.line is None else replica_of(aims, capacity.line, read.rows_per_request)
+    replica = None if capacity.line is None else replica_of(aims, capacity.line, reading.rows_per_request)
     has_traffic = memory.arrivals.last_at is not None
     return source(memory.evidence, replica, capacity=capacity, objectives=aims, has_traffic=has_traffic)
 
 
-def _kept(current: int, why: str) -> str:
+def _unchanged_text(current: int, why: str) -> str:
     return f"{decisions.counted(current)}: {why}; the replicas stay as they are"
 
 
-def _rate_signal(read: Reading, planned: Plan) -> Signal:
+def _rate_signal(reading: Reading, planned: Plan) -> Signal:
     rate = planned.memory.arrivals.rate()
     if rate is None:
         return Signal("requestRate", missing="it is unknown until the second reading")
     # The first part is the one for the request rate.
-    return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, read.at)
+    return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, reading.at)

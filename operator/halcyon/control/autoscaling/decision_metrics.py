@@ -24,7 +24,7 @@ from typing_extensions import override
 from halcyon.monitoring import operator_metrics
 from halcyon.monitoring.instruments import histogram_family
 
-_TOOK_S = (
+_DURATIONS_S = (
     *(2e-5, 3e-5, 4e-5, 5e-5, 6e-5, 7e-5, 8e-5, 9e-5, 1e-4, 1.2e-4, 1.5e-4, 2e-4, 2.5e-4, 3e-4, 4e-4, 5e-4, 7e-4),
     *(1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1),
 )
@@ -59,11 +59,11 @@ class _Spent:
 
     def with_ages(self, ages_s: Iterable[float]) -> _Spent:
         """Return a copy of the histogram, with current decisions of the given ages added."""
-        made = _Spent()
-        made._reached, made._beyond_s, made.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
+        copy = _Spent()
+        copy._reached, copy._beyond_s, copy.total_s2 = list(self._reached), list(self._beyond_s), self.total_s2
         for age_s in ages_s:
-            made.add(age_s)
-        return made
+            copy.add(age_s)
+        return copy
 
     def seconds(self) -> list[float]:
         """Return the time in each bucket, in model-seconds.
@@ -87,30 +87,30 @@ class DecisionMetrics(Collector):
         `ages` is a function that returns the age of each model's current decision, in seconds.
         """
         self._ages = ages
-        self._took = [0] * (len(_TOOK_S) + 1)
-        self._took_s = 0.0
+        self._duration_counts = [0] * (len(_DURATIONS_S) + 1)
+        self._total_s = 0.0
         self._ended = _Spent()
         registry.register(self)
 
-    def took(self, seconds: float) -> None:
+    def add_duration(self, seconds: float) -> None:
         """Count a decision that took `seconds` to make."""
-        self._took[bisect_left(_TOOK_S, seconds)] += 1
-        self._took_s += seconds
+        self._duration_counts[bisect_left(_DURATIONS_S, seconds)] += 1
+        self._total_s += seconds
 
-    def ended(self, age_s: float) -> None:
+    def add_age(self, age_s: float) -> None:
         """Count a decision that ended at the age `age_s`, because it was replaced or its model was deleted."""
         self._ended.add(age_s)
 
     @override
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield both histograms. Current decisions are counted with their present age."""
-        took = histogram_family(operator_metrics.DECISION)
-        took.add_metric([], _buckets(_TOOK_S, self._took), self._took_s)
-        yield took
+        durations = histogram_family(operator_metrics.DECISION)
+        durations.add_metric([], _buckets(_DURATIONS_S, self._duration_counts), self._total_s)
+        yield durations
         spent = self._ended.with_ages(self._ages())
-        aged = histogram_family(operator_metrics.DECISION_AGE)
-        aged.add_metric([], _buckets(_AGES_S, spent.seconds()), spent.total_s2)
-        yield aged
+        ages = histogram_family(operator_metrics.DECISION_AGE)
+        ages.add_metric([], _buckets(_AGES_S, spent.seconds()), spent.total_s2)
+        yield ages
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:

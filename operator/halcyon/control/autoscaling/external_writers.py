@@ -29,15 +29,15 @@ CALM_S = 600.0
 class ExternalWriters:
     """Detector of replica changes that Halcyon didn't request, for all models. Times are monotonic, in seconds."""
 
-    _seen: dict[Key, int] = field(default_factory=dict)
-    _asked: dict[Key, dict[int, float]] = field(default_factory=dict)
+    _replicas: dict[Key, int] = field(default_factory=dict)
+    _requested: dict[Key, dict[int, float]] = field(default_factory=dict)
     """Monotonic time at which Halcyon last requested each value of spec.replicas, by model and value, in seconds."""
-    _foreign: dict[Key, deque[float]] = field(default_factory=dict)
+    _external_changes: dict[Key, deque[float]] = field(default_factory=dict)
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
     _manual: dict[Key, int] = field(default_factory=dict)
     """Last number of replicas that another writer has set, by model. It is removed when `take_manual` returns it."""
 
-    def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
+    def compare(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
         """Compare the replicas with those of the last call, and return a message about a competing writer.
 
         The message is empty if there is no competing writer.
@@ -49,56 +49,52 @@ class ExternalWriters:
             writer: field manager that last set spec.replicas, according to managedFields; empty if none is recorded.
             now: monotonic time, in seconds.
         """
-        before = self._seen.get(key)
-        known = self._asked.get(key)
-        if before == replicas and known is not None and len(known) == 1 and desired in known and key not in self._until:
+        before = self._replicas.get(key)
+        requested = self._requested.get(key)
+        is_same = before == replicas and requested is not None and len(requested) == 1 and desired in requested
+        if is_same and requested is not None and key not in self._until:
             # The usual case: nothing has changed, and there is no competing writer.
-            known[desired] = now
+            requested[desired] = now
             return ""
-        self._seen[key] = replicas
-        asked = {count: at for count, at in self._asked.get(key, {}).items() if now - at <= LATELY_S}
-        until, who = self._until.get(key, (0.0, ""))
-        if before is not None and before != replicas and replicas not in asked:
+        self._replicas[key] = replicas
+        recent = {count: at for count, at in self._requested.get(key, {}).items() if now - at <= LATELY_S}
+        until, writer_text = self._until.get(key, (0.0, ""))
+        if before is not None and before != replicas and replicas not in recent:
             self._manual[key] = replicas
-            times = self._foreign.setdefault(key, deque(maxlen=TIMES))
-            times.append(now)
-            if now < until or (len(times) == TIMES and now - times[0] <= WITHIN_S):
-                named = bool(writer) and writer not in OURS
-                until, who = self._until[key] = (
-                    now + CALM_S,
-                    f"field manager {writer}" if named else "another controller or user",
-                )
+            changes = self._external_changes.setdefault(key, deque(maxlen=TIMES))
+            changes.append(now)
+            if now < until or (len(changes) == TIMES and now - changes[0] <= WITHIN_S):
+                is_named = bool(writer) and writer not in OURS
+                writer_text = f"field manager {writer}" if is_named else "another controller or user"
+                until, _ = self._until[key] = (now + CALM_S, writer_text)
         if now >= until:
             self._until.pop(key, None)
-            self._asked[key] = asked | {desired: now}
+            self._requested[key] = recent | {desired: now}
             return ""
         # While Halcyon doesn't write, `desired` isn't requested, so it doesn't count as Halcyon's.
-        self._asked[key] = asked
+        self._requested[key] = recent
         return (
-            f"{who} has changed spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, most recently "
+            f"{writer_text} has changed spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, most recently "
             f"to {replicas}; Halcyon has stopped scaling the model and resumes 10 min after the last such "
             "change. Remove that writer, or set spec.scaling.mode: Paused"
         )
 
     def take_manual(self, key: Key) -> int | None:
-        """Return the last manual change of the replicas, and forget it.
-
-        Return None if there was none since the last call.
-        """
+        """Return the last manual change of the replicas since the last call, and forget it; None if there was none."""
         return self._manual.pop(key, None)
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record a write by Halcyon, so that `look` also detects a writer that reverts it before the next call."""
-        self._seen[key] = replicas
+        """Record a write by Halcyon, so that `compare` also detects a writer that reverts it before the next call."""
+        self._replicas[key] = replicas
 
-    def rest(self, key: Key) -> None:
-        """Ignore changes until the next call of `look`.
+    def pause(self, key: Key) -> None:
+        """Ignore changes until the next call of `compare`.
 
         While Halcyon doesn't set the replicas, changes by other writers are not a conflict.
         """
-        self._seen.pop(key, None)
+        self._replicas.pop(key, None)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted model."""
-        for held in (self._seen, self._asked, self._foreign, self._until, self._manual):
-            held.pop(key, None)
+        for state in (self._replicas, self._requested, self._external_changes, self._until, self._manual):
+            state.pop(key, None)

@@ -6,12 +6,12 @@ for a model is unusable, only the query for that model is delayed.
 Out of scope: the query (`signals.prometheus.arrival_history`), and which models need it (`decider`).
 """
 
-# | response                     | effect                                                                 |
-# | ---------------------------- | ---------------------------------------------------------------------- |
-# | a history                    | it is merged with the planner's own history                            |
-# | no data                      | none                                                                   |
-# | no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure |
-# | an unusable response         | this model is queried again after `REFUSED_S`; other queries continue  |
+# | response                     | effect                                                                       |
+# | ---------------------------- | ---------------------------------------------------------------------------- |
+# | a history                    | it is merged with the planner's own history                                  |
+# | no data                      | none                                                                         |
+# | no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure       |
+# | an unusable response         | this model is queried again after `UNUSABLE_RETRY_S`; other queries continue |
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ from halcyon.signals.prometheus.client import PrometheusError, PrometheusUnavail
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-REFUSED_S = 3600.0
+UNUSABLE_RETRY_S = 3600.0
 """Time after which a model's query is retried if its response was unusable, in seconds. It is long because the response
 stays unusable until someone changes the query or what Prometheus scrapes."""
 
-Ask = Callable[[str, str], Awaitable[History | None]]
+RunQuery = Callable[[str, str], Awaitable[History | None]]
 """Type of the function that queries a model's history, given its namespace and name. It returns None if there is no
 data, and raises PrometheusError on failure."""
 
 
-def merged(past: History, ours: History) -> History:
-    """Merge the imported history `past` and the planner's own history `ours`.
+def merged(past: History, own: History) -> History:
+    """Merge the imported history `past` and the planner's own history `own`.
 
-    If both have a bin, the value of `ours` is used.
+    If both have a bin, the value of `own` is used.
 
-    The merge takes 30 us for each bin of `ours` that is newer than `past`. If both have values for the same bins, the
+    The merge takes 30 us for each bin of `own` that is newer than `past`. If both have values for the same bins, the
     seasonal models are rebuilt, which takes up to 0.15 s.
     """
-    return _continued(_grounded(past, ours), ours)
+    return _extended(_with_own_bins(past, own), own)
 
 
-def _grounded(past: History, ours: History) -> History:
-    """Return the history `past`, with the values of `ours` for the bins that are in both histories."""
-    known = _closed_bins(ours)
-    if all(number >= past.open for number in known):
+def _with_own_bins(past: History, own: History) -> History:
+    """Return the history `past`, with the values of `own` for the bins that are in both histories."""
+    own_bins = _closed_bins(own)
+    if all(number >= past.open for number in own_bins):
         return past
-    bins = _closed_bins(past) | known
-    end = max(past.open, ours.open)
+    bins = _closed_bins(past) | own_bins
+    end = max(past.open, own.open)
     begin = max(min(bins), end - MAX_BINS)
     return History.of([bins.get(number) for number in range(begin, end)], end=end * BIN_S)
 
 
-def _continued(past: History, ours: History) -> History:
-    """Return the history `past`, extended by the newer bins of `ours`."""
+def _extended(past: History, own: History) -> History:
+    """Return the history `past`, extended by the newer bins of `own`."""
     if past.open < 0:
-        return ours
+        return own
     history = past
-    for number, mean in _closed_bins(ours).items():
+    for number, mean in _closed_bins(own).items():
         if number >= past.open:
             # Put the sample one second before the bin's end: at the end it could count for the next bin.
-            seen_s = BIN_S - 1.0
-            history = history.with_sample(number * BIN_S + seen_s, requests=mean * seen_s, seconds=seen_s)
-    if ours.seconds > 0 and ours.until > history.until:
-        history = history.with_sample(ours.until, requests=ours.requests, seconds=ours.seconds)
+            observed_s = BIN_S - 1.0
+            history = history.with_sample(number * BIN_S + observed_s, requests=mean * observed_s, seconds=observed_s)
+    if own.seconds > 0 and own.until > history.until:
+        history = history.with_sample(own.until, requests=own.requests, seconds=own.seconds)
     return history
 
 
@@ -87,17 +87,17 @@ class HistoryBackfill:
     The class is not thread-safe.
     """
 
-    def __init__(self, ask: Ask, *, clock: Clock) -> None:
-        """Initialize with an empty queue. `ask` is the function that runs a query."""
-        self._ask, self._clock = ask, clock
+    def __init__(self, run_query: RunQuery, *, clock: Clock) -> None:
+        """Initialize with an empty queue. `run_query` is the function that runs a query."""
+        self._run_query, self._clock = run_query, clock
         self._due: dict[Key, float] = {}
         """Monotonic time at which each queued model is queried next, in seconds."""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def want(self, key: Key) -> None:
+    def enqueue(self, key: Key) -> None:
         """Add a model to the queue of imports."""
         self._due[key] = -math.inf
-        self._news.set()
+        self._changed.set()
 
     def forget(self, key: Key) -> None:
         """Drop a model for which the planner no longer decides.
@@ -106,47 +106,47 @@ class HistoryBackfill:
         """
         self._due.pop(key, None)
 
-    async def run(self, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
+    async def run(self, own_history: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
         """Run queries until cancelled.
 
         Args:
-            known: function that returns the planner's own history of a model. It returns None if the planner doesn't
+            own_history: function that returns the planner's own history of a model. It returns None if the planner doesn't
                 decide for the model.
             learn: function that replaces the planner's own history of a model by the merged one.
         """
         while True:
-            key = min(self._due, key=lambda one: self._due[one], default=None)
+            key = min(self._due, key=lambda queued: self._due[queued], default=None)
             wait_s = None if key is None else self._due[key] - self._clock.monotonic()
             if key is None or wait_s is None or wait_s > 0:
-                self._news.clear()
+                self._changed.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
-                        await self._news.wait()
+                        await self._changed.wait()
                 continue
             try:
-                past = await self._ask(key.namespace, key.name)
+                past = await self._run_query(key.namespace, key.name)
             except PrometheusUnavailable:
                 await asyncio.sleep(RETRY_S)
                 continue
             except PrometheusError as error:
                 log.warning("cannot read the request history of %s from Prometheus: %s", key, error)
                 if key in self._due:
-                    self._due[key] = self._clock.monotonic() + REFUSED_S
+                    self._due[key] = self._clock.monotonic() + UNUSABLE_RETRY_S
                 continue
             if self._due.pop(key, None) is None or past is None:
                 continue
             try:
-                await self._join(key, past, known, learn)
+                await self._merge(key, past, own_history, learn)
             except Exception:  # a bug that one model's history triggers must not end the operator
                 log.exception("cannot merge the request history of %s from Prometheus with the recorded one", key)
 
-    async def _join(
-        self, key: Key, past: History, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]
+    async def _merge(
+        self, key: Key, past: History, own_of: Callable[[Key], History | None], learn: Callable[[Key, History], None]
     ) -> None:
-        if (ours := known(key)) is None:
+        if (own := own_of(key)) is None:
             return
         # Run in a thread, because it may take as long as a thousand decisions. Add bins observed in the meantime afterwards.
-        past = await asyncio.to_thread(_grounded, past, ours)
-        if (ours := known(key)) is not None:
-            learn(key, _continued(past, ours))
+        past = await asyncio.to_thread(_with_own_bins, past, own)
+        if (own := own_of(key)) is not None:
+            learn(key, _extended(past, own))
             log.info("loaded the request history of %s from Prometheus: %d bins", key, len(past.bins))

@@ -143,7 +143,7 @@ class Autoscaler:
         if model is None:
             model = self.models[key] = ModelState(key, self.clock.monotonic())
         if model.actuator is Actuator.NONE:
-            model.due = max(self.clock.monotonic(), model.tried + MIN_DECISION_INTERVAL_S)
+            model.due = max(self.clock.monotonic(), model.attempted_at + MIN_DECISION_INTERVAL_S)
         model.actuator = plan.actuator
 
     def deleted(self, key: Key) -> None:
@@ -156,7 +156,7 @@ class Autoscaler:
         """Stop making decisions for a model, and drop its state."""
         model = self.models.pop(key, None)
         if model is not None and model.decision is not None:
-            self.decision_metrics.ended(self.clock.monotonic() - model.decided)
+            self.decision_metrics.add_age(self.clock.monotonic() - model.decided)
         self.decider.forget(key)
         self.limits.forget(key)
         self.external_writers.forget(key)
@@ -165,17 +165,17 @@ class Autoscaler:
 
     async def run(self) -> None:
         """Run the decision loop until cancelled."""
-        checked = batches = -math.inf
+        checked_at = published_at = -math.inf
         try:
             while True:
                 await asyncio.sleep(TICK_S)
                 now = self.clock.monotonic()
                 self.updates.settle(self.models.values())
-                if now - checked >= CHECK_INTERVAL_S:
-                    checked = now
+                if now - checked_at >= CHECK_INTERVAL_S:
+                    checked_at = now
                     self._check_all(now)
-                if now - batches >= self.updates.interval_s:
-                    batches = now
+                if now - published_at >= self.updates.interval_s:
+                    published_at = now
                     await self.updates.publish_batches(SLICE_S)
                 await self._round()
         finally:
@@ -187,7 +187,7 @@ class Autoscaler:
         self.signals.check_clocks()
         self._allocate_budget(now)
         if not self.leadership.is_leader:
-            self._follow()
+            self._add_models()
 
     def _allocate_budget(self, now: float) -> None:
         """Allocate the site's GPU budget. Models whose grant has grown become due at once."""
@@ -198,7 +198,7 @@ class Autoscaler:
             if (model := self.models.get(key)) is not None:
                 model.due = now
 
-    def _follow(self) -> None:
+    def _add_models(self) -> None:
         """Add the models with `spec.scaling` from the caches, because on a standby no reconcile adds them.
 
         Their actuator stays NONE, so that a new leader writes no replicas before a reconcile has set it (`planned`).
@@ -209,15 +209,15 @@ class Autoscaler:
 
     async def _round(self) -> None:
         """Decide for each model that is due now, starting with the oldest decision."""
-        began = self.clock.monotonic()
+        started = self.clock.monotonic()
         due = [
-            m
-            for m in self.models.values()
-            if m.due <= began or (m.has_report and m.may_be_decided(began, MIN_DECISION_INTERVAL_S))
+            model
+            for model in self.models.values()
+            if model.due <= started or (model.has_report and model.may_be_decided(started, MIN_DECISION_INTERVAL_S))
         ]
         for model in sorted(due, key=lambda model: model.decided):
             model.has_report = model.confirmed = False
-            model.tried = self.clock.monotonic()
+            model.attempted_at = self.clock.monotonic()
             try:
                 self._turn(model)
             except Exception:
@@ -225,17 +225,17 @@ class Autoscaler:
                 log.exception("cannot decide", extra={"key": str(model.key)})
                 model.due = self.clock.monotonic() + MAX_DECISION_INTERVAL_S
             ended = self.clock.monotonic()
-            if model.decided == model.tried:
-                self.decision_metrics.took(ended - model.tried)
-            if ended - began > SLICE_S:
+            if model.decided == model.attempted_at:
+                self.decision_metrics.add_duration(ended - model.attempted_at)
+            if ended - started > SLICE_S:
                 await asyncio.sleep(0)
-                began = self.clock.monotonic()
+                started = self.clock.monotonic()
 
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
         """Run all phases of a decision for one model, as listed at the top of the module."""
-        key, now = model.key, model.tried
+        key, now = model.key, model.attempted_at
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         uid = "" if resource is None else str(resource["metadata"].get("uid", ""))
         if resource is None or uid != (model.uid or uid):
@@ -245,42 +245,44 @@ class Autoscaler:
         model.uid = uid
         if spec is None or spec.scaling is None:
             model.due = now + MAX_DECISION_INTERVAL_S
+            if spec is not None and not self.leadership.is_leader:
+                self.stop(key)  # on a standby no reconcile reports that scaling was removed
             return
         decision = self.decider.decide(key, spec, model.actuator, now)
         if self.batches is not None:
-            decision = self.batches.added(key, spec, decision)
-        decision = self.limits.over(key, spec, decision)
-        self._take(model, decision, now)
-        model.rival = self._external_writer(model, spec, resource, decision, now)
-        self._remember(key, resource)
+            decision = self.batches.with_batch_replicas(key, spec, decision)
+        decision = self.limits.apply(key, spec, decision)
+        self._set_decision(model, decision, now)
+        model.external_writer = self._external_writer(model, spec, resource, decision, now)
+        self._save_memory(key, resource)
         manual = self.external_writers.take_manual(key)
         if self.leadership.is_leader:
-            if manual is not None and not model.rival and decision.desired not in {None, manual}:
+            if manual is not None and not model.external_writer and decision.desired not in {None, manual}:
                 self._report_revert(key, resource, manual, decision)
             self.updates.decided(model, decision, now)
             self._write(model, decision)
             if model.writing is None:
                 self.updates.write_ended(model)
 
-    def _take(self, model: ModelState, decision: Decision, now: float) -> None:
+    def _set_decision(self, model: ModelState, decision: Decision, now: float) -> None:
         """Make a new decision for a model the current one."""
         self.decisions += 1
         if model.decision is not None:
-            self.decision_metrics.ended(now - model.decided)
+            self.decision_metrics.add_age(now - model.decided)
         model.due = now + decision.next_decision_s
         model.decision, model.decided = decision, now
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
         """Return a message about another writer of the model's replicas; empty if there is no other writer."""
         if decision.desired is None or not scaling_mode.is_active(resource, spec):
-            self.external_writers.rest(model.key)
+            self.external_writers.pause(model.key)
             return ""
         if self.caches.is_behind(model.key) or model.key in self.writer.unanswered:
             return (
-                model.rival
+                model.external_writer
             )  # the cached replicas may be older or newer than what is known of the operator's last write
         manager = str(resource["metadata"].get("replicasWriter") or "")
-        return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
+        return self.external_writers.compare(model.key, decision.current, decision.desired, manager, now)
 
     def _report_revert(self, key: Key, resource: Object, manual: int, decision: Decision) -> None:
         """Record an event which says that scaling undoes a manual change of the replicas."""
@@ -291,22 +293,24 @@ class Autoscaler:
             )
             self.events(resource, NewEvent("Normal", "ManualScaleReverted", text))
 
-    def _remember(self, key: Key, resource: Object) -> None:
+    def _save_memory(self, key: Key, resource: Object) -> None:
         """Pass the planner's memory of a model to the store, so that the operator's next process can start with it."""
         if self.memories is not None and (memory := self.decider.memory(key)) is not None:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
         """Start writing a model's desired replicas, unless Halcyon must not write them now or a write is running."""
-        if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
-            return  # the cheap first check is usually true
+        if decision.desired == decision.current or model.writing is not None:
+            return  # the usual case
+        if self.writer.replicas_to_write(model) is None:
+            return
         if self.caches.is_behind(model.key):
             model.due = self.clock.monotonic() + TICK_S  # the cached replicas may be out of date
             return
-        model.writing = asyncio.create_task(self._written(model), name=f"scale {model.key}")
+        model.writing = asyncio.create_task(self._write_replicas(model), name=f"scale {model.key}")
         model.writing.add_done_callback(lambda _: self._write_ended(model))
 
-    async def _written(self, model: ModelState) -> None:
+    async def _write_replicas(self, model: ModelState) -> None:
         """Write the desired replicas of a model, and handle the result."""
         result = await self.writer.write(model)
         if result.replicas is not None:

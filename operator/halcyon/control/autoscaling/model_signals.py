@@ -47,7 +47,7 @@ averages."""
 class PlannerInput:
     """Input of the planner for a model, and the signals to publish with the decision."""
 
-    gathered: ReadingResult
+    result: ReadingResult
     signals: tuple[Signal, ...]
 
 
@@ -58,7 +58,7 @@ class RulesInput:
     They are also included as signals to publish.
     """
 
-    read: metrics.RulesReading | Missing
+    reading: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
     """Signals to publish: queueDepth, and those of gpuUtilization, metric and concurrency that have a target."""
     has_reports: bool
@@ -78,9 +78,9 @@ class _Means:
     gpu_samples: _Samples = ()
 
     def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
-        waits = _with_sample(self.waiting_samples, now, waiting)
-        gpus = _with_sample(self.gpu_samples if source == self.source else (), now, gpu)
-        return _Means(_mean(waits), _mean(gpus), source, waits, gpus)
+        waiting_samples = _with_sample(self.waiting_samples, now, waiting)
+        gpu_samples = _with_sample(self.gpu_samples if source == self.source else (), now, gpu)
+        return _Means(_mean(waiting_samples), _mean(gpu_samples), source, waiting_samples, gpu_samples)
 
 
 def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
@@ -101,9 +101,9 @@ def _mean(samples: _Samples) -> float | None:
     if len(samples) < 2:
         return samples[0][1] if samples else None
     begin = max(samples[-1][0] - _SHOWN_WINDOW_S, samples[0][0])
-    held = sum(value * (end - max(at, begin)) for (at, value), (end, _) in pairwise(samples))
+    integral = sum(value * (end - max(at, begin)) for (at, value), (end, _) in pairwise(samples))
     spent_s = samples[-1][0] - begin
-    return held / spent_s if spent_s > 0 else samples[-1][1]
+    return integral / spent_s if spent_s > 0 else samples[-1][1]
 
 
 @dataclass(slots=True)
@@ -146,9 +146,9 @@ class ModelSignals:
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
         """Return the signals of a model for the policy Rules."""
-        read, observation, source = self._by_rules(key, spec)
-        signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
-        return RulesInput(read, signals, has_reports=observation is not None)
+        reading, observation, source = self._by_rules(key, spec)
+        signals = () if spec is None else self._signals(reading, source, defaults.targets(spec))
+        return RulesInput(reading, signals, has_reports=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
         """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on it.
@@ -156,13 +156,13 @@ class ModelSignals:
         If a pod became ready later than `startupTimeout` allows, it must have been ready before. Its start time is then
         unknown.
         """
-        picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
-        if picture is None:
+        snapshot = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
+        if snapshot is None:
             return None
         model = self._models[key]
         facts = model.pods.facts(self.caches, key, spec)
-        gathered = reading(
-            picture,
+        reading_result = reading(
+            snapshot,
             replicas=self.caches.replicas(key),
             pods=facts.pods,
             epoch=self.epoch,
@@ -171,37 +171,34 @@ class ModelSignals:
             revision=facts.revision,
             of_revision=facts.of_revision,
         )
-        model.memory = gathered.memory
-        source, seen_at = AGENTS, gathered.reading.at
-        if gathered.reading.gpu is None and spec.runtime.gpus:
-            ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
-            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
-            if (
-                observation is not None
-                and (substitute := self._utilization.substitute(key, spec, observation, ready, self.sampled))
-                is not None
-            ):
+        model.memory = reading_result.memory
+        source, seen_at = AGENTS, reading_result.reading.at
+        if reading_result.reading.gpu is None and spec.runtime.gpus:
+            ready = [str(pod.name) for pod in reading_result.reading.pods if pod.phase == "ready"]
+            observation = self.hub.observe(key.namespace, key.name, snapshot.at, window_s=OBSERVATION_WINDOW_S)
+            substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
+            if substitute is not None:
                 total = sum(substitute.values) * len(ready) / len(substitute.values)
-                gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
+                reading_result = replace(reading_result, reading=replace(reading_result.reading, gpu=total))
                 source, seen_at = substitute.source, self.epoch.at(substitute.at)
-        result = self._metric(key, spec)
-        if isinstance(result, Value):
-            gathered = replace(gathered, reading=replace(gathered.reading, metric=result.value))
-        read = gathered.reading
-        count = sum(pod.phase == "ready" for pod in read.pods)
+        metric = self._metric(key, spec)
+        if isinstance(metric, Value):
+            reading_result = replace(reading_result, reading=replace(reading_result.reading, metric=metric.value))
+        current = reading_result.reading
+        count = sum(pod.phase == "ready" for pod in current.pods)
         # The mean of each pod, not of the sum: the sum changes with the number of pods.
-        gpu = None if read.gpu is None or not count else read.gpu / count
-        model.means = model.means.with_values(picture.at, read.waiting, gpu, source)
-        shown = _shown(model.means, spec, gathered, source, seen_at, ready=count)
-        if result is not None:
+        gpu = None if current.gpu is None or not count else current.gpu / count
+        model.means = model.means.with_values(snapshot.at, current.waiting, gpu, source)
+        shown = _shown(model.means, spec, reading_result, source, seen_at, ready=count)
+        if metric is not None:
             target = (
                 None
                 if spec.scaling is None or spec.scaling.targets.metric is None
                 else spec.scaling.targets.metric.value
             )
-            named = replace(self._signal("metric", target, result), source=PROMETHEUS)
-            shown = (*shown, replace(named, shown=named.value))
-        return PlannerInput(gathered, shown)
+            signal = replace(self._signal("metric", target, metric), source=PROMETHEUS)
+            shown = (*shown, replace(signal, shown=signal.value))
+        return PlannerInput(reading_result, shown)
 
     def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
         """Return the result of the site's query that the spec names; None if the spec names no query."""
@@ -224,24 +221,20 @@ class ModelSignals:
             mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
 
-    def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
+    def reported_work(self, key: Key, spec: Spec) -> ReportedWork | None:
         """Return the mean GPU utilisation of the ready pods, and each pod's counter of computed rows.
 
         Return None if no agent has reported on the model.
         """
-        picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
-        if picture is None:
+        snapshot = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
+        if snapshot is None:
             return None
-        work = gpu_work.reported_work(picture)
+        work = gpu_work.reported_work(snapshot)
         values: Sequence[float] = work.gpus
         if not values or 2 * len(values) < len(work.ready):
-            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
-            instead = (
-                None
-                if observation is None
-                else self._utilization.substitute(key, spec, observation, work.ready, self.sampled)
-            )
-            values = () if instead is None else instead.values
+            observation = self.hub.observe(key.namespace, key.name, snapshot.at, window_s=OBSERVATION_WINDOW_S)
+            substitute = self._utilization.substitute(key, spec, observation, work.ready, self.sampled)
+            values = () if substitute is None else substitute.values
         return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
     def mean_batch(self, key: Key) -> float | None:
@@ -249,23 +242,23 @@ class ModelSignals:
         return self.hub.mean_batch(key.namespace, key.name, self.clock.monotonic(), BATCH_WINDOW_S)
 
     def _signals(
-        self, read: metrics.RulesReading | Missing, source: str, targets: ResolvedTargets
+        self, reading: metrics.RulesReading | Missing, source: str, targets: ResolvedTargets
     ) -> tuple[Signal, ...]:
-        if isinstance(read, Missing):
-            return (Signal("queueDepth", target=targets.queue_depth, missing=read.reason),)
-        found = [replace(self._signal("queueDepth", targets.queue_depth, read.queue_depth), shown=read.waiting)]
-        if read.gpu_utilization is not None:
-            made = self._signal("gpuUtilization", targets.gpu_utilization, read.gpu_utilization)
-            if read.gpu_mean is None:
-                made = replace(made, value=None, at=None)  # no pod is ready, so nothing is measured
-            found.append(replace(made, source=source, shown=read.gpu_mean))
-        if read.metric is not None:
-            named = replace(self._signal("metric", targets.metric, read.metric), source=PROMETHEUS)
-            found.append(replace(named, shown=named.value))
-        if read.concurrency is not None:
-            held = self._signal("concurrency", targets.concurrency, read.concurrency)
-            found.append(replace(held, shown=held.value))
-        return tuple(found)
+        if isinstance(reading, Missing):
+            return (Signal("queueDepth", target=targets.queue_depth, missing=reading.reason),)
+        signals = [replace(self._signal("queueDepth", targets.queue_depth, reading.queue_depth), shown=reading.waiting)]
+        if reading.gpu_utilization is not None:
+            signal = self._signal("gpuUtilization", targets.gpu_utilization, reading.gpu_utilization)
+            if reading.gpu_mean is None:
+                signal = replace(signal, value=None, at=None)  # no pod is ready, so nothing is measured
+            signals.append(replace(signal, source=source, shown=reading.gpu_mean))
+        if reading.metric is not None:
+            metric = replace(self._signal("metric", targets.metric, reading.metric), source=PROMETHEUS)
+            signals.append(replace(metric, shown=metric.value))
+        if reading.concurrency is not None:
+            concurrency = self._signal("concurrency", targets.concurrency, reading.concurrency)
+            signals.append(replace(concurrency, shown=concurrency.value))
+        return tuple(signals)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted model."""
@@ -283,12 +276,12 @@ class ModelSignals:
         # After a scale-down, status still counts the pods that are ending.
         total = min(int(status.get("replicas") or 0), self.caches.replicas(key))
         targets = defaults.targets(spec)
-        read = replace(metrics.read(observation, targets=targets, replicas=total), metric=self._metric(key, spec))
+        reading = replace(metrics.read(observation, targets=targets, replicas=total), metric=self._metric(key, spec))
         ready = [pod.name for pod in observation.pods if pod.ready]
         substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
         if substitute is None or targets.gpu_utilization is None:
-            return read, observation, AGENTS
-        filled = metrics.filled(
+            return reading, observation, AGENTS
+        utilization = metrics.filled(
             sum(substitute.values),
             missing=max(total - len(substitute.values), 0),
             target=targets.gpu_utilization,
@@ -296,7 +289,7 @@ class ModelSignals:
         )
         mean = sum(substitute.values) / len(substitute.values)
         return (
-            replace(read, gpu_utilization=Value(filled, substitute.at), gpu_mean=mean),
+            replace(reading, gpu_utilization=Value(utilization, substitute.at), gpu_mean=mean),
             observation,
             substitute.source,
         )
@@ -309,32 +302,33 @@ class ModelSignals:
 
 
 def _shown(
-    means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_at: float | None, *, ready: int
+    means: _Means, spec: Spec, result: ReadingResult, source: str, gpu_at: float | None, *, ready: int
 ) -> tuple[Signal, ...]:
     """Return the signals to publish: queueDepth and, if pods have GPUs, gpuUtilization.
 
     Their values are means over 15 s, because single values vary too much to be readable.
     """
-    read = gathered.reading
+    reading = result.reading
     targets = spec.scaling.targets if spec.scaling else Targets()
-    if read.waiting is None:
-        why = "; ".join(gathered.unknown) or "it is not known"
+    if reading.waiting is None:
+        why = "; ".join(result.unknown) or "it is not known"
         queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
     else:
-        queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at, shown=means.waiting)
-    found: tuple[Signal, ...] = (queue,)
+        queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=reading.at, shown=means.waiting)
+    signals: tuple[Signal, ...] = (queue,)
     if targets.concurrency is not None:
-        held = Signal("concurrency", read.concurrency, targets.concurrency, at=read.at, shown=read.concurrency)
-        if read.concurrency is None:
-            held = replace(held, at=None, missing="; ".join(gathered.unknown) or "it is not known")
-        found = (queue, held)
-    if spec.runtime.gpus == 0 or (read.gpu is None and targets.gpu_utilization is None):
-        return found
+        value = reading.concurrency
+        concurrency = Signal("concurrency", value, targets.concurrency, at=reading.at, shown=value)
+        if value is None:
+            concurrency = replace(concurrency, at=None, missing="; ".join(result.unknown) or "it is not known")
+        signals = (queue, concurrency)
+    if spec.runtime.gpus == 0 or (reading.gpu is None and targets.gpu_utilization is None):
+        return signals
     if means.gpu is None:
         why = "too few of the ready pods report it, and no other source has it" if ready else ""
-        return *found, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
+        return *signals, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
     total = means.gpu * ready
-    return *found, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
+    return *signals, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
 
 
 def _failures(observation: Observation, state: PodState) -> dict[str, str]:

@@ -24,7 +24,7 @@ class PublishedDecision:
 
     at: float
     decision: Decision
-    rival: str
+    external_writer: str
     moved: float = math.inf
     """Time at which the current values began to differ from the published ones; infinite if they don't differ."""
 
@@ -45,12 +45,12 @@ class ModelState:
     confirmed: bool = False
     """Whether a report since the last decision confirms the growth in the previous report. If so, the next decision is
     made at once."""
-    tried: float = -math.inf
+    attempted_at: float = -math.inf
     """Time of the last attempt to make a decision, whether it succeeded or not."""
     decided: float = -math.inf
     """Time at which the decision in `decision` was made."""
     decision: Decision | None = None
-    rival: str = ""
+    external_writer: str = ""
     """Message about another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decisions.MAX_CHANGES))
@@ -63,8 +63,8 @@ class ModelState:
     is_status_held: bool = False
     """Whether a status update waits until the replicas are written."""
 
-    def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
-        """Return whether the decision `made` must be published in the status.
+    def must_be_published(self, decision: Decision, external_writer: str, now: float, every_s: float) -> bool:
+        """Return whether the decision must be published in the status.
 
         It is published if the replicas, the presence of signals or the message about another writer have changed. If
         only values have changed, it is published after they have differed for `MOVED_FOR_S`. It is not published within
@@ -74,14 +74,10 @@ class ModelState:
         if published is None:
             return True
         before = published.decision
-        if (made.current, made.desired, bool(made.unknown), rival) != (
-            before.current,
-            before.desired,
-            bool(before.unknown),
-            published.rival,
-        ):
+        shown = (before.current, before.desired, bool(before.unknown), published.external_writer)
+        if (decision.current, decision.desired, bool(decision.unknown), external_writer) != shown:
             return True
-        published.moved = min(now, published.moved) if decisions.has_changed(before, made) else math.inf
+        published.moved = min(now, published.moved) if decisions.has_changed(before, decision) else math.inf
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
@@ -91,11 +87,11 @@ class ModelState:
         replicas it may always be made, because a client is waiting and reports are rare.
         """
         is_empty = self.decision is not None and self.decision.current == 0
-        return self.confirmed or is_empty or now - self.tried >= spacing_s
+        return self.confirmed or is_empty or now - self.attempted_at >= spacing_s
 
-    def asked(self, made: Decision) -> int | None:
+    def desired_of(self, decision: Decision) -> int | None:
         """Return the desired replicas of a decision. If the HPA decides, return the current number of replicas."""
-        return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
+        return decision.current if decision.desired is None and self.actuator is Actuator.HPA else decision.desired
 
 
 def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:

@@ -65,66 +65,66 @@ class Shards:
             ApiError, Unreachable: a shard could not be fetched.
         """
         # Fetch one shard at a time: a list of all could have tens of MiB and exceed the request timeout.
-        listed, _ = await self._client.list(
+        config_maps, _ = await self._client.list(
             CONFIG_MAP, namespace=self._namespace, selector=f"{LABEL}={LABEL_VALUE}", metadata_only=True
         )
         stored: dict[int, dict[str, bytes]] = {}
-        found: dict[Key, Saved] = {}
-        for shard_at, index in self._sources(sorted(item["metadata"]["name"] for item in listed)):
-            shard = await self._client.get(CONFIG_MAP, self._namespace, shard_at) or {}
+        newest: dict[Key, Saved] = {}
+        for config_map, index in self._sources(sorted(item["metadata"]["name"] for item in config_maps)):
+            shard = await self._client.get(CONFIG_MAP, self._namespace, config_map) or {}
             content: dict[str, bytes] = {}
             if index is not None:
                 stored[index] = content
-            for entry, text in (shard.get("binaryData") or {}).items():
-                content[entry] = value = base64.b64decode(text)
+            for entry_key, text in (shard.get("binaryData") or {}).items():
+                content[entry_key] = value = base64.b64decode(text)
                 try:
-                    namespace, name = entry.split(".", 1)
-                    one = read(value)
+                    namespace, name = entry_key.split(".", 1)
+                    entry = read(value)
                 except BROKEN as error:
-                    context = {"config_map": shard_at, "entry": entry, "error": str(error) or repr(error)}
+                    context = {"config_map": config_map, "entry": entry_key, "error": str(error) or repr(error)}
                     log.warning("cannot read a saved planner memory; the model starts without one", extra=context)
                     continue
                 key = Key(namespace, name)
-                if key not in found or one.at > found[key].at:
-                    found[key] = one
+                if key not in newest or entry.at > newest[key].at:
+                    newest[key] = entry
                 await asyncio.sleep(0)
         self._stored = stored
-        return found
+        return newest
 
-    def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
+    def _sources(self, config_maps: list[str]) -> list[tuple[str, int | None]]:
         """Return the names of the ConfigMaps that must be read, each with its shard index.
 
         The index is None for ConfigMaps with the prefix of another release, which are read only if this release has
         none.
         """
-        found: list[tuple[str, int | None]] = []
-        for name in listed:
-            matched = _NUMBERED.fullmatch(name)
-            if matched is None:
+        sources: list[tuple[str, int | None]] = []
+        for name in config_maps:
+            match = _NUMBERED.fullmatch(name)
+            if match is None:
                 log.warning(
                     "a ConfigMap has the label of planner memories but not a shard's name", extra={"config_map": name}
                 )
             else:
-                found.append((name, int(matched[2]) if matched[1] == self._name else None))
-        return [(name, index) for name, index in found if index is not None] or found
+                sources.append((name, int(match[2]) if match[1] == self._name else None))
+        return [(name, index) for name, index in sources if index is not None] or sources
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
         """Write shards that hold exactly these entries. Return whether all writes succeeded; failures are logged."""
-        content = {entry_name(key): one.content for key, one in entries.items()}
+        content = {entry_name(key): entry.content for key, entry in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
-        good = True
+        succeeded = True
         for step in steps(self._stored, content, count):
-            if step.takes and not good:
+            if step.removes and not succeeded:
                 continue
             try:
-                await self._make(step, shard_name(step.index, self._name))
+                await self._apply(step, shard_name(step.index, self._name))
             except (errors.ApiError, errors.Unreachable) as error:
-                good = False
+                succeeded = False
                 context = {"config_map": shard_name(step.index, self._name), "error": str(error)}
                 log.warning("cannot write planner memories", extra=context)
-        return good
+        return succeeded
 
-    async def _make(self, step: ShardWrite, name: str) -> None:
+    async def _apply(self, step: ShardWrite, name: str) -> None:
         if step.content is None:
             await self._client.delete(CONFIG_MAP, self._namespace, name)
             del self._stored[step.index]
@@ -207,7 +207,7 @@ class PlannerMemoryStore:
             return
         end = self._clock.monotonic() + within_s
         changed = sorted(filter(self._changed, self._offered), key=lambda k: self._offered[k][1].arrivals.last_at or 0)
-        left = len(changed)
+        unpacked = len(changed)
         try:
             async with asyncio.timeout(within_s):
                 for key in reversed(changed):
@@ -215,12 +215,12 @@ class PlannerMemoryStore:
                     if self._clock.monotonic() > end - within_s / 2:
                         break
                     self._pack(key)
-                    left -= 1
+                    unpacked -= 1
                     await asyncio.sleep(0)
                 await self._shards.write(self._entries)
         except TimeoutError:
             log.warning("not enough time to write all planner memories", extra={"within_s": within_s})
-        log.info("saved planner memories", extra={"changed": len(changed), "not_packed": left})
+        log.info("saved planner memories", extra={"changed": len(changed), "not_packed": unpacked})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
         """Pack changed memories, a few per second, and then write them. Return whether all memories are stored."""
@@ -236,16 +236,16 @@ class PlannerMemoryStore:
             if changed:
                 self._pack(key)
             await asyncio.sleep(pause_s if changed else 0)
-        alive = live()
-        for held in (self._offered, self._entries):
-            for key in [key for key in held if key not in alive]:
-                del held[key]
+        existing = live()
+        for memories in (self._offered, self._entries):
+            for key in [key for key in memories if key not in existing]:
+                del memories[key]
         return await self._shards.write(self._entries)
 
     def _changed(self, key: Key) -> bool:
         uid, memory = self._offered[key]
-        kept, sign = self._entries.get(key), sign_of(memory)
-        return sign != NOTHING_LEARNT if kept is None else (uid, sign) != (kept.uid, kept.sign)
+        stored, sign = self._entries.get(key), sign_of(memory)
+        return sign != NOTHING_LEARNT if stored is None else (uid, sign) != (stored.uid, stored.sign)
 
     def _pack(self, key: Key) -> None:
         uid, memory = self._offered[key]

@@ -48,15 +48,15 @@ MAX_AT_ONCE = 64
 
 
 @dataclass
-class _Read:
+class _ScrapedModel:
     """State of one model whose server pods the operator scrapes."""
 
     model: str
-    eyes: PodSampler
+    pod_sampler: PodSampler
     dead: DeadBackends
     """Detection of dead backends in the pods. Without a balancer, pods with a dead backend still receive requests until
     their containers restart."""
-    examinations: BackendProbes
+    probes: BackendProbes
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
 
 
@@ -71,7 +71,7 @@ class PodScraper:
     http_port: int = names.HTTP_PORT
     metrics_port: int = names.METRICS_PORT
 
-    _reads: dict[Key, _Read] = field(default_factory=dict)
+    _models: dict[Key, _ScrapedModel] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Scrape server pods until cancelled."""
@@ -79,69 +79,70 @@ class PodScraper:
         # connections is bounded by `MAX_AT_ONCE`, and by the sampler's limit on pods of a model that are read at a time.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            places, rota = asyncio.Semaphore(MAX_AT_ONCE), PollSchedule[Key](EVERY_S)
-            listed = -math.inf
-            async with asyncio.TaskGroup() as looks:
+            slots, schedule = asyncio.Semaphore(MAX_AT_ONCE), PollSchedule[Key](EVERY_S)
+            listed_at = -math.inf
+            async with asyncio.TaskGroup() as group:
                 while True:
                     now = self.clock.monotonic()
-                    if now - listed >= EVERY_S:
-                        listed = now
+                    if now - listed_at >= EVERY_S:
+                        listed_at = now
                         self._list(session)
-                        rota.keep(self._reads, now)
-                    for key in rota.take(now):
-                        looks.create_task(self._turn(key, rota, places))
+                        schedule.keep(self._models, now)
+                    for key in schedule.take(now):
+                        group.create_task(self._turn(key, schedule, slots))
                     await asyncio.sleep(TICK_S)
 
     def _list(self, session: aiohttp.ClientSession) -> None:
         """Update the list of models whose pods are scraped. Models that stay in the list keep their samplers."""
-        self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
+        self._models = {key: self._model_of(key, model, session) for key, model in self._scraped_models()}
 
-    async def _turn(self, key: Key, rota: PollSchedule[Key], places: asyncio.Semaphore) -> None:
+    async def _turn(self, key: Key, schedule: PollSchedule[Key], slots: asyncio.Semaphore) -> None:
         try:
-            async with places:
-                if (read := self._reads.get(key)) is not None:
-                    await self._look(key, read)
+            async with slots:
+                if (scraped := self._models.get(key)) is not None:
+                    await self._scrape(key, scraped)
         except Exception:
             # A failure for one model must not end the scraping of others.
             log.exception("cannot read the metrics of server pods", extra={"key": str(key)})
         finally:
-            rota.done(key)
+            schedule.done(key)
 
-    def _wanted(self) -> list[tuple[Key, str]]:
-        found = []
+    def _scraped_models(self) -> list[tuple[Key, str]]:
+        models = []
         for key in self.caches.resources.all_keys():
             spec = self.specs.get(key)
             if spec is not None and routing_mode.is_direct(spec) and not balancers(self.caches, key):
-                found.append((key, model_name(key.name, spec)))
-        return found
+                models.append((key, model_name(key.name, spec)))
+        return models
 
-    def _of(self, key: Key, model: str, session: aiohttp.ClientSession) -> _Read:
-        known = self._reads.get(key)
-        if known is None or known.model != model:
+    def _model_of(self, key: Key, model: str, session: aiohttp.ClientSession) -> _ScrapedModel:
+        scraped = self._models.get(key)
+        if scraped is None or scraped.model != model:
             client = TritonClient(session, model, self.http_port, self.metrics_port)
             dead = DeadBackends()
-            examinations = BackendProbes(client, dead, self.clock.monotonic)
-            known = _Read(model, PodSampler(client, self.clock.wall), dead, examinations)
-        return known
+            probes = BackendProbes(client, dead, self.clock.monotonic)
+            scraped = _ScrapedModel(model, PodSampler(client, self.clock.wall), dead, probes)
+        return scraped
 
-    async def _look(self, key: Key, read: _Read) -> None:
-        endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
-        sightings = await read.eyes.sample(endpoints)
+    async def _scrape(self, key: Key, scraped: _ScrapedModel) -> None:
+        servers = map(endpoint, self.caches.pods.find(key.namespace, key.name))
+        endpoints = [server for server in servers if server is not None]
+        samples = await scraped.pod_sampler.sample(endpoints)
         now = self.clock.monotonic()
-        read.examinations.examine(endpoints, read.dead.look(endpoints, sightings, now))
-        record = sampler.report(
+        scraped.probes.examine(endpoints, scraped.dead.look(endpoints, samples, now))
+        report = sampler.report(
             namespace=key.namespace,
             name=key.name,
             agent=SCRAPE,
             at=self.clock.wall(),
             endpoints=endpoints,
-            samples=sightings,
-            maintenance=read.dead.out,
-            backend_failures=read.dead.failures,
+            samples=samples,
+            maintenance=scraped.dead.out,
+            backend_failures=scraped.dead.failures,
         )
         # Validate the samples, because a pod can report any value about itself.
-        believed = validate(record).report
-        self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock.monotonic())
+        validated = validate(report).report
+        self.hub.receive(replace(validated, balancer=scraped.demand.sample(validated.pods)), self.clock.monotonic())
 
 
 def endpoint(pod: Object) -> Endpoint | None:

@@ -31,11 +31,11 @@ class PollSchedule(Generic[K]):
 
         A key isn't returned again until `done` has been called for it.
         """
-        taken = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
-        self._under_way.update(taken)
-        for key in taken:
+        due_keys = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
+        self._under_way.update(due_keys)
+        for key in due_keys:
             self._due[key] += self._every_s * max(1.0, (now - self._due[key]) // self._every_s + 1.0)
-        return taken
+        return due_keys
 
     def done(self, key: K) -> None:
         """Mark the poll of a key as finished."""

@@ -47,7 +47,7 @@ LATE_FOR_S = 30.0
 """Time for which scale-ups don't wait for the status after a late status write, in seconds."""
 MAX_ATTEMPTS = 3
 """Number of attempts to write the replicas while only the status of the ModelDeployment changes."""
-_LOOK_S = 0.02
+_POLL_INTERVAL_S = 0.02
 
 
 class WriteOutcome(Enum):
@@ -92,30 +92,30 @@ class ScaleWriter:
         """Whether a status write was late within the last `LATE_FOR_S`. This indicates an overloaded API server."""
         return self.clock.monotonic() < self._late_until
 
-    def goes_first(self, model: ModelState) -> bool:
+    def writes_before_status(self, model: ModelState) -> bool:
         """Return whether the replicas are written before the status.
 
         This is the case for a scale-up while status writes are late.
         """
-        wanted = self.wanted(model)
-        return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
+        desired = self.replicas_to_write(model)
+        return desired is not None and desired > self.caches.replicas(model.key) and self.statuses_are_late
 
-    def wanted(self, model: ModelState) -> int | None:
+    def replicas_to_write(self, model: ModelState) -> int | None:
         """Return the replicas that Halcyon should write now; None if it should write nothing."""
-        resource, made = self.caches.resources.get(model.key), model.decision
-        if resource is None or model.rival or not scaling_mode.is_active(resource, self.specs.get(model.key)):
+        resource, decision = self.caches.resources.get(model.key), model.decision
+        if resource is None or model.external_writer or not scaling_mode.is_active(resource, self.specs.get(model.key)):
             return None
         if (
-            made is None
-            or made.desired is None
-            or made.unknown
+            decision is None
+            or decision.desired is None
+            or decision.unknown
             or model.actuator is Actuator.NONE
             or not self.leadership.is_leader
         ):
             return None
-        wanted, current = made.desired, self.caches.replicas(model.key)
-        by_us = model.actuator is Actuator.DIRECT or wanted > current or wanted == 0
-        return wanted if by_us and wanted != current else None
+        desired, current = decision.desired, self.caches.replicas(model.key)
+        is_ours = model.actuator is Actuator.DIRECT or desired > current or desired == 0
+        return desired if is_ours and desired != current else None
 
     async def write(self, model: ModelState) -> WriteResult:
         """Wait until the status has the desired replicas, then write them to /scale.
@@ -123,14 +123,14 @@ class ScaleWriter:
         The standby reads the desired replicas from the status. Without the wait, an HPA that polls the standby could
         receive the previous value.
         """
-        await self._published(model)
+        await self._wait_published(model)
         key = model.key
-        resource, desired = self.caches.resources.get(key), self.wanted(model)
+        resource, desired = self.caches.resources.get(key), self.replicas_to_write(model)
         if resource is None or desired is None or model.decision is None:
             return WriteResult(WriteOutcome.NOT_NEEDED)
         current, published, why = self.caches.replicas(key), self.caches.published_desired(key), model.decision.why
-        is_part = published is not None and current < published < desired
-        replicas = published if published is not None and is_part else desired
+        is_partial = published is not None and current < published < desired
+        replicas = published if published is not None and is_partial else desired
         self.unanswered.add(key)
         try:
             with self.tracer.span(
@@ -141,16 +141,16 @@ class ScaleWriter:
                 halcyon__replicas=replicas,
                 halcyon__why=why,
             ):
-                after = await self._scale(resource, current, replicas)
+                scaled = await self._scale(resource, current, replicas)
         except (errors.ApiError, errors.Unreachable) as error:
             # The replicas have changed, or the API server is unreachable. A new decision follows soon, from the state at that time.
             log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
             return WriteResult(WriteOutcome.FAILED)
         finally:
             self.unanswered.discard(key)
-        self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, after)
+        self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, scaled)
         log.info("scaled", extra={"key": str(key), "replicas": replicas, "before": current, "why": why})
-        return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_part else WriteOutcome.WRITTEN, replicas)
+        return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_partial else WriteOutcome.WRITTEN, replicas)
 
     async def _scale(self, resource: Object, before: int, after: int) -> Object:
         """Write the replicas if the spec is still that of `resource`, and return the resulting Scale.
@@ -172,21 +172,21 @@ class ScaleWriter:
                     raise
                 version = newest["metadata"]["resourceVersion"]
 
-    async def _published(self, model: ModelState) -> None:
+    async def _wait_published(self, model: ModelState) -> None:
         """Wait until the status in the cache has the replicas to write, but at most for the maximum wait."""
         began = self.clock.monotonic()
         while True:
-            wanted = self.wanted(model)
-            if wanted is None or self.caches.published_desired(model.key) == wanted:
+            desired = self.replicas_to_write(model)
+            if desired is None or self.caches.published_desired(model.key) == desired:
                 return
-            rises, now = wanted > self.caches.replicas(model.key), self.clock.monotonic()
-            if rises and self.statuses_are_late:
+            is_increase, now = desired > self.caches.replicas(model.key), self.clock.monotonic()
+            if is_increase and self.statuses_are_late:
                 return  # the status of this or of another model was late
-            if now - began >= (PUBLISHED_WITHIN_S if rises else LOWER_WITHIN_S):
-                if rises:
+            if now - began >= (PUBLISHED_WITHIN_S if is_increase else LOWER_WITHIN_S):
+                if is_increase:
                     self._late_until = now + LATE_FOR_S
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 def _spec_version(resource: Object) -> tuple[str, int]:

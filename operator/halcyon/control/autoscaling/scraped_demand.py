@@ -24,11 +24,11 @@ taken out of service."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LastSample:
     """Last sample of the counters of one server pod."""
 
     done: int
-    came: int
+    arrived: int
     """Highest sum of completed and waiting requests so far. The maximum is used because the two numbers aren't read at
     the same time."""
     busy: MeanInProgress
@@ -42,43 +42,41 @@ class ScrapedDemand:
 
     requests: int = 0
     """Number of requests that have arrived since the start of the process."""
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _samples: dict[str, _LastSample] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
         """Return estimated balancer counters after a new sample of each pod; None if most pods report no counters."""
         inflight = 0.0
-        seen: dict[str, _Seen] = {}
+        samples: dict[str, _LastSample] = {}
         for pod in pods:
-            before, now = self._seen.get(pod.name), _look(pod)
-            if now is None:
-                if before is not None:
-                    seen[pod.name] = (
-                        before  # if the pod reports again, the growth since then counts as arrived requests
-                    )
+            previous, sample = self._samples.get(pod.name), _sample_of(pod)
+            if sample is None:
+                if previous is not None:  # if the pod reports again, the growth since then counts as arrived requests
+                    samples[pod.name] = previous
                 continue
-            seen[pod.name], came = _since(before, now)
-            self.requests += came
+            samples[pod.name], arrived = _since(previous, sample)
+            self.requests += arrived
             inflight += pod.pending or 0
             if pod.succeeded is not None and pod.compute_us is not None:
                 waited_us = (pod.queue_us or 0) if pod.pending is None else 0
-                inflight += seen[pod.name].busy.update(pod.at, pod.succeeded, pod.compute_us + waited_us) or 0.0
-        self._seen = seen
+                inflight += samples[pod.name].busy.update(pod.at, pod.succeeded, pod.compute_us + waited_us) or 0.0
+        self._samples = samples
         serving = [pod for pod in pods if pod.state in _SERVING]
-        if 2 * sum(_look(pod) is not None for pod in serving) < len(serving):
+        if 2 * sum(_sample_of(pod) is not None for pod in serving) < len(serving):
             return None
         return BalancerSample(queued=0, inflight=round(inflight), requests=self.requests, rejected=0, errors=0)
 
 
-def _look(pod: PodSample) -> _Seen | None:
+def _sample_of(pod: PodSample) -> _LastSample | None:
     if pod.succeeded is None or pod.failed is None:
         return None
     done = pod.succeeded + pod.failed + (pod.canceled or 0)
-    return _Seen(done, done + (pod.pending or 0), MeanInProgress())
+    return _LastSample(done, done + (pod.pending or 0), MeanInProgress())
 
 
-def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int]:
+def _since(previous: _LastSample | None, sample: _LastSample) -> tuple[_LastSample, int]:
     """Return the newer sample of a pod with its updated state, and the number of requests since the older sample."""
-    if before is None or now.done < before.done:
-        return now, 0  # the first sample, which includes the warm-up, or a restarted server
-    came = max(now.came, before.came)
-    return _Seen(now.done, came, before.busy), came - before.came
+    if previous is None or sample.done < previous.done:
+        return sample, 0  # the first sample, which includes the warm-up, or a restarted server
+    arrived = max(sample.arrived, previous.arrived)
+    return _LastSample(sample.done, arrived, previous.busy), arrived - previous.arrived

@@ -45,7 +45,7 @@ class ServedMetrics:
         spec = self.specs.get(key)
         if not self._is_active(key, spec) and self._can_hpa_scale(key):
             return Missing(_STOPPING)
-        return self.signals.by_rules(key, spec).read
+        return self.signals.by_rules(key, spec).reading
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
         """Return a model's value for the policy Planner: the desired replicas.
@@ -61,7 +61,7 @@ class ServedMetrics:
         model = self.models.get(key)
         if not self._is_active(key, spec):
             return Missing(_STOPPING) if self._can_hpa_scale(key) else Value(self.caches.replicas(key), now)
-        if model is not None and model.rival:
+        if model is not None and model.external_writer:
             return Value(self.caches.replicas(key), now)
         if model is None or model.decision is None or model.decision.desired is None:
             return Missing("nothing was decided yet")
@@ -86,22 +86,22 @@ class ServedMetrics:
         Scaling has just been paused if so. The cached replicas may be older than those that the user has set, so they
         must not be served to this HPA.
         """
-        found = self.caches.hpas.get(key)
-        return found is not None and not hpa.is_shut(found)
+        resource = self.caches.hpas.get(key)
+        return resource is not None and not hpa.is_shut(resource)
 
     def unserved(self) -> list[Key]:
         """Return the models with `spec.scaling` whose metrics this replica of the operator can't serve yet."""
-        found = []
+        keys = []
         for key, spec in with_scaling(self.caches, self.specs):
             if defaults.policy(spec) == "Planner":
                 model = self.models.get(key)
                 if model is None or model.decision is None or model.decision.unknown:
-                    found.append(key)
-            elif isinstance(read := self.signals.by_rules(key, spec).read, Missing) or Missing in {
-                type(read.queue_depth),
-                type(read.gpu_utilization),
-                type(read.concurrency),
-                type(read.metric),
+                    keys.append(key)
+            elif isinstance(reading := self.signals.by_rules(key, spec).reading, Missing) or Missing in {
+                type(reading.queue_depth),
+                type(reading.gpu_utilization),
+                type(reading.concurrency),
+                type(reading.metric),
             }:
-                found.append(key)
-        return found
+                keys.append(key)
+        return keys

@@ -66,39 +66,40 @@ class StatusUpdates:
 
         The mean batch size is the one that was last published.
         """
-        found = self.signals.reported(key)
-        return None if found is None else replace(found, mean_batch=self._batches.get(key))
+        signals = self.signals.reported(key)
+        return None if signals is None else replace(signals, mean_batch=self._batches.get(key))
 
     def published(self, model: ModelState) -> PublishedScaling:
         """Return the last published scaling decision of a model."""
         # A new leader publishes its last decision as a standby, and the changes that the previous leader has published.
-        made = model.decision if model.shown is None else model.shown.decision
+        decision = model.decision if model.shown is None else model.shown.decision
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
         is_young = self.clock.monotonic() - self._began < SETTLED_S
         return PublishedScaling(
-            decision=made,
+            decision=decision,
             changes=tuple(changes),
-            rival=model.rival,
-            settling=is_young and (made is None or bool(made.unknown)),
+            external_writer=model.external_writer,
+            settling=is_young and (decision is None or bool(decision.unknown)),
         )
 
     # Reported by the loop
 
-    def decided(self, model: ModelState, made: Decision, now: float) -> None:
+    def decided(self, model: ModelState, decision: Decision, now: float) -> None:
         """Record a change of the desired replicas, and request a status update if the decision is to be published.
 
         If the replicas are written before the status, `write_ended` makes the request instead.
         """
-        before, asked = self._asked_before(model, made), model.asked(made)
+        before, desired = self._desired_before(model, decision), model.desired_of(decision)
         # If replicas are only kept because data is missing, that is no decision.
-        if asked is not None and asked != before and not (made.unknown and made.desired is not None):
-            self._remember(model, made, before, asked)
-        if model.is_news(made, model.rival, now, self.interval_s):
-            model.shown = PublishedDecision(now, made, model.rival)
-            if self.writer.goes_first(model):
+        if desired is not None and desired != before and not (decision.unknown and decision.desired is not None):
+            self._record_change(model, decision, before, desired)
+        if model.must_be_published(decision, model.external_writer, now, self.interval_s):
+            model.shown = PublishedDecision(now, decision, model.external_writer)
+            if self.writer.writes_before_status(model):
                 model.is_status_held = True  # until the replicas are written
             else:
-                self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
+                is_write_due = self.writer.replicas_to_write(model) is not None
+                self.enqueue(model.key, Priority.COUNT if is_write_due else Priority.CHANGE)
 
     def write_ended(self, model: ModelState) -> None:
         """Request the status update that had to wait for the end of a write to /scale, if there is one."""
@@ -107,10 +108,7 @@ class StatusUpdates:
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Request status updates for models without data.
-
-        This happens once, `SETTLED_S` after the start of the process.
-        """
+        """Request status updates for models without data. This is done once, `SETTLED_S` after the process's start."""
         if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True
@@ -133,16 +131,16 @@ class StatusUpdates:
             key = Key(namespace, name)
             if self.caches.resources.get(key) is None:
                 continue  # the model was deleted, but its balancers still report
-            now = self.signals.mean_batch(key)
-            if decisions.has_moved(self._batches.get(key), now):
-                self._batches[key] = now
+            mean_batch = self.signals.mean_batch(key)
+            if decisions.has_moved(self._batches.get(key), mean_batch):
+                self._batches[key] = mean_batch
                 self.enqueue(key, Priority.CHANGE)
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted model."""
         self._batches.pop(key, None)
 
-    def _asked_before(self, model: ModelState, made: Decision) -> int:
+    def _desired_before(self, model: ModelState, decision: Decision) -> int:
         """Return the number of replicas that was desired before this decision.
 
         The result is the published number. If none was published, it is the current number of replicas.
@@ -150,26 +148,27 @@ class StatusUpdates:
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)
-        elif made.desired is None and model.shown.decision.desired is not None:
+        elif decision.desired is None and model.shown.decision.desired is not None:
             before = None  # the HPA decides from now on; the planner's last desired replicas aren't the HPA's
         else:
-            before = model.asked(model.shown.decision)
-        return made.current if before is None else before
+            before = model.desired_of(model.shown.decision)
+        return decision.current if before is None else before
 
-    def _remember(self, model: ModelState, made: Decision, before: int, asked: int) -> None:
-        """Record a change of the desired replicas from `before` to `asked`, in memory and as a trace span."""
-        why = made.why if made.desired is not None else f"{decisions.counted(asked)}: {made.why or 'by the HPA'}"
-        model.changes.appendleft(Change(made.at, before, asked, why))
-        model.raised += asked > before
-        model.lowered += asked < before
+    def _record_change(self, model: ModelState, decision: Decision, before: int, desired: int) -> None:
+        """Record a change of the desired replicas from `before` to `desired`, in memory and as a trace span."""
+        hpa_why = f"{decisions.counted(desired)}: {decision.why or 'by the HPA'}"
+        why = decision.why if decision.desired is not None else hpa_why
+        model.changes.appendleft(Change(decision.at, before, desired, why))
+        model.raised += desired > before
+        model.lowered += desired < before
         with self.tracer.span(
             "decide",
             k8s__namespace__name=model.key.namespace,
             halcyon__model=model.key.name,
             halcyon__before=before,
-            halcyon__desired=asked,
-            halcyon__policy=made.policy,
-            halcyon__limited_by=", ".join(made.limited_by),
+            halcyon__desired=desired,
+            halcyon__policy=decision.policy,
+            halcyon__limited_by=", ".join(decision.limited_by),
             halcyon__why=why,
         ):
             pass  # an empty span: the decision was made before, and its duration is a metric

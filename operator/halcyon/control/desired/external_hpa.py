@@ -39,50 +39,50 @@ class ExternalHpa:
     force."""
 
 
-def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
+def autoscaler(scope: Scope, spec: Spec) -> ExternalHpa | None:
     """Return the external HPA that scales this model; None if there is none."""
-    if view.foreign_autoscaler and spec.scaling is not None:
-        why = f"{view.foreign_autoscaler} scales this ModelDeployment"
+    if scope.external_hpa and spec.scaling is not None:
+        why = f"{scope.external_hpa} scales this ModelDeployment"
         return ExternalHpa(why, "Delete the HPA, or remove spec.scaling")
-    counts = server_counts(view)
-    there = [name for name, count in counts.items() if count]
-    if not spec.replicas or len(there) != 1 or not (who := view.foreign_below.get(there[0])):
+    counts = server_counts(scope)
+    scaled = [name for name, count in counts.items() if count]
+    if not spec.replicas or len(scaled) != 1 or not (hpa := scope.deployment_hpas.get(scaled[0])):
         return None
-    limit = site_policy.most(view, spec)
-    count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[there[0]]}))
+    limit = site_policy.max_replicas(scope, spec)
+    count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[scaled[0]]}))
     return ExternalHpa(
-        f"{who} scales Deployment {there[0]}, which Halcyon manages for this ModelDeployment",
-        f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
+        f"{hpa} scales Deployment {scaled[0]}, which Halcyon manages for this ModelDeployment",
+        f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {scope.key.name}",
         count if limit is None else min(count, limit),
     )
 
 
-def balancer_replicas(view: Scope, spec: Spec) -> int:
+def balancer_replicas(scope: Scope, spec: Spec) -> int:
     """Return the number of balancer pods: that of an external HPA on their Deployment, or spec.traffic.balancerReplicas.
 
     If Halcyon set the replicas back, the HPA would create and delete balancers every 15 s.
     """
-    name = names.balancer(view.key.name)
-    deployment = own(view, kinds.DEPLOYMENT, name)
+    name = names.balancer(scope.key.name)
+    deployment = own(scope, kinds.DEPLOYMENT, name)
     count = 0 if deployment is None else int(deployment["spec"].get("replicas") or 0)
-    return count if count and name in view.foreign_below else spec.traffic.balancer_replicas
+    return count if count and name in scope.deployment_hpas else spec.traffic.balancer_replicas
 
 
-def with_balancer_replicas(view: Scope, spec: Spec) -> Spec:
+def with_balancer_replicas(scope: Scope, spec: Spec) -> Spec:
     """Return the spec with the number of balancer pods that is in force."""
-    count = balancer_replicas(view, spec)
+    count = balancer_replicas(scope, spec)
     if count == spec.traffic.balancer_replicas:
         return spec
     return spec.model_copy(update={"traffic": spec.traffic.model_copy(update={"balancer_replicas": count})})
 
 
-def ignored_balancer_replicas(view: Scope, spec: Spec) -> str:
+def ignored_balancer_replicas(scope: Scope, spec: Spec) -> str:
     """Return a sentence if an external HPA sets the number of balancer pods; otherwise an empty text."""
-    name = names.balancer(view.key.name)
-    who = view.foreign_below.get(name)
-    if who is None or routing_mode.is_direct(spec) or own(view, kinds.DEPLOYMENT, name) is None:
+    name = names.balancer(scope.key.name)
+    hpa = scope.deployment_hpas.get(name)
+    if hpa is None or routing_mode.is_direct(spec) or own(scope, kinds.DEPLOYMENT, name) is None:
         return ""
     return (
-        f"spec.traffic.balancerReplicas is {spec.traffic.balancer_replicas}, but {who} scales Deployment {name} to "
-        f"{balancer_replicas(view, spec)}; delete the HPA to use spec.traffic.balancerReplicas"
+        f"spec.traffic.balancerReplicas is {spec.traffic.balancer_replicas}, but {hpa} scales Deployment {name} to "
+        f"{balancer_replicas(scope, spec)}; delete the HPA to use spec.traffic.balancerReplicas"
     )

@@ -23,35 +23,31 @@ class ConflictingObject:
     garbage-collected."""
 
 
-def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
-    """Return the existing objects that have the name of one of `objects` but don't belong to this ModelDeployment."""
-    found = []
-    for wanted in objects:
-        there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
-        if there is not None and not is_ours(view, there):
-            owners = there["metadata"].get("ownerReferences") or ()
-            former = (o for o in owners if o.get("controller") and o.get("uid") != view.meta["uid"])
-            leaving = any(
-                (o.get("kind"), o.get("name")) == (kinds.MODEL_DEPLOYMENT.kind, view.key.name) for o in former
-            )
-            found.append(ConflictingObject(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
-    return found
+def conflicting_objects(scope: Scope, desired: list[Object]) -> list[ConflictingObject]:
+    """Return the existing objects that have the name of one of `desired` but don't belong to this ModelDeployment."""
+    conflicts = []
+    for obj in desired:
+        existing = scope.children.get((kind_of(obj), obj["metadata"]["name"]))
+        if existing is not None and not is_ours(scope, existing):
+            owners = existing["metadata"].get("ownerReferences") or ()
+            others = (o for o in owners if o.get("controller") and o.get("uid") != scope.meta["uid"])
+            same_name = (kinds.MODEL_DEPLOYMENT.kind, scope.key.name)
+            leaving = any((o.get("kind"), o.get("name")) == same_name for o in others)
+            conflicts.append(ConflictingObject(obj["kind"], obj["metadata"]["name"], leaving=leaving))
+    return conflicts
 
 
 def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    """Return the result for a spec that is not accepted because of conflicting objects.
-
-    Its message names these objects.
-    """
-    said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
+    """Return the result for a spec that is not accepted because of conflicting objects, which its message names."""
+    objects = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
-        message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
+        message = f"waiting for the deletion of {objects}, which belonged to a deleted ModelDeployment of the same name"
     else:
-        found, it = f"{said} already exists and does not belong to this ModelDeployment", "it"
+        fact, them = f"{objects} already exists and does not belong to this ModelDeployment", "it"
         if len(conflicts) > 1:
-            found, it = f"{said} already exist and do not belong to this ModelDeployment", "them"
+            fact, them = f"{objects} already exist and do not belong to this ModelDeployment", "them"
         message = (
-            f"{found}; Halcyon will not modify {it}. Delete {it} (or recreate {it} under another name), or choose "
+            f"{fact}; Halcyon will not modify {them}. Delete {them} (or recreate {them} under another name), or choose "
             "another name for the ModelDeployment"
         )
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)

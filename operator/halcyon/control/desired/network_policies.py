@@ -12,6 +12,8 @@ directly to the servers (`routing`).
 
 from __future__ import annotations
 
+import contextlib
+
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
@@ -21,41 +23,46 @@ from halcyon.render import download, names, network_policies
 from halcyon.render.metadata import Object
 
 
-def then(view: Scope, spec: Spec) -> list[Object]:
+def objects(scope: Scope, spec: Spec) -> list[Object]:
     """Return the NetworkPolicies that should exist; none if the site doesn't enable them."""
-    asked = view.site.network
-    if asked is None:
+    network = scope.site.network
+    if network is None:
         return []
-    balanced = _balanced(view, spec)
-    clients = routing_mode.is_direct(spec) or own(view, kinds.SERVICE, names.headless(view.key.name)) is not None
-    ports = _download_ports(view, spec)
-    made = [network_policies.servers(view.subject, asked, balancers=balanced, clients=clients, ports=ports)]
+    balanced = _balanced(scope, spec)
+    clients = routing_mode.is_direct(spec) or own(scope, kinds.SERVICE, names.headless(scope.key.name)) is not None
+    ports = _download_ports(scope, spec)
+    policies = [network_policies.servers(scope.subject, network, balancers=balanced, clients=clients, ports=ports)]
     if balanced:
-        made.append(network_policies.balancers(view.subject, asked, operator_port=view.site.port))
-    return made
+        policies.append(network_policies.balancers(scope.subject, network, operator_port=scope.site.port))
+    return policies
 
 
-def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
+def surplus(scope: Scope, spec: Spec) -> list[tuple[Kind, str]]:
     """Return the NetworkPolicies of this ModelDeployment that are no longer needed."""
-    if view.site.network is None or _balanced(view, spec):
+    if scope.site.network is None or _balanced(scope, spec):
         return []
-    around = (kinds.NETWORK_POLICY, names.network_policy(view.key.name, names.BALANCER))
-    return [around] if own(view, *around) else []
+    policy = (kinds.NETWORK_POLICY, names.network_policy(scope.key.name, names.BALANCER))
+    return [policy] if own(scope, *policy) else []
 
 
-def _download_ports(view: Scope, spec: Spec) -> set[int]:
+def _download_ports(scope: Scope, spec: Spec) -> set[int]:
     """Return the ports from which pods download the model.
 
     They are the ports of the spec's source, and those of running revisions, because a pod that restarts downloads
     again.
     """
-    found = download.servers(download.arguments(spec.model.source, view.site.downloads))
+    ports = _ports(download.arguments(spec.model.source, scope.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):
-        if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:
+        if (deployment := own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))) is not None:
             for container in deployment["spec"]["template"]["spec"].get("initContainers", ()):
-                found += download.servers(container.get("args", ()))
-    return {network_policies.download_port(*where) for where in found}
+                with contextlib.suppress(ValueError, RecursionError):  # a user's edit, which the plan overwrites
+                    ports |= _ports(container.get("args", ()))
+    return ports
 
 
-def _balanced(view: Scope, spec: Spec) -> bool:
-    return not routing_mode.is_direct(spec) or view.balancers > 0
+def _ports(arguments: list[str]) -> set[int]:
+    return {network_policies.download_port(*server) for server in download.servers(arguments)}
+
+
+def _balanced(scope: Scope, spec: Spec) -> bool:
+    return not routing_mode.is_direct(spec) or scope.balancers > 0

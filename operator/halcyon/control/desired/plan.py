@@ -32,7 +32,7 @@ from halcyon.control.desired import network_policies, routing
 from halcyon.control.desired.acceptance_result import Acceptance
 from halcyon.control.desired.external_hpa import ExternalHpa, autoscaler
 from halcyon.control.desired.name_conflicts import ConflictingObject, conflict, conflicting_objects
-from halcyon.control.desired.requested_revision import requested
+from halcyon.control.desired.requested_revision import find_requested
 from halcyon.control.desired.surplus import surplus, unread_revisions
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
@@ -60,14 +60,14 @@ class ReconcilePlan:
     """Rollout of the revision that the accepted spec requests; None if no spec was ever accepted."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
-    foreign: ExternalHpa | None = None
+    external_hpa: ExternalHpa | None = None
     """External HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
     """Objects to which other objects in the plan refer. They are applied before those in `then`."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()
-    lingers: bool = False
+    has_surplus_balancers: bool = False
     """Whether balancer pods that are no longer needed still exist. After they have ended, more objects must be
     deleted."""
     outdated: tuple[str, ...] = ()
@@ -76,14 +76,11 @@ class ReconcilePlan:
 
     @property
     def target(self) -> Revision | None:
-        """Revision that the servers run.
-
-        It is the requested revision, or the previous one if the requested one has failed.
-        """
+        """Revision that the servers run: the requested one, or the previous one if the requested one has failed."""
         return None if self.rollout is None else self.rollout.target
 
     @property
-    def followed(self) -> int | None:
+    def adopted_replicas(self) -> int | None:
         """Number of replicas to copy to spec.replicas from a Deployment that an external HPA scales, or None.
 
         Because of the copy, the replicas stay the same when the HPA is deleted. Without spec.scaling, or in a mode
@@ -91,7 +88,7 @@ class ReconcilePlan:
         """
         scaling = None if self.spec is None else self.spec.scaling
         is_ours = scaling is not None and scaling.mode == "Active"
-        return self.foreign.count if is_ours and self.foreign is not None else None
+        return self.external_hpa.count if is_ours and self.external_hpa is not None else None
 
     @property
     def replicas(self) -> int:
@@ -105,101 +102,103 @@ def is_servers(obj: Object) -> bool:
     return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
 
 
-def make(view: Scope) -> ReconcilePlan:
+def make(scope: Scope) -> ReconcilePlan:
     """Return the plan for the reconcile with the given scope."""
-    acceptance, spec = _in_force(view)
-    planned = _planned(view, acceptance, spec)
-    if acceptance.accepted and planned.conflicts and (kept := _stored(view)) is not None:
-        return replace(_planned(view, planned.acceptance, kept), acceptance=planned.acceptance)
-    return planned
+    acceptance, spec = _in_force(scope)
+    plan = _planned(scope, acceptance, spec)
+    if acceptance.accepted and plan.conflicts and (stored := _stored(scope)) is not None:
+        return replace(_planned(scope, plan.acceptance, stored), acceptance=plan.acceptance)
+    return plan
 
 
-def _planned(view: Scope, acceptance: Acceptance, spec: Spec | None) -> ReconcilePlan:
+def _planned(scope: Scope, acceptance: Acceptance, spec: Spec | None) -> ReconcilePlan:
     """Return the plan for the spec in force."""
     if spec is None:
         return ReconcilePlan(acceptance)
-    asked, outdated = requested(view, spec, accepted=acceptance.accepted)
-    if acceptance.accepted and asked is not None and (wrong := sequence_models.objection(view, spec, asked)):
-        acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=wrong), _stored(view)
+    requested, outdated = find_requested(scope, spec, accepted=acceptance.accepted)
+    if acceptance.accepted and requested is not None and (message := sequence_models.objection(scope, spec, requested)):
+        acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=message), _stored(scope)
         if spec is None:
             return ReconcilePlan(acceptance)
-        asked, outdated = requested(view, spec, accepted=False)
-    if asked is None:
+        requested, outdated = find_requested(scope, spec, accepted=False)
+    if requested is None:
         return ReconcilePlan(acceptance)
     if not acceptance.accepted:
-        spec = sequence_models.alone(view, spec, asked)  # spec.replicas may belong to the rejected spec
+        # The field spec.replicas may belong to the rejected spec.
+        spec = sequence_models.with_allowed_replicas(scope, spec, requested)
     # Set the digest for a stored spec too: an earlier operator version may have stored no digest, or a different text.
-    asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
-    foreign = autoscaler(view, spec)
-    if foreign is not None and foreign.count is not None:
-        spec = sequence_models.alone(view, spec.model_copy(update={"replicas": foreign.count}), asked)
-    deployments = {slot: own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot)) for slot in SLOTS}
-    rolled = rollout.decide(view, spec, asked, {slot: found for slot, found in deployments.items() if found})
-    actuator, why = _actuator(view, spec, foreign)
-    first = [*_records(view, rolled, acceptance), *routing.first(view, spec)]
-    then = _children(view, spec, rolled, actuator)
-    conflicts = conflicting_objects(view, [*first, *then])
+    requested = replace(requested, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
+    external_hpa = autoscaler(scope, spec)
+    if external_hpa is not None and external_hpa.count is not None:
+        spec = spec.model_copy(update={"replicas": external_hpa.count})
+        spec = sequence_models.with_allowed_replicas(scope, spec, requested)
+    slots = ((slot, own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot))) for slot in SLOTS)
+    rollout_plan = rollout.decide(scope, spec, requested, {slot: obj for slot, obj in slots if obj})
+    actuator, why = _actuator(scope, spec, external_hpa)
+    first = [*_records(scope, rollout_plan, acceptance), *routing.prerequisites(scope, spec)]
+    then = _children(scope, spec, rollout_plan, actuator)
+    conflicts = conflicting_objects(scope, [*first, *then])
     if conflicts:
         # Create no new objects for a ModelDeployment that can't be complete; only update those that it already has.
         first, then = (
-            [obj for obj in wave if own(view, kind_of(obj), obj["metadata"]["name"])] for wave in (first, then)
+            [obj for obj in objects if own(scope, kind_of(obj), obj["metadata"]["name"])] for objects in (first, then)
         )
         acceptance = conflict(conflicts)
     return ReconcilePlan(
         acceptance=acceptance,
         spec=spec,
-        rollout=rolled,
+        rollout=rollout_plan,
         actuator=actuator,
         actuator_why=why,
-        foreign=foreign,
+        external_hpa=external_hpa,
         first=tuple(first),
         then=tuple(then),
-        delete=tuple(surplus(view, spec, rolled, actuator)),
-        lingers=routing.lingers(view, spec),
+        delete=tuple(surplus(scope, spec, rollout_plan, actuator)),
+        has_surplus_balancers=routing.has_surplus_balancers(scope, spec),
         conflicts=tuple(conflicts),
         outdated=outdated,
     )
 
 
-def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
-    if view.malformed:
-        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(view.malformed)), _stored(view)
+def _in_force(scope: Scope) -> tuple[Acceptance, Spec | None]:
+    if scope.malformed:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(scope.malformed)), _stored(scope)
     try:
-        spec = parse(view.key.name, view.resource.get("spec") or {})
+        spec = parse(scope.key.name, scope.resource.get("spec") or {})
     except SpecError as error:
-        return Acceptance(accepted=False, reason=Reason.INVALID, message=str(error)), _stored(view)
-    if wrong := objections(spec, view.site):
-        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(wrong)), _stored(view)
-    if denied := site_policy.refused(view, spec):
-        return Acceptance(accepted=False, reason=Reason.POLICY_DENIED, message="; ".join(denied)), _stored(view)
-    if view.source.lacking:
-        return Acceptance(accepted=False, reason=Reason.INVALID, message=view.source.lacking), _stored(view)
-    if view.source.missing:
-        refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=view.source.missing)
-        return refusal, _stored(view)
-    if wrong_config := config_check.objection(view, spec):
-        return Acceptance(accepted=False, reason=Reason.MODEL_CONFIG_INVALID, message=wrong_config), _stored(view)
+        return Acceptance(accepted=False, reason=Reason.INVALID, message=str(error)), _stored(scope)
+    if messages := objections(spec, scope.site):
+        return Acceptance(accepted=False, reason=Reason.INVALID, message="; ".join(messages)), _stored(scope)
+    if denied := site_policy.violations(scope, spec):
+        return Acceptance(accepted=False, reason=Reason.POLICY_DENIED, message="; ".join(denied)), _stored(scope)
+    if scope.source.lacking:
+        return Acceptance(accepted=False, reason=Reason.INVALID, message=scope.source.lacking), _stored(scope)
+    if scope.source.missing:
+        refusal = Acceptance(accepted=False, reason=Reason.SOURCE_NOT_FOUND, message=scope.source.missing)
+        return refusal, _stored(scope)
+    if wrong_config := config_check.objection(scope, spec):
+        return Acceptance(accepted=False, reason=Reason.MODEL_CONFIG_INVALID, message=wrong_config), _stored(scope)
     return Acceptance(accepted=True, reason=Reason.ACCEPTED, message="the spec is valid"), spec
 
 
-def _stored(view: Scope) -> Spec | None:
+def _stored(scope: Scope) -> Spec | None:
     """Return the last accepted spec, with the current spec.replicas.
 
     The actuator sets spec.replicas, so the current value does not belong to the rejected spec.
     """
-    spec = view.accepted
+    spec = scope.accepted
     if spec is None:
-        kept = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name))
-        spec = None if kept is None else accepted_spec_digest.read(view.key.name, kept, view.revisions)
+        config_map = own(scope, kinds.CONFIG_MAP, names.balancer(scope.key.name))
+        spec = None if config_map is None else accepted_spec_digest.read(scope.key.name, config_map, scope.revisions)
     if spec is None:
         return None
-    count = (view.resource.get("spec") or {}).get("replicas")
+    count = (scope.resource.get("spec") or {}).get("replicas")
     if not isinstance(count, int) or not 0 <= count <= 1000:  # the field's own bounds
         return spec
-    limit = site_policy.most(view, spec)
-    there = sum(server_counts(view).values())
+    limit = site_policy.max_replicas(scope, spec)
+    running = sum(server_counts(scope).values())
     # Keep the running replicas, but allow no more: `kubectl scale` isn't checked by the admission policy and could bypass it.
-    return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
+    return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, running))})
 
 
 # policy     actuator in the spec   Halcyon serves     HPAs keep a      actuator
@@ -209,74 +208,74 @@ def _stored(view: Scope) -> Spec | None:
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
 # any        Auto                   else                                Direct
-def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Actuator, str]:
-    if foreign is not None:
-        return Actuator.NONE, foreign.why
+def _actuator(scope: Scope, spec: Spec, external_hpa: ExternalHpa | None) -> tuple[Actuator, str]:
+    if external_hpa is not None:
+        return Actuator.NONE, external_hpa.why
     if spec.scaling is None:
         return Actuator.NONE, "spec.scaling is not set, so the number of replicas is spec.replicas"
-    planned = defaults.policy(spec) == "Planner"
+    is_planner = defaults.policy(spec) == "Planner"
     coarse = "HPAs in this cluster do not support a configurable tolerance, so they ignore changes of up to 10 %"
     if spec.scaling.actuator == "Direct":
         return Actuator.DIRECT, "spec.scaling.actuator is Direct"
     if spec.scaling.actuator == "HPA":
         why = "spec.scaling.actuator is HPA"
-        return Actuator.HPA, why if not planned or view.metrics_api.tolerance else f"{why}, but {coarse}"
-    if view.metrics_api.ours and (not planned or view.metrics_api.tolerance):
-        return Actuator.HPA, f"Auto: {view.metrics_api.why}"
-    why = coarse if view.metrics_api.ours else view.metrics_api.why
+        return Actuator.HPA, why if not is_planner or scope.metrics_api.tolerance else f"{why}, but {coarse}"
+    if scope.metrics_api.ours and (not is_planner or scope.metrics_api.tolerance):
+        return Actuator.HPA, f"Auto: {scope.metrics_api.why}"
+    why = coarse if scope.metrics_api.ours else scope.metrics_api.why
     return Actuator.DIRECT, f"Auto: {why}"
 
 
-def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[Object]:
-    subject, asked, target = view.subject, rolled.asked, rolled.target
-    objects = [revision.overlay_map(subject, asked)]
-    if target.overlay != asked.overlay:
+def _records(scope: Scope, rollout_plan: RolloutPlan, acceptance: Acceptance) -> list[Object]:
+    subject, requested, target = scope.subject, rollout_plan.requested, rollout_plan.target
+    objects = [revision.overlay_map(subject, requested)]
+    if target.overlay != requested.overlay:
         objects.append(revision.overlay_map(subject, target))
-    if asked.snapshot and acceptance.accepted and view.source.content is not None:
-        objects.append(revision.snapshot_map(subject, asked.snapshot, view.source.content))
-    known = {r.key: r for r in (target, asked, *rolled.changed)}
-    unread = unread_revisions(view)
+    if requested.snapshot and acceptance.accepted and scope.source.content is not None:
+        objects.append(revision.snapshot_map(subject, requested.snapshot, scope.source.content))
+    revisions = {r.key: r for r in (target, requested, *rollout_plan.changed)}
+    unread = unread_revisions(scope)
     return objects + [
-        revision.record(subject, r) for r in known.values() if names.revision(view.key.name, r.key) not in unread
+        revision.record(subject, r) for r in revisions.values() if names.revision(scope.key.name, r.key) not in unread
     ]
 
 
-def _children(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[Object]:
-    objects = [made for placed in rolled.slots for made in _slot(view, placed)]
-    objects += routing.then(view, spec, rolled)
-    objects += network_policies.then(view, spec)
+def _children(scope: Scope, spec: Spec, rollout_plan: RolloutPlan, actuator: Actuator) -> list[Object]:
+    objects = [obj for allocation in rollout_plan.slots for obj in _slot(scope, allocation)]
+    objects += routing.objects(scope, spec, rollout_plan)
+    objects += network_policies.objects(scope, spec)
     if actuator is Actuator.HPA:
         objects.append(
-            render_hpa.hpa(view.subject, spec, tolerance=view.metrics_api.tolerance, hold=view.site.hold_scale_down)
+            render_hpa.hpa(scope.subject, spec, tolerance=scope.metrics_api.tolerance, hold=scope.site.hold_scale_down)
         )
     return objects
 
 
-def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
-    subject, slot, made_of = view.subject, placed.slot, placed.revision
+def _slot(scope: Scope, allocation: SlotAllocation) -> list[Object]:
+    subject, slot, rendered = scope.subject, allocation.slot, allocation.revision
     return [
         server.deployment(
             subject,
             slot,
-            made_of.template,
-            replicas=placed.replicas,
-            startup_timeout_s=made_of.startup_timeout_s,
-            max_surge=placed.pace.max_surge,
-            max_unavailable=placed.pace.max_unavailable,
+            rendered.template,
+            replicas=allocation.replicas,
+            startup_timeout_s=rendered.startup_timeout_s,
+            max_surge=allocation.pace.max_surge,
+            max_unavailable=allocation.pace.max_unavailable,
         ),
         server.slot_service(subject, slot),
         server.disruption_budget(subject, slot),
     ]
 
 
-def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
+def counts(scope: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
     """Return the numbers of desired, live and ready server pods, including a canary's.
 
     A pod with a dead backend is not ready. If spec.replicas is 1, a canary runs beside the one replica, so 2 pods are
     desired.
     """
-    live = [p for p in view.pods if pods.is_live(p)]
+    live = [p for p in scope.pods if pods.is_live(p)]
     canary = None if plan.rollout is None else plan.rollout.canary
     desired = plan.replicas if canary is None else max(plan.replicas, canary.pods + 1)
-    dead = view.signals.dead if view.signals else {}
+    dead = scope.signals.dead if scope.signals else {}
     return desired, len(live), sum(pods.is_ready(p) and p["metadata"]["name"] not in dead for p in live)

@@ -19,21 +19,21 @@ from halcyon.render.revision import Revision
 # yes        yes                    no                     -           from its ControllerRevision
 # yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
 # yes        yes                    yes                    yes         rendered now, with a new key
-def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
+def find_requested(scope: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
     """Return the requested revision. If it is outdated, also return its differences from a new rendering."""
-    newest = max(view.revisions, key=lambda r: r.number, default=None)
+    newest = max(scope.revisions, key=lambda r: r.number, default=None)
     if not accepted:
         return newest, ()
-    wanted = revision.key(view.subject, spec, view.source.content)
+    request_digest = revision.key(scope.subject, spec, scope.source.content)
     number = newest.number if newest else 0
     # After a refresh one spec has several renderings; the newest is in force.
-    known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
-    if known is None:
-        return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
-    kept = known if known.number == number else replace(known, number=number + 1)
-    if refresh.is_wanted(view, known, refresh.RESTART):
-        return refresh.compared(view, spec, known, number + 1)[1], ()
-    if known.site == revision.site_digest(view.site):
-        return kept, ()
-    differs, rendered = refresh.compared(view, spec, known, number + 1)
-    return (rendered, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
+    stored = max((r for r in scope.revisions if r.asks == request_digest), key=lambda r: r.number, default=None)
+    if stored is None:
+        return revision.render(scope.subject, spec, scope.site, scope.source.content, number=number + 1), ()
+    current = stored if stored.number == number else replace(stored, number=number + 1)
+    if refresh.is_requested(scope, stored, refresh.RESTART):
+        return refresh.compare(scope, spec, stored, number + 1)[1], ()
+    if stored.site == revision.site_digest(scope.site):
+        return current, ()
+    differs, rendered = refresh.compare(scope, spec, stored, number + 1)
+    return (rendered, ()) if differs and refresh.is_requested(scope, stored) else (current, differs)

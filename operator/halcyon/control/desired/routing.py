@@ -31,104 +31,105 @@ from halcyon.render.metadata import Object
 from halcyon.render.names import Slot
 
 
-def first(view: Scope, spec: Spec) -> list[Object]:
+def prerequisites(scope: Scope, spec: Spec) -> list[Object]:
     """Return those objects of the routing mode to which other objects refer.
 
     The API server accepts a RoleBinding only if its Role exists, and pods only if their ServiceAccount does.
     """
     if routing_mode.is_direct(spec):
         return []
-    return [balancer.service_account(view.subject), balancer.role(view.subject)]
+    return [balancer.service_account(scope.subject), balancer.role(scope.subject)]
 
 
-def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Return the objects of the routing mode, without those that `first` returns."""
-    subject = view.subject
+def objects(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
+    """Return the objects of the routing mode, without those that `prerequisites` returns."""
+    subject = scope.subject
     # Needed without balancers too: both replicas of the operator read the spec in force from this ConfigMap.
-    objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted_spec_digest.text(spec))]
-    objects += _routes(view, spec, rolled)
+    objects = [balancer.config_map(subject, _balanced(scope, spec, rollout), accepted_spec_digest.text(spec))]
+    objects += _routes(scope, spec, rollout)
     if routing_mode.is_direct(spec):
         return [*objects, services.service(subject, spec), services.headless(subject, spec)]
     return [
         *objects,
         balancer.role_binding(subject),
-        balancer.deployment(subject, with_balancer_replicas(view, spec), view.site),
-        services.service(subject, spec) if _stays_direct(view) else balancer.service(subject, spec),
+        balancer.deployment(subject, with_balancer_replicas(scope, spec), scope.site),
+        services.service(subject, spec) if _stays_direct(scope) else balancer.service(subject, spec),
         balancer.disruption_budget(subject),
     ]
 
 
-def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, str]]:
+def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[tuple[Kind, str]]:
     """Return this ModelDeployment's objects that belong to another routing mode and are no longer needed."""
-    name = view.key.name
-    wanted = {(kind_of(o), o["metadata"]["name"]) for o in _routes(view, spec, rolled)}
-    gone = [(kind, name) for kind in kinds.ROUTES] if view.gateway_api else []
+    name = scope.key.name
+    desired = {(kind_of(o), o["metadata"]["name"]) for o in _routes(scope, spec, rollout)}
+    removed = [(kind, name) for kind in kinds.ROUTES] if scope.gateway_api else []
     if not routing_mode.is_direct(spec):
-        gone += [] if _stays_direct(view) else child_names.unbalanced_children(name)
+        removed += [] if _stays_direct(scope) else child_names.unbalanced_children(name)
     else:
-        kept = child_names.AGENT_KINDS if view.balancers or own(view, kinds.DEPLOYMENT, names.balancer(name)) else ()
-        gone += [(kind, n) for kind, n in child_names.balancer_children(name) if kind not in kept]
-        gone += child_names.gateway_services(name)
-    return [where for where in gone if where not in wanted and own(view, *where)]
+        has_balancers = scope.balancers or own(scope, kinds.DEPLOYMENT, names.balancer(name))
+        kept = child_names.AGENT_KINDS if has_balancers else ()
+        removed += [(kind, n) for kind, n in child_names.balancer_children(name) if kind not in kept]
+        removed += child_names.gateway_services(name)
+    return [child for child in removed if child not in desired and own(scope, *child)]
 
 
-def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
+def _routes(scope: Scope, spec: Spec, rollout: RolloutPlan) -> list[Object]:
     """Return the Gateway API routes of a model and their Services.
 
     Return none if the cluster doesn't have the kinds of these routes.
     """
-    gateway, subject = spec.traffic.gateway, view.subject
-    if gateway is None or not view.gateway_api:
+    gateway, subject = spec.traffic.gateway, scope.subject
+    if gateway is None or not scope.gateway_api:
         return []
-    shares = [(placed.slot, placed.weight) for placed in rolled.slots]
-    made = [gateway_routes.http_route(subject, spec, gateway, shares, model=rolled.model)]
+    shares = [(allocation.slot, allocation.weight) for allocation in rollout.slots]
+    routes = [gateway_routes.http_route(subject, spec, gateway, shares, model=rollout.model)]
     if gateway.grpc is not None:
-        made.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
+        routes.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
     if routing_mode.is_direct(spec):
-        made += [gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares]
-    return made
+        routes += [gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares]
+    return routes
 
 
-def lingers(view: Scope, spec: Spec) -> bool:
+def has_surplus_balancers(scope: Scope, spec: Spec) -> bool:
     """Return whether balancer pods still exist after a change to a routing mode without balancers.
 
     The end of these pods triggers no reconcile.
     """
-    return routing_mode.is_direct(spec) and view.balancers > 0
+    return routing_mode.is_direct(spec) and scope.balancers > 0
 
 
-def _stays_direct(view: Scope) -> bool:
-    service = own(view, kinds.SERVICE, view.key.name)
+def _stays_direct(scope: Scope) -> bool:
+    service = own(scope, kinds.SERVICE, scope.key.name)
     selected: dict[str, Any] = (service or {}).get("spec", {}).get("selector") or {}
-    deployment = own(view, kinds.DEPLOYMENT, names.balancer(view.key.name)) or {}
+    deployment = own(scope, kinds.DEPLOYMENT, names.balancer(scope.key.name)) or {}
     available = (deployment.get("status") or {}).get("availableReplicas")
     return selected.get(names.COMPONENT_LABEL) == names.SERVER and not available
 
 
-def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
+def _balanced(scope: Scope, spec: Spec, rollout: RolloutPlan) -> BalancerPlan:
     """Return the balancer plan, which includes each slot's share of the requests."""
-    start_s = (view.status.get("coldStart") or {}).get("seconds")
-    slots = tuple(placed.slot for placed in rolled.slots)
-    counted = with_balancer_replicas(view, spec)
-    whole = balancer.plan(view.subject, counted, view.site, slots, start_s=start_s, lower_class=_lower_class(view))
-    weights = {placed.slot: placed.weight for placed in rolled.slots}
+    start_s = (scope.status.get("coldStart") or {}).get("seconds")
+    slots = tuple(allocation.slot for allocation in rollout.slots)
+    spec, lower_class = with_balancer_replicas(scope, spec), _lower_class(scope)
+    plan = balancer.plan(scope.subject, spec, scope.site, slots, start_s=start_s, lower_class=lower_class)
+    weights = {allocation.slot: allocation.weight for allocation in rollout.slots}
     return replace(
-        whole,
-        model=rolled.model,
-        sequences=any(RolloutRecord.of(r).sequences for r in (rolled.asked, rolled.target)),
-        slots=tuple(replace(s, weight=weights[Slot(s.name)]) for s in whole.slots),
+        plan,
+        model=rollout.model,
+        sequences=any(RolloutRecord.of(r).sequences for r in (rollout.requested, rollout.target)),
+        slots=tuple(replace(slot, weight=weights[Slot(slot.name)]) for slot in plan.slots),
     )
 
 
-def _lower_class(view: Scope) -> LowerClass:
+def _lower_class(scope: Scope) -> LowerClass:
     """Return how much capacity the balancers give to batch inference.
 
     While this is unknown, the value in the last written plan is kept, because each change reloads HAProxy.
     """
-    if view.lower_class is not None:
-        return view.lower_class
-    written = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name)) or {}
+    if scope.lower_class is not None:
+        return scope.lower_class
+    config_map = own(scope, kinds.CONFIG_MAP, names.balancer(scope.key.name)) or {}
     try:
-        return BalancerPlan.from_json((written.get("data") or {}).get(PLAN_KEY, "")).lower_class
+        return BalancerPlan.from_json((config_map.get("data") or {}).get(PLAN_KEY, "")).lower_class
     except PlanError:
         return "None"

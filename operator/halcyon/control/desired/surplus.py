@@ -18,39 +18,35 @@ from halcyon.render import names, revision
 from halcyon.render.names import SLOTS
 
 
-def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
+def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
     """Return the kind and the name of each object to delete."""
-    found: list[tuple[Kind, str]] = []
-    hpa = view.children.get((kinds.HPA, view.key.name))
-    if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):
-        found.append((kinds.HPA, view.key.name))
-    found += routing.surplus(view, spec, rolled)
-    found += network_policies.surplus(view, spec)
-    unused = set(SLOTS) - {placed.slot for placed in rolled.slots}
-    found += [
-        (kind, name)
-        for slot in unused
-        for kind, name in child_names.slot_children(view.key.name, slot)
-        if own(view, kind, name)
-    ]
-    asked, needed_back = rolled.asked, {r.key for r in (rolled.target, rolled.way_back) if r is not None}
-    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {asked.key} | needed_back
-    by_age = sorted((r for r in view.revisions if r.key != asked.key), key=lambda r: r.number, reverse=True)
-    old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
-    found += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
-    if unread_revisions(view):
+    objects: list[tuple[Kind, str]] = []
+    hpa = scope.children.get((kinds.HPA, scope.key.name))
+    if actuator is not Actuator.HPA and hpa is not None and is_ours(scope, hpa):
+        objects.append((kinds.HPA, scope.key.name))
+    objects += routing.surplus(scope, spec, rollout)
+    objects += network_policies.surplus(scope, spec)
+    for slot in set(SLOTS) - {allocation.slot for allocation in rollout.slots}:
+        objects += [child for child in child_names.slot_children(scope.key.name, slot) if own(scope, *child)]
+    requested = rollout.requested
+    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in scope.pods}
+    used |= {r.key for r in (requested, rollout.target, rollout.rollback_revision) if r is not None}
+    by_age = sorted((r for r in scope.revisions if r.key != requested.key), key=lambda r: r.number, reverse=True)
+    unused_revisions = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
+    objects += [(kinds.CONTROLLER_REVISION, names.revision(scope.key.name, r.key)) for r in unused_revisions]
+    if unread_revisions(scope):
         # Delete no ConfigMap: an unreadable revision may need any of them.
-        return found
-    kept = [asked, *(r for r in view.revisions if r not in old)]
-    needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))
-    found += [(kinds.CONFIG_MAP, name) for name in view.config_maps if name not in needed]
-    return found
+        return objects
+    kept = [requested, *(r for r in scope.revisions if r not in unused_revisions)]
+    needed = set().union(*(revision.config_maps(r, scope.key.name) for r in kept))
+    objects += [(kinds.CONFIG_MAP, name) for name in scope.config_maps if name not in needed]
+    return objects
 
 
-def unread_revisions(view: Scope) -> set[str]:
+def unread_revisions(scope: Scope) -> set[str]:
     """Return the names of this ModelDeployment's ControllerRevisions that other operator versions wrote."""
     return {
         name
-        for (kind, name), obj in view.children.items()
-        if kind is kinds.CONTROLLER_REVISION and is_ours(view, obj) and revision.read(obj) is None
+        for (kind, name), obj in scope.children.items()
+        if kind is kinds.CONTROLLER_REVISION and is_ours(scope, obj) and revision.read(obj) is None
     }

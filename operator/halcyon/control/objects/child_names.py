@@ -18,8 +18,8 @@ AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
 
 def every_child(name: str) -> list[tuple[Kind, str]]:
     """Return the kind and name of every object that a ModelDeployment may need, except names with a digest."""
-    of_slots = [child for slot in SLOTS for child in slot_children(name, slot)]
-    return [(kinds.HPA, name), *of_slots, *routing_children(name), *network_policies(name)]
+    slot_objects = [child for slot in SLOTS for child in slot_children(name, slot)]
+    return [(kinds.HPA, name), *slot_objects, *routing_children(name), *network_policies(name)]
 
 
 def slot_children(name: str, slot: Slot) -> list[tuple[Kind, str]]:

@@ -16,9 +16,9 @@ from halcyon.render import model_overlay
 from halcyon.render.revision import Content
 
 CONFIG = "config.pbtxt"
-_OF_MODEL = re.compile(rf"([^/]+)/((?:0|[1-9][0-9]*)/.+|{re.escape(CONFIG)})")
+_MODEL_FILE = re.compile(rf"([^/]+)/((?:0|[1-9][0-9]*)/.+|{re.escape(CONFIG)})")
 """Path of a file that makes its top folder a model's folder, with the name of this folder."""
-_OF_VERSION = re.compile(r"(0|[1-9][0-9]*)/.+")
+_VERSION_FILE = re.compile(r"(0|[1-9][0-9]*)/.+")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ConfigMapModels:
     """The config.pbtxt of each other model of the repository, by the model's name."""
     versions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Numbers of the version folders of each model, by the model's name."""
-    is_found: bool = False
+    has_model: bool = False
     """Whether the ConfigMap holds the served model."""
 
     def configs(self, served: str) -> dict[str, bytes | None]:
@@ -55,8 +55,8 @@ def models(name: str, spec: Spec, content: Content | None) -> ConfigMapModels:
         return ConfigMapModels()
     keys = {item.path: item.key for item in source.items}
     served = model_overlay.model_name(name, spec)
-    folders = sorted({found[1] for path in keys if (found := _OF_MODEL.fullmatch(path))})
-    if CONFIG in keys or any(map(_OF_VERSION.fullmatch, keys)):
+    folders = sorted({match[1] for path in keys if (match := _MODEL_FILE.fullmatch(path))})
+    if CONFIG in keys or any(map(_VERSION_FILE.fullmatch, keys)):
         prefixes = {served: ""}
     elif len(folders) == 1:
         prefixes = {served: f"{folders[0]}/"}
@@ -66,12 +66,12 @@ def models(name: str, spec: Spec, content: Content | None) -> ConfigMapModels:
         return ConfigMapModels()
     files = {name: _file(keys.get(prefix + CONFIG), content) for name, prefix in prefixes.items()}
     versions = {name: _versions(keys, prefix) for name, prefix in prefixes.items()}
-    return ConfigMapModels(files.pop(served), files, versions, is_found=True)
+    return ConfigMapModels(files.pop(served), files, versions, has_model=True)
 
 
 def _versions(paths: Iterable[str], prefix: str) -> tuple[int, ...]:
-    below = (path.removeprefix(prefix) for path in paths if path.startswith(prefix))
-    return tuple(sorted({int(found[1]) for path in below if (found := _OF_VERSION.fullmatch(path))}))
+    relative = (path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+    return tuple(sorted({int(match[1]) for path in relative if (match := _VERSION_FILE.fullmatch(path))}))
 
 
 def _file(key: str | None, content: Content) -> ConfigFile | None:

@@ -22,9 +22,9 @@ class SlotState:
     max_unavailable: int
     name: str
     """Name of the Deployment."""
-    seen: bool
+    is_observed: bool
     """Whether the Deployment controller has observed the Deployment's current generation."""
-    whole: bool
+    is_updated: bool
     """Whether every pod has the pod template that the Deployment controller last observed."""
     ready: int
     timed_out: bool = False
@@ -32,26 +32,26 @@ class SlotState:
     the current generation."""
     paused: bool = False
     """Whether someone other than Halcyon has paused the Deployment, so that a new pod template is not rolled out."""
-    refusal: str = ""
+    rejection: str = ""
     """Message of the API server if it rejects the creation of the Deployment's pods; otherwise empty."""
-    refused_since: float | None = None
+    rejected_since: float | None = None
     """Time since which the API server has rejected the creation of pods, in seconds since the epoch; None if it
     doesn't."""
 
     @property
     def complete(self) -> bool:
         """Whether the Deployment controller has observed the current pod template, and every pod has this template."""
-        return self.seen and self.whole
+        return self.is_observed and self.is_updated
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
         """Return the state of a Deployment in the cache."""
         spec, status = deployment["spec"], deployment.get("status") or {}
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
-        found = {c.get("type"): c for c in status.get("conditions") or ()}
-        seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
-        failure: Mapping[str, Any] = found.get("ReplicaFailure") or {}
-        fails = failure.get("status") == "True"
+        conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+        is_observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+        failure: Mapping[str, Any] = conditions.get("ReplicaFailure") or {}
+        is_failing = failure.get("status") == "True"
         return cls(
             revision=str(_written(deployment) or _present(deployment)),
             count=int(spec.get("replicas") or 0),
@@ -59,12 +59,12 @@ class SlotState:
             max_unavailable=_number(rolling.get("maxUnavailable"), 0),
             name=str(deployment["metadata"].get("name")),
             paused=spec.get("paused") is True,
-            seen=seen,
-            whole=status.get("updatedReplicas", 0) == status.get("replicas", 0),
+            is_observed=is_observed,
+            is_updated=status.get("updatedReplicas", 0) == status.get("replicas", 0),
             ready=int(status.get("readyReplicas") or 0),
-            timed_out=seen and (found.get("Progressing") or {}).get("reason") == "ProgressDeadlineExceeded",
-            refusal=str(failure.get("message") or "") if fails else "",
-            refused_since=epoch_seconds(str(failure.get("lastTransitionTime") or "")) if fails else None,
+            timed_out=is_observed and (conditions.get("Progressing") or {}).get("reason") == "ProgressDeadlineExceeded",
+            rejection=str(failure.get("message") or "") if is_failing else "",
+            rejected_since=epoch_seconds(str(failure.get("lastTransitionTime") or "")) if is_failing else None,
         )
 
 

@@ -33,14 +33,14 @@ def start_blocker(pod: Object) -> str:
     if gates := pod["status"].get("gates"):
         return f"scheduling gate {', '.join(gates)}"
     injected = pod["status"].get("injected") or ()
-    if said := next(filter(None, map(_failure, injected)), ""):
-        return said
+    if message := next(filter(None, map(_failure, injected)), ""):
+        return message
     init, main = pod["status"]["initContainerStatuses"], pod["status"]["containerStatuses"]
     if not _any_begun((*init, *main)):
-        before = next((c for c in injected if c["init"] and not _is_over(c)), None)
-        return f"{_name(before)} has not ended" if before else ""
-    after = next((c for c in injected if not c["init"] and not c["ready"]), None)
-    return f"{_name(after)} is not ready" if after and main and all(c["started"] for c in main) else ""
+        blocker = next((c for c in injected if c["init"] and not _is_over(c)), None)
+        return f"{_name(blocker)} has not ended" if blocker else ""
+    unready = next((c for c in injected if not c["init"] and not c["ready"]), None)
+    return f"{_name(unready)} is not ready" if unready and main and all(c["started"] for c in main) else ""
 
 
 def released_at(pod: Object) -> float | None:
@@ -49,15 +49,15 @@ def released_at(pod: Object) -> float | None:
     Return None if the pod has no node. The containers could start once the pod was scheduled and the injected init
     containers had ended.
     """
-    placed = scheduled_at(pod)
-    if placed is None:
+    scheduled = scheduled_at(pod)
+    if scheduled is None:
         return None
     ends = (
         epoch_seconds((c["state"].get("terminated") or {}).get("finishedAt"))
         for c in pod["status"].get("injected") or ()
         if c["init"]
     )
-    return max([placed, *(at for at in ends if at is not None)])
+    return max([scheduled, *(at for at in ends if at is not None)])
 
 
 def _any_begun(containers: Iterable[Json]) -> bool:
@@ -83,12 +83,12 @@ def _failure(container: Json) -> str:
     if container["ready"]:
         return ""
     waiting = container["state"].get("waiting") or {}
-    ended = container["state"].get("terminated") or container["lastState"].get("terminated") or {}
+    terminated = container["state"].get("terminated") or container["lastState"].get("terminated") or {}
     if (reason := waiting.get("reason") or "") not in _CREATING:
         return f"{_name(container)} waits: {reason}: {waiting.get('message') or container.get('image')}"
-    if not ended.get("exitCode"):
+    if not terminated.get("exitCode"):
         return ""
-    text = f"terminated: {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
+    text = f"terminated: {terminated.get('reason') or 'Error'} (exit code {terminated['exitCode']})"
     return f"{_name(container)} {text}, {container['restartCount']} restarts"
 
 

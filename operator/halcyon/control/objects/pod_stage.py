@@ -43,13 +43,13 @@ class Stage:
     """Message of the scheduler, the kubelet or the fetcher, unchanged."""
 
 
-def failure_cause(found: Stage) -> FailureCause | None:
+def failure_cause(stage: Stage) -> FailureCause | None:
     """Return the cause under which a pod in this stage is counted as failed; None if it hasn't failed."""
-    if found.state != "failed":
+    if stage.state != "failed":
         return None
-    if "OOMKilled" in (found.reason, *_WORD.findall(found.message)):
+    if "OOMKilled" in (stage.reason, *_WORD.findall(stage.message)):
         return "OOMKilled"
-    return _CAUSES.get(found.reason, "Other")
+    return _CAUSES.get(stage.reason, "Other")
 
 
 # being   ended    failure       scheduled   Ready   the fetcher    the server's container    state
@@ -76,19 +76,19 @@ def stage(pod: Object) -> Stage:
     if pod["metadata"]["deletionTimestamp"] is not None:
         return Stage("draining")
     if phase in {"Failed", "Succeeded"}:
-        word, said = status.get("reason") or "", status.get("message") or ""
+        reason, message = status.get("reason") or "", status.get("message") or ""
         # Others ended it: a drain, preemption, a lack of resources on the node, or the node's shutdown. It is no failure of the pod.
         disrupted = condition(pod, "DisruptionTarget").get("status") == "True"
-        is_failure = phase == "Failed" and (not disrupted or word == "Evicted")
-        return Stage("failed", word or "Failed", said) if is_failure else Stage("ended", word, said)
+        is_failure = phase == "Failed" and (not disrupted or reason == "Evicted")
+        return Stage("failed", reason or "Failed", message) if is_failure else Stage("ended", reason, message)
     if pods.is_unplaced(pod) or pods.missing_claim(pod):
-        found = pods.failure([pod])
-        return Stage("pending", "Unschedulable", found.message if found else "")
+        failure = pods.failure([pod])
+        return Stage("pending", "Unschedulable", failure.message if failure else "")
     if pods.is_ready(pod):
         return Stage("ready")
-    if (found := pods.failure([pod])) is not None:
-        state: State = "pending" if found.reason is Reason.START_BLOCKED else "failed"
-        return Stage(state, str(found.reason), found.message)
+    if (failure := pods.failure([pod])) is not None:
+        state: State = "pending" if failure.reason is Reason.START_BLOCKED else "failed"
+        return Stage(state, str(failure.reason), failure.message)
     if condition(pod, "PodScheduled").get("status") != "True":
         return Stage("pending")
     return _starting(pod)
@@ -107,9 +107,9 @@ def _starting(pod: Object) -> Stage:
     if "running" not in state:
         return Stage("pulling", "", _waiting(state))
     ready = condition(pod, "Ready")
-    began, changed = epoch_seconds(state["running"].get("startedAt")), epoch_seconds(ready.get("lastTransitionTime"))
+    started, changed = epoch_seconds(state["running"].get("startedAt")), epoch_seconds(ready.get("lastTransitionTime"))
     # Ready is False from a pod's creation on. If it changed after the container's start, it was True in between.
-    if began is not None and changed is not None and changed - began > 1:
+    if started is not None and changed is not None and changed - started > 1:
         return Stage("unready", "", str(ready.get("message") or ""))
     return Stage("warming" if server.get("started") else "loading")
 

@@ -22,7 +22,7 @@ from halcyon.kube.pod_times import (
     start_began_at,
 )
 from halcyon.render import names
-from halcyon.scaling.planner.reading import PodReading
+from halcyon.scaling.planner.reading import PodPhase, PodReading
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PodFailure:
 
 LOST_AFTER_S = 60.0
 """Time from a pod's deletionTimestamp, by which it should have ended, until it counts as lost, in seconds."""
-_OF_CONDITIONS = ("type", "status", "reason", "message", "lastTransitionTime")
+_CONDITION_FIELDS = ("type", "status", "reason", "message", "lastTransitionTime")
 """Fields of a condition that the caches keep."""
 
 
@@ -72,10 +72,10 @@ def project(pod: Object) -> Object:
             **_interference(spec, init, main),
             "podIP": status.get("podIP"),
             "conditions": [
-                on_scheduler_clock(found, ahead_s if found["type"] == "Ready" else 0.0)
+                on_scheduler_clock(fields, ahead_s if fields["type"] == "Ready" else 0.0)
                 for c in status.get("conditions") or ()
                 if c.get("type") in {"Ready", "PodScheduled", "DisruptionTarget"}
-                for found in [{k: _shared(c.get(k)) for k in _OF_CONDITIONS}]
+                for fields in [{k: _shared(c.get(k)) for k in _CONDITION_FIELDS}]
             ],
             "initContainerStatuses": [c for c in init if c["name"] in names.CONTAINERS],
             "containerStatuses": [c for c in main if c["name"] in names.CONTAINERS],
@@ -103,12 +103,12 @@ def _devices(spec: Mapping[str, Any]) -> Object:
 
     It is left out if there are none. Their names contain a slash, for example nvidia.com/gpu.
     """
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for container in spec.get("containers") or ():
         for name, amount in ((container.get("resources") or {}).get("limits") or {}).items():
             if "/" in name and str(amount).isdecimal():
-                found[sys.intern(name)] = found.get(name, 0) + int(amount)
-    return {"devices": found} if found else {}
+                amounts[sys.intern(name)] = amounts.get(name, 0) + int(amount)
+    return {"devices": amounts} if amounts else {}
 
 
 def devices(pod: Object, resource: str) -> int | None:
@@ -165,13 +165,13 @@ def lost_at(pod: Object) -> float | None:
     return None if ends is None else ends + LOST_AFTER_S
 
 
-def is_gone(pod: Object, now: float) -> bool:
+def is_ended_or_lost(pod: Object, now: float) -> bool:
     """Return whether a pod serves no more requests, although its object exists: it has ended, or it is lost.
 
     No controller deletes the object of a pod that was evicted, or that ended because its node was shut down.
     """
-    lost = lost_at(pod)
-    return pod["status"]["phase"] in {"Failed", "Succeeded"} or (lost is not None and now >= lost)
+    lost_from = lost_at(pod)
+    return pod["status"]["phase"] in {"Failed", "Succeeded"} or (lost_from is not None and now >= lost_from)
 
 
 def is_ready(pod: Object) -> bool:
@@ -184,9 +184,9 @@ def is_unschedulable(pod: Object) -> bool:
 
     It is if the scheduler has found no node, or if a scheduling gate stops the scheduler from searching for one.
     """
-    found = condition(pod, "PodScheduled")
+    scheduled = condition(pod, "PodScheduled")
     reasons = {"Unschedulable", "SchedulingGated"}
-    return is_live(pod) and found.get("status") == "False" and found.get("reason") in reasons
+    return is_live(pod) and scheduled.get("status") == "False" and scheduled.get("reason") in reasons
 
 
 def is_unplaced(pod: Object) -> bool:
@@ -240,8 +240,9 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
         return PodReading(meta["name"], "unschedulable", created, ready_at)
     if is_ready(pod):
         return PodReading(meta["name"], "ready", created, ready_at)
-    fails = any(c["restartCount"] > 0 for c in pod["status"]["containerStatuses"])
-    return PodReading(meta["name"], "broken" if fails or ready_at is not None else "starting", created, ready_at)
+    has_restarted = any(c["restartCount"] > 0 for c in pod["status"]["containerStatuses"])
+    phase: PodPhase = "broken" if has_restarted or ready_at is not None else "starting"
+    return PodReading(meta["name"], phase, created, ready_at)
 
 
 def ready_since(pod: Object) -> float | None:
@@ -249,9 +250,9 @@ def ready_since(pod: Object) -> float | None:
     return ready_at(pod) if is_ready(pod) else None
 
 
-def lacking(said: str) -> list[str]:
+def lacking(message: str) -> list[str]:
     """Return the names of the resources that a scheduler's message reports as insufficient. The list has no duplicates."""
-    return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
+    return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", message)))
 
 
 def unschedulable_since(pod: Object) -> float | None:
@@ -277,12 +278,12 @@ def revision(pod: Object) -> str:
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
-def failure(pods: Iterable[Object]) -> PodFailure | None:
+def failure(candidates: Iterable[Object]) -> PodFailure | None:
     """Return the most specific failure of the given pods; None if no pod has failed.
 
     The list `order` ranks the reasons. Among failures with the same reason, the first pod by name wins.
     """
-    found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _failures(pod)]
+    failures = [t for pod in candidates if is_live(pod) and not is_ready(pod) for t in _failures(pod)]
     order = [
         Reason.MODEL_CONFIG_INVALID,
         Reason.MODEL_SOURCE_NOT_FOUND,
@@ -292,42 +293,41 @@ def failure(pods: Iterable[Object]) -> PodFailure | None:
         Reason.START_BLOCKED,
         Reason.UNSCHEDULABLE,
     ]
-    return min(found, key=lambda t: (order.index(t.reason), t.pod), default=None)
+    return min(failures, key=lambda t: (order.index(t.reason), t.pod), default=None)
 
 
 def _failures(pod: Object) -> list[PodFailure]:
     name = pod["metadata"]["name"]
     if text := _unplaced(pod):
         return [PodFailure(Reason.UNSCHEDULABLE, text, name)]
-    found = []
+    failures = []
     for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
         waiting = status["state"].get("waiting") or {}
-        ended = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
+        terminated = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
         if waiting.get("reason") in _PULL:
-            found.append(PodFailure(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
-        elif status["name"] == names.FETCHER and ended.get("exitCode"):
-            found.append(_fetch(ended, name))
+            failures.append(PodFailure(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
+        elif status["name"] == names.FETCHER and terminated.get("exitCode"):
+            failures.append(_fetch(terminated, name))
         elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
-            found.append(PodFailure(Reason.CONTAINER_FAILED, f"container {status['name']}: {_create(waiting)}", name))
-        elif ended.get("exitCode") and status["restartCount"] > 0:
-            text = (
-                f"container {status['name']} terminated: {ended.get('reason') or 'Error'} (exit code "
-                f"{ended['exitCode']})"
-            )
-            if ended.get("message"):
-                text += f": {ended['message']}"
-            found.append(PodFailure(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
-    if not found and (text := pod_interference.start_blocker(pod)):
-        found.append(PodFailure(Reason.START_BLOCKED, text, name))
-    return found
+            text = f"container {status['name']}: {_create(waiting)}"
+            failures.append(PodFailure(Reason.CONTAINER_FAILED, text, name))
+        elif terminated.get("exitCode") and status["restartCount"] > 0:
+            cause = f"{terminated.get('reason') or 'Error'} (exit code {terminated['exitCode']})"
+            text = f"container {status['name']} terminated: {cause}"
+            if terminated.get("message"):
+                text += f": {terminated['message']}"
+            failures.append(PodFailure(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
+    if not failures and (text := pod_interference.start_blocker(pod)):
+        failures.append(PodFailure(Reason.START_BLOCKED, text, name))
+    return failures
 
 
 def _unplaced(pod: Object) -> str:
     """Return the reason why a pod has no node. It is empty if the pod has a node, or if the reason isn't known."""
     if is_unplaced(pod):
         if not (gates := pod["status"].get("gates")):
-            found = condition(pod, "PodScheduled")
-            return str(found.get("message") or found.get("reason") or "the scheduler gives no reason")
+            scheduled = condition(pod, "PodScheduled")
+            return str(scheduled.get("message") or scheduled.get("reason") or "the scheduler gives no reason")
         return (
             f"scheduling gate {', '.join(gates)} keeps the scheduler from placing it; the controller that set the gate, "
             "for example Kueue, removes it"
@@ -355,21 +355,21 @@ def _create(waiting: Mapping[str, Any]) -> str:
     return message
 
 
-def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
+def _fetch(terminated: Mapping[str, Any], pod: str) -> PodFailure:
     # The fetcher's own termination message is JSON. Any other, for example after OOMKilled, is shown as it is.
     try:
-        said = json.loads(ended.get("message") or "")
-        reason, message = str(said["reason"]), str(said["message"])
+        report = json.loads(terminated.get("message") or "")
+        reason, message = str(report["reason"]), str(report["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        what = (
-            f"container fetch terminated: {ended.get('reason')} (exit code {ended.get('exitCode')}) "
-            f"{ended.get('message') or ''}"
+        text = (
+            f"container fetch terminated: {terminated.get('reason')} (exit code {terminated.get('exitCode')}) "
+            f"{terminated.get('message') or ''}"
         )
-        return PodFailure(Reason.CONTAINER_FAILED, what.strip(), pod)
-    known = {
+        return PodFailure(Reason.CONTAINER_FAILED, text.strip(), pod)
+    reasons = {
         "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
         "ModelDownloadFailed": Reason.MODEL_DOWNLOAD_FAILED,
         "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
         "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
     }
-    return PodFailure(known.get(reason, Reason.CONTAINER_FAILED), message, pod)
+    return PodFailure(reasons.get(reason, Reason.CONTAINER_FAILED), message, pod)

@@ -23,7 +23,7 @@ _NONE = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaRoom:
+class QuotaLimit:
     """Tightest limit of the ResourceQuotas: the maximum number of pods, with the quota that sets it and its amounts."""
 
     pods: int
@@ -35,13 +35,13 @@ class QuotaRoom:
     granted: str = "0"
     """Amount of the resource for pods that were granted to other models, and that the quota doesn't count yet."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return a sentence about the limit.
 
         Example: `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`.
         """
-        said = f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
-        return said if self.granted == "0" else f"{said}, and {self.granted} are granted to other models"
+        message = f"ResourceQuota {self.quota} allows {self.pods}: {self.resource} is {self.used} of {self.hard} used"
+        return message if self.granted == "0" else f"{message}, and {self.granted} are granted to other models"
 
 
 def project(quota: Object) -> Object:
@@ -63,9 +63,9 @@ class Promised:
     pods: int
 
 
-def room(
+def tightest_limit(
     quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
-) -> QuotaRoom | None:
+) -> QuotaLimit | None:
     """Return the tightest limit of the quotas for pods of a model; None if no quota limits them.
 
     Args:
@@ -74,18 +74,18 @@ def room(
         present: number of existing pods of the model, which the quotas count already. The limit is never lower than it.
         promised: pods of other models that will be created before those of this model.
     """
-    each = charges(template)
-    others = [(other, charges(other.template)) for other in promised]
-    rooms = [
-        QuotaRoom(present + free, quota["metadata"]["name"], resource, str(hard), str(used), f"{taken.normalize():f}")
+    amounts = charges(template)
+    grants = [(other, charges(other.template)) for other in promised]
+    limits = [
+        QuotaLimit(present + free, quota["metadata"]["name"], resource, str(hard), str(used), f"{other.normalize():f}")
         for quota in quotas
-        if _is_for(quota.get("spec") or {}, template, each)
+        if _is_for(quota.get("spec") or {}, template, amounts)
         for resource, hard in quota["status"]["hard"].items()
         for used in [quota["status"]["used"].get(resource, "0")]
-        for taken in [_taken(quota.get("spec") or {}, resource, others)]
-        if (free := _free(hard, used, each.get(resource), taken)) is not None
+        for other in [_granted_amount(quota.get("spec") or {}, resource, grants)]
+        if (free := _free(hard, used, amounts.get(resource), other)) is not None
     ]
-    return min(rooms, key=lambda found: (found.pods, found.quota, found.resource), default=None)
+    return min(limits, key=lambda limit: (limit.pods, limit.quota, limit.resource), default=None)
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
@@ -93,60 +93,59 @@ def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
 
     An amount is the sum over the containers and sidecars, or the amount of the largest init container if that is more.
     """
-    found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    amounts = {"pods": Decimal(1), "count/pods": Decimal(1)}
     if claims := sum("resourceClaimTemplateName" in claim for claim in template.get("resourceClaims") or ()):
         # Quotas on the devices of a class count, too, but only the template names the class.
-        found["count/resourceclaims.resource.k8s.io"] = Decimal(claims)
-    before = template.get("initContainers") or ()
-    sidecars = [container for container in before if container.get("restartPolicy") == "Always"]
-    for side in ("requests", "limits"):
-        main = [_resources(container, side) for container in (*(template.get("containers") or ()), *sidecars)]
-        init = [_resources(container, side) for container in before]
+        amounts["count/resourceclaims.resource.k8s.io"] = Decimal(claims)
+    init_containers = template.get("initContainers") or ()
+    sidecars = [container for container in init_containers if container.get("restartPolicy") == "Always"]
+    for kind in ("requests", "limits"):
+        main = [_resources(container, kind) for container in (*(template.get("containers") or ()), *sidecars)]
+        init = [_resources(container, kind) for container in init_containers]
         for name in {name for part in (*main, *init) for name in part}:
-            total = max(
-                [sum((part.get(name, _NONE) for part in main), _NONE), *(part.get(name, _NONE) for part in init)]
-            )
-            found[f"{side}.{name}"] = total
-            if side == "requests" and name in _PLAIN:
-                found[name] = total
-    return found
+            sums = [sum((part.get(name, _NONE) for part in main), _NONE)]
+            total = max([*sums, *(part.get(name, _NONE) for part in init)])
+            amounts[f"{kind}.{name}"] = total
+            if kind == "requests" and name in _PLAIN:
+                amounts[name] = total
+    return amounts
 
 
-def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
+def _resources(container: Mapping[str, Any], kind: str) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
     # A missing request defaults to the limit, as in the API server.
-    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})} if side == "requests" else None
-    return {name: quantity(text) for name, text in (given or resources.get(side) or {}).items()}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})} if kind == "requests" else None
+    return {name: quantity(text) for name, text in (requests or resources.get(kind) or {}).items()}
 
 
-def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
+def _granted_amount(spec: Object, resource: str, grants: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
     """Return the amount of a resource that a quota must provide for pods granted to other models."""
-    found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
-    return sum(found, _NONE)
+    counted = ((pods, amounts) for pods, amounts in grants if _is_for(spec, pods.template, amounts))
+    return sum((pods.pods * amounts.get(resource, _NONE) for pods, amounts in counted), _NONE)
 
 
-def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
+def _free(hard: object, used: object, amount: Decimal | None, granted: Decimal) -> int | None:
     """Return how many more pods a quota allows.
 
     Return None if the pods don't use the resource, or if the quota's numbers are invalid.
     """
-    if not each:
+    if not amount:
         return None
     try:
-        return ResourceLimit(quantity(str(hard)), quantity(str(used)) + taken).replicas(each)
+        return ResourceLimit(quantity(str(hard)), quantity(str(used)) + granted).replicas(amount)
     except ValueError:
         return None
 
 
-def _is_for(spec: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
+def _is_for(spec: Mapping[str, Any], template: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> bool:
     """Return whether a quota counts a pod with this spec. It does if all scopes of the quota match."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(_matches(scope, template, each) for scope in scopes)
+    return all(_matches(scope, template, amounts) for scope in scopes)
 
 
-def _matches(scope: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
-    best_effort = not any(name in each for name in ("requests.cpu", "requests.memory"))
+def _matches(scope: Mapping[str, Any], template: Mapping[str, Any], amounts: Mapping[str, Decimal]) -> bool:
+    best_effort = not any(name in amounts for name in ("requests.cpu", "requests.memory"))
     match scope.get("scopeName"):
         case "NotTerminating":
             return template.get("activeDeadlineSeconds") is None

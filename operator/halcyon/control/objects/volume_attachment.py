@@ -19,13 +19,13 @@ def exclusive_modes(claim: Object) -> str:
     return "" if _SHARED & set(modes) else ", ".join(modes)
 
 
-def first_conflict(found: Iterable[Object], exclusive: Mapping[str, str]) -> str:
+def first_conflict(server_pods: Iterable[Object], exclusive: Mapping[str, str]) -> str:
     """Return a sentence about the first server pod of a model that can't attach its volume.
 
     The sentence comes from `conflict`. It is empty if all pods can attach their volume.
     """
-    every = tuple(found) if exclusive else ()
-    return next(filter(None, (conflict(pod, every, exclusive) for pod in every)), "")
+    candidates = tuple(server_pods) if exclusive else ()
+    return next(filter(None, (conflict(pod, candidates, exclusive) for pod in candidates)), "")
 
 
 def conflict(pod: Object, others: Iterable[Object], exclusive: Mapping[str, str]) -> str:

@@ -50,7 +50,7 @@ class Order:
     """Restarts that the operator has requested for one pod."""
 
     at: float
-    containers: int
+    restart_count: int
     """Restart count of the container at the time when the operator last requested a restart."""
     count: int = 1
 
@@ -99,18 +99,18 @@ class BackendRestart:
         if restarting and any(pods.is_ready(pod) and name not in dead for name, pod in live.items()):
             return _POLL_INTERVAL_S
         due = {name: record_due(record, name) for name in dead if name not in restarting}
-        ready_now = [name for name, at in due.items() if at <= now]
-        if not ready_now:
+        repairable = [name for name, at in due.items() if at <= now]
+        if not repairable:
             return max(min(due.values(), default=now + _POLL_INTERVAL_S) - now, 0.1)
-        await self._treat(scope, record, live[ready_now[0]], dead[ready_now[0]], now)
+        await self._restart_or_evict(scope, record, live[repairable[0]], dead[repairable[0]], now)
         return _POLL_INTERVAL_S
 
-    async def _treat(self, scope: Scope, record: Record, pod: Object, reason: str, now: float) -> None:
+    async def _restart_or_evict(self, scope: Scope, record: Record, pod: Object, reason: str, now: float) -> None:
         name = str(pod["metadata"]["name"])
         order = record.orders.get(name)
-        is_last = order is not None and order.count >= MAX_RESTARTS
+        evicts = order is not None and order.count >= MAX_RESTARTS
         try:
-            if is_last:
+            if evicts:
                 await self.client.evict(scope.key.namespace, pod)
             else:
                 value = rfc3339(self.clock.wall(), "microseconds")
@@ -125,20 +125,21 @@ class BackendRestart:
         except errors.Refused as error:
             # For example by an admission policy. Other pods are repaired meanwhile, and the reconcile goes on.
             record.orders[name] = Order(now, _restarts(pod), max(MAX_RESTARTS, order.count + 1 if order else 0))
-            did = f"the API server rejected its {'replacement' if is_last else 'restart; it is replaced instead'}: {error}"
+            request = "replacement" if evicts else "restart; it is replaced instead"
+            action = f"the API server rejected its {request}: {error}"
         else:
-            if is_last:
+            if evicts:
                 record.replaced += 1
-                did = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
+                action = f"the pod is being replaced, because its backend died again after {MAX_RESTARTS} restarts"
             else:
                 record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
-                did = "the pod gets no requests, and its container is being restarted"
+                action = "the pod gets no requests, and its container is being restarted"
         record.at = now
-        message = f"the backend of pod {name} is dead: {reason}; {did}"
+        message = f"the backend of pod {name} is dead: {reason}; {action}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
         log.warning(
             "restarting or replacing a pod with a dead backend",
-            extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did},
+            extra={"key": str(scope.key), "pod": name, "reason": reason, "done": action},
         )
 
     def forget(self, key: Key) -> None:
@@ -164,7 +165,8 @@ def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: floa
     """
     if not pods.is_ready(pod):
         return True
-    return pod["metadata"]["name"] in dead and _restarts(pod) == order.containers and now - order.at < RESTART_TIMEOUT_S
+    has_restarted = _restarts(pod) != order.restart_count
+    return pod["metadata"]["name"] in dead and not has_restarted and now - order.at < RESTART_TIMEOUT_S
 
 
 def _restarts(pod: Object) -> int:

@@ -51,21 +51,21 @@ class _FreshnessCheck:
     _reads: dict[tuple[Kind, Key], asyncio.Task[Object | None]] = field(default_factory=dict)
     """Reads of objects that are needed by more than one write."""
 
-    async def passed(self, *, creates: bool = False) -> None:
+    async def require_fresh(self, *, creates: bool = False) -> None:
         """Return if the caches have the present ModelDeployment and, before an object is created, the present servers.
 
         Raises:
             StaleModel: the ModelDeployment has changed or was deleted, or a Deployment of servers was deleted.
         """
-        key, seen = self.scope.key, self.scope.resource["metadata"]
+        key, cached = self.scope.key, self.scope.resource["metadata"]
         try:
             live = await self._read(MODEL_DEPLOYMENT, key)
         except errors.Refused:  # a ClusterRole of an earlier version has only list and watch
             return
         meta = {} if live is None else live["metadata"]
-        if meta.get("uid") != seen["uid"] or "deletionTimestamp" in meta:
+        if meta.get("uid") != cached["uid"] or "deletionTimestamp" in meta:
             raise StaleModel(409, f"ModelDeployment {key} was deleted; nothing is written for it")
-        if meta["resourceVersion"] not in {seen["resourceVersion"], self.caches.version_written(key)}:
+        if meta["resourceVersion"] not in {cached["resourceVersion"], self.caches.version_written(key)}:
             raise StaleModel(409, f"ModelDeployment {key} has changed; nothing is written for its earlier version")
         for name in (names.server(key.name, slot) for slot in names.SLOTS if creates):
             # Each kind has a watch of its own: the present ModelDeployment may be cached before the end of a slot is.
@@ -106,26 +106,28 @@ class ChildrenWriter:
         """
         check = _FreshnessCheck(self.client, self.caches, scope)
         planned = {(kind_of(obj), obj["metadata"]["name"]) for obj in (*plan.first, *plan.then)}
-        known = self._current.get(scope.key, {})
-        self._current[scope.key] = {where: this for where, this in known.items() if where in planned}
+        current = self._current.get(scope.key, {})
+        self._current[scope.key] = {child: state for child, state in current.items() if child in planned}
         then, rejections = plan.then, await self._wave(scope, plan.first, check)
         if rejections:
-            then = tuple(kept for obj in plan.then if (kept := self._with_present_template(scope, obj)) is not None)
+            present = (self._with_present_template(scope, obj) for obj in plan.then)
+            then = tuple(obj for obj in present if obj is not None)
         rejections += await self._wave(scope, then, check)
         # Something else scales the servers of a surplus HPA already.
         surplus = [(kind, name) for kind, name in plan.delete if kind is HPA or not rejections]
         for kind, name in surplus:
-            await check.passed()
+            await check.require_fresh()
             try:
                 await self.client.delete(kind, scope.key.namespace, name, seen=scope.children[kind, name])
             except errors.Refused as error:
                 rejections.append(str(error))
         return "; ".join(rejections)
 
-    async def _wave(self, scope: Scope, wave: tuple[Object, ...], check: _FreshnessCheck) -> list[str]:
+    async def _wave(self, scope: Scope, objects: tuple[Object, ...], check: _FreshnessCheck) -> list[str]:
         """Apply objects at the same time. Return the messages of writes that the API server rejects for a lasting reason."""
-        results = await asyncio.gather(*(self._one(scope, obj, check) for obj in wave), return_exceptions=True)
-        servers = (result for obj, result in zip(wave, results, strict=True) if is_servers(obj))
+        writes = (self._apply_object(scope, obj, check) for obj in objects)
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        servers = (result for obj, result in zip(objects, results, strict=True) if is_servers(obj))
         if not all(isinstance(result, _NOT_WRITTEN) for result in servers):
             self.reservations.sent(scope.key)
         for result in results:
@@ -137,18 +139,18 @@ class ChildrenWriter:
         """Drop the state of a model that was deleted."""
         self._current.pop(key, None)
 
-    async def _one(self, scope: Scope, obj: Object, check: _FreshnessCheck) -> None:
+    async def _apply_object(self, scope: Scope, obj: Object, check: _FreshnessCheck) -> None:
         kind = kind_of(obj)
         desired = with_digest(obj)
-        where = (kind, desired["metadata"]["name"])
-        live, known = scope.children.get(where), self._current[scope.key]
+        child = (kind, desired["metadata"]["name"])
+        live, current = scope.children.get(child), self._current[scope.key]
         if live is not None:
-            this = _state(desired, live)
-            if known.get(where) == this or holds(live, desired):
-                known[where] = this
+            state = _state(desired, live)
+            if current.get(child) == state or holds(live, desired):
+                current[child] = state
                 self.counts.skipped += 1
                 return
-        await check.passed(creates=live is None)
+        await check.require_fresh(creates=live is None)
         if live is not None and kind is DEPLOYMENT and is_replaced(live):
             await self._take_over_template(live)
         body = (
@@ -160,15 +162,15 @@ class ChildrenWriter:
             after = await self.client.apply(kind, body)
         except errors.Refused:
             # The API server rejects the new pod template, for example by a policy. Servers are scaled with the present one.
-            kept = self._with_present_template(scope, obj) if is_servers(obj) else None
-            if kept is not None and kept != obj:
+            present = self._with_present_template(scope, obj) if is_servers(obj) else None
+            if present is not None and present != obj:
                 self.reservations.sent(scope.key)
-                await self._one(scope, kept, check)
+                await self._apply_object(scope, present, check)
             raise
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)
         # If the object differs from the plan even now, something changes it on each write. Don't write it again and again.
-        known[where] = _state(desired, after)
+        current[child] = _state(desired, after)
 
     async def _take_over_template(self, live: Object) -> None:
         """Become the owner of all fields of a pod template that another writer has replaced.
@@ -177,10 +179,10 @@ class ChildrenWriter:
         reject every apply, for example with two sources of one volume.
         """
         namespace, name = live["metadata"]["namespace"], live["metadata"]["name"]
-        there = await self.client.get(DEPLOYMENT, namespace, name)
-        if there is None or there["metadata"]["uid"] != live["metadata"]["uid"]:
+        deployment = await self.client.get(DEPLOYMENT, namespace, name)
+        if deployment is None or deployment["metadata"]["uid"] != live["metadata"]["uid"]:
             return
-        meta = there["metadata"]
+        meta = deployment["metadata"]
         entries = field_ownership.taken_over(meta.get("managedFields") or (), FIELD_MANAGER, ("spec", "template"))
         if entries is None:
             return
@@ -198,17 +200,17 @@ class ChildrenWriter:
         revision = next((r for r in scope.revisions if r.key == SlotState.of(live).revision), None)
         if revision is None:
             return None
-        wanted, pace = obj["spec"]["replicas"], obj["spec"]["strategy"]["rollingUpdate"]
-        # The wanted replicas are for the plan's template, whose pods may have fewer GPUs.
-        reserved = self.reservations.replicas(scope.key, revision.template, wanted)
+        desired, rolling_update = obj["spec"]["replicas"], obj["spec"]["strategy"]["rollingUpdate"]
+        # The desired replicas are for the plan's template, whose pods may have fewer GPUs.
+        reserved = self.reservations.replicas(scope.key, revision.template, desired)
         return server.deployment(
             scope.subject,
             obj["metadata"]["labels"][names.SLOT_LABEL],
             revision.template,
-            replicas=max(reserved, min(wanted, live["spec"].get("replicas") or 0)),
+            replicas=max(reserved, min(desired, live["spec"].get("replicas") or 0)),
             startup_timeout_s=revision.startup_timeout_s,
-            max_surge=pace["maxSurge"],
-            max_unavailable=pace["maxUnavailable"],
+            max_surge=rolling_update["maxSurge"],
+            max_unavailable=rolling_update["maxUnavailable"],
         )
 
 

@@ -4,18 +4,18 @@ Each model has three numbers of GPUs, and the largest of them counts against the
 
 - `granted`: GPUs of the last plan that was written completely.
 - `sent`: GPUs of a plan whose server Deployments were written, or may have been written.
-- `asked`: GPUs of the plan of the reconcile in progress.
+- `requested`: GPUs of the plan of the reconcile in progress.
 
 A plan's GPUs are reserved before anything is awaited. Otherwise two plans made at the same time could both use the last
 free GPUs. GPUs are released only when no pod can hold them any more. If the limit is lowered, a model keeps its GPUs in
-`granted`, but not those that are only in `sent` or `asked`. After a restart, `granted` is the number of GPUs of the
+`granted`, but not those that are only in `sent` or `requested`. After a restart, `granted` is the number of GPUs of the
 accepted spec, or of the Deployments if that is larger.
 """
 
-# event                                                        granted          sent                  asked
+# event                                                        granted          sent                  requested
 # a plan was checked                                           -                -                     its GPUs
-# server Deployments were written, or may have been            -                max(sent, asked)      -
-# all of the plan was written                                  asked            0                     0
+# server Deployments were written, or may have been            -                max(sent, requested)  -
+# all of the plan was written                                  requested        0                     0
 # the reconcile ended earlier: rejected or failed              -                -                     0
 # the ModelDeployment was deleted, its Deployments still exist 0                GPUs of Deployments   0
 # the ModelDeployment and its Deployments were deleted         (forgotten)
@@ -43,11 +43,11 @@ class _Share:
 
     granted: int = 0
     sent: int = 0
-    asked: int = 0
+    requested: int = 0
 
     @property
     def counted(self) -> int:
-        return max(self.granted, self.sent, self.asked)
+        return max(self.granted, self.sent, self.requested)
 
 
 _NONE = _Share()
@@ -65,13 +65,13 @@ class GpuReservations:
 
     _shares: dict[str, dict[Key, _Share]] | None = None
     """GPUs that are reserved for each model, by namespace; None until reservations are first needed."""
-    _refused: set[Key] = field(default_factory=set)
+    _rejected: set[Key] = field(default_factory=set)
 
     def gpus(self, key: Key) -> Gpus:
         """Return two numbers of GPUs: granted to this ModelDeployment, and reserved by others in its namespace."""
         if not self.limited:
             return Gpus()
-        shares = self._of(key.namespace)
+        shares = self._shares_in(key.namespace)
         elsewhere = sum(share.counted for other, share in shares.items() if other != key)
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
@@ -79,12 +79,12 @@ class GpuReservations:
         """Reserve the GPUs of a plan. Call this method after the plan was made, before anything is awaited."""
         if not self.limited:
             return
-        refused = plan.acceptance.reason is Reason.POLICY_DENIED
-        (self._refused.add if refused else self._refused.discard)(key)
+        is_denied = plan.acceptance.reason is Reason.POLICY_DENIED
+        (self._rejected.add if is_denied else self._rejected.discard)(key)
         share = self._share(key)
         # Without a spec in force, existing Deployments stay as they are, so their GPUs stay reserved.
-        asked = max(share.granted, share.sent) if plan.spec is None else _asked(plan, plan.spec)
-        self._put(key, replace(share, asked=asked))
+        requested = max(share.granted, share.sent) if plan.spec is None else _requested_gpus(plan, plan.spec)
+        self._put(key, replace(share, requested=requested))
 
     def sent(self, key: Key) -> None:
         """Record that server Deployments of a plan were written.
@@ -93,7 +93,7 @@ class GpuReservations:
         """
         if self.limited:
             share = self._share(key)
-            self._put(key, replace(share, sent=max(share.sent, share.asked)))
+            self._put(key, replace(share, sent=max(share.sent, share.requested)))
 
     def written(self, key: Key) -> None:
         """Record that all objects of a plan were written.
@@ -101,58 +101,58 @@ class GpuReservations:
         The model is then granted the GPUs of this plan, and no others.
         """
         if self.limited:
-            self._put(key, _Share(granted=self._share(key).asked))
+            self._put(key, _Share(granted=self._share(key).requested))
 
     def withdrawn(self, key: Key) -> None:
         """Withdraw the reservation of a reconcile that ended before all objects of its plan were written."""
         if self.limited:
-            self._put(key, replace(self._share(key), asked=0))
+            self._put(key, replace(self._share(key), requested=0))
 
-    def replicas(self, key: Key, template: Object, wanted: int) -> int:
-        """Return the wanted number of pods of a template, or fewer if GPUs are reserved for fewer of them only."""
-        each = gpu.count(template) if self.limited else 0
-        return min(wanted, self._share(key).counted // each) if each else wanted
+    def replicas(self, key: Key, template: Object, desired: int) -> int:
+        """Return the desired number of pods of a template, or fewer if GPUs are reserved for fewer of them only."""
+        gpus_each = gpu.count(template) if self.limited else 0
+        return min(desired, self._share(key).counted // gpus_each) if gpus_each else desired
 
     def deleted(self, key: Key) -> None:
         """Record that the ModelDeployment was deleted. Its GPUs stay reserved until its Deployments are garbage-collected."""
         if not self.limited:
             return
-        self._refused.discard(key)
+        self._rejected.discard(key)
         self._put(key, _Share(sent=held_gpus(self.caches, key)))
 
     def _put(self, key: Key, share: _Share) -> None:
-        shares = self._of(key.namespace)
+        shares = self._shares_in(key.namespace)
         before = shares.pop(key, _NONE)
         if share != _NONE:
             shares[key] = share
         if share.counted < before.counted:
             # Enough GPUs may be free now for other models of the namespace that the limit has rejected.
-            for other in self._refused:
+            for other in self._rejected:
                 if other.namespace == key.namespace and other != key:
                     self.enqueue(other)
 
     def _share(self, key: Key) -> _Share:
-        return self._of(key.namespace).get(key, _NONE)
+        return self._shares_in(key.namespace).get(key, _NONE)
 
-    def _of(self, namespace: str) -> dict[Key, _Share]:
+    def _shares_in(self, namespace: str) -> dict[Key, _Share]:
         if self._shares is None:
             self._shares = {}
             for key in self.caches.resources.all_keys():
-                self._shares.setdefault(key.namespace, {})[key] = _Share(granted=self._earlier(key))
+                self._shares.setdefault(key.namespace, {})[key] = _Share(granted=self._granted_before(key))
         return self._shares.setdefault(namespace, {})
 
-    def _earlier(self, key: Key) -> int:
+    def _granted_before(self, key: Key) -> int:
         """Return the GPUs that an earlier process granted, from the model's accepted spec and its Deployments."""
-        there = held_gpus(self.caches, key)
+        deployed_gpus = held_gpus(self.caches, key)
         spec = self.specs.get(key)
         if spec is None:
-            return there
-        deployed = servers(self.caches, key)
-        count = replicas(spec) if spec.scaling or deployed is None else int(deployed["spec"].get("replicas") or 0)
-        return max(spec.runtime.gpus * count, there)
+            return deployed_gpus
+        deployment = servers(self.caches, key)
+        count = replicas(spec) if spec.scaling or deployment is None else int(deployment["spec"].get("replicas") or 0)
+        return max(spec.runtime.gpus * count, deployed_gpus)
 
 
-def _asked(plan: ReconcilePlan, spec: Spec) -> int:
+def _requested_gpus(plan: ReconcilePlan, spec: Spec) -> int:
     """Return the maximum number of GPUs that a plan needs.
 
     It is the maximum number of replicas times the GPUs of a pod. The revision whose pods need the most GPUs counts.

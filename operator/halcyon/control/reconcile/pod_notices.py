@@ -47,16 +47,16 @@ def of_change(before: Object | None, after: Object) -> Notice | None:
     """
     if before is None or before["metadata"]["uid"] != after["metadata"]["uid"] or not pods.is_server(after):
         return None
-    news = _news(after)
-    if news == _news(before):
+    change = _change_of(after)
+    if change == _change_of(before):
         return None
     slot, address = after["metadata"]["labels"].get(names.SLOT_LABEL), after["status"]["podIP"] or ""
-    if slot is None or (news == "ready" and not address):
+    if slot is None or (change == "ready" and not address):
         return None
-    return Notice(after["metadata"]["name"], slot, address, news)
+    return Notice(after["metadata"]["name"], slot, address, change)
 
 
-def _news(pod: Object) -> PodChange:
+def _change_of(pod: Object) -> PodChange:
     if pod["metadata"]["deletionTimestamp"] is not None:
         return "leaving"
     return "ready" if pods.is_ready(pod) else "unready"

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from halcyon.api.conditions import Reason
 from halcyon.control.acceptance import accepted_spec_digest
-from halcyon.control.desired import plan
+from halcyon.control.desired import plan as desired_plan
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.deployment_status import is_replaced
 from halcyon.control.reconcile.backend_restart import BackendRestart
@@ -58,7 +58,7 @@ uninstalled in the meantime."""
 class Result:
     """Result of a reconcile, which the queue of models needs."""
 
-    again_s: float | None = None
+    requeue_s: float | None = None
     """Delay until the next reconcile if nothing changes before, in seconds; None for no requeue."""
     postponed: bool = False
     """Whether the reconcile was postponed without doing anything. If so, the key keeps its priority in the queue."""
@@ -111,7 +111,7 @@ class Reconciler:
             finally:
                 # This changes nothing if all of the plan was written. It is right after a cancellation too: nothing more is written.
                 self.reservations.withdrawn(key)
-            span.note(halcyon__again_s=-1.0 if result.again_s is None else result.again_s)
+            span.note(halcyon__again_s=-1.0 if result.requeue_s is None else result.requeue_s)
             return result
 
     async def _phases(self, key: Key) -> Result:
@@ -126,27 +126,27 @@ class Reconciler:
                 self._deleted(key)
             self._uids[key] = uid
         with self.tracer.part("observe"):
-            observed = await self._scope_and_plan(key)
-        if observed is None:
+            observation = await self._scope_and_plan(key)
+        if observation is None:
             self.overlap.forget(key)
             self._deleted(key)
             return Result()
-        scope, planned = observed
-        self._notify(scope, planned)
+        scope, plan = observation
+        self._notify(scope, plan)
         try:
-            rejected = await self._apply(scope, planned)
+            rejected = await self._apply(scope, plan)
             repair_due_s = await self.restarts.repair(scope)
         except StaleModel:
             raise  # the status would be that of the earlier version
         except Exception as error:
             # Write the status after failed writes too, but not after a cancellation, when the lease may be lost.
-            await self.statuses.write(replace(scope, failing=self._failing(key, error)), planned)
+            await self.statuses.write(replace(scope, failing=self._failing(key, error)), plan)
             raise
         self._failures.pop(key, None)
         with self.tracer.part("status"):
-            status_due_s = await self.statuses.write(scope, planned)
-        due_s = min((d for d in (status_due_s, repair_due_s) if d is not None), default=None)
-        return self._requeue(key, planned, rejected, due_s)
+            status_due_s = await self.statuses.write(scope, plan)
+        due_s = min((delay for delay in (status_due_s, repair_due_s) if delay is not None), default=None)
+        return self._requeue(key, plan, rejected, due_s)
 
     def _failing(self, key: Key, error: Exception) -> str:
         """Count a failed write. Return its message once `MIN_FAILURES` reconciles in a row have failed; before, "".
@@ -168,37 +168,37 @@ class Reconciler:
         scope = await self.scopes.build(key, uncached={}, rejected=rejected)
         if scope is None:
             return None
-        planned = self._plan(scope)
-        uncached = await self._fetch_uncached(scope, planned)
+        plan = self._plan(scope)
+        uncached = await self._fetch_uncached(scope, plan)
         if not uncached:
-            return scope, planned
+            return scope, plan
         scope = await self.scopes.build(key, uncached=uncached, rejected=rejected)
         return None if scope is None else (scope, self._plan(scope))
 
-    async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
+    async def _fetch_uncached(self, scope: Scope, plan: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
         """Return the objects that the plan would create but that exist already.
 
         They aren't in the caches, because they don't have Halcyon's label.
         """
-        wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
-        uncached = [where for where in wanted if where not in scope.children]
+        desired = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*plan.first, *plan.then)]
+        uncached = [child for child in desired if child not in scope.children]
         fetched = await asyncio.gather(*(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached))
-        return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
+        return {child: obj for child, obj in zip(uncached, fetched, strict=True) if obj is not None}
 
     def _plan(self, scope: Scope) -> ReconcilePlan:
         """Return the plan for a scope, and reserve the plan's GPUs.
 
         Nothing is awaited in between, so GPUs that were free for the plan are still free when they are reserved.
         """
-        planned = plan.make(scope)
-        self.reservations.planned(scope.key, planned)
-        return planned
+        plan = desired_plan.make(scope)
+        self.reservations.planned(scope.key, plan)
+        return plan
 
     # Notify
 
-    def _notify(self, scope: Scope, planned: ReconcilePlan) -> None:
+    def _notify(self, scope: Scope, plan: ReconcilePlan) -> None:
         for observer in self.observers:
-            observer.planned(scope.key, planned)
+            observer.planned(scope.key, plan)
         self._report_edited_spec(scope)
         self._report_replaced_templates(scope)
 
@@ -239,50 +239,50 @@ class Reconciler:
         self.reservations.deleted(key)
         for observer in self.observers:
             observer.deleted(key)
-        for held in (self._rejected, self._failures, self._uids):
-            held.pop(key, None)
+        for state in (self._rejected, self._failures, self._uids):
+            state.pop(key, None)
         for part in (self.children, self.restarts, self.statuses):
             part.forget(key)
 
     # Apply children
 
-    async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
+    async def _apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Write spec.replicas and the child objects. Return the API server's messages about rejected writes, or ""."""
         with self.tracer.part("apply") as span:
-            rejections = [await self._follow_hpa(scope, planned), await self.children.apply(scope, planned)]
+            rejections = [await self._follow_hpa(scope, plan), await self.children.apply(scope, plan)]
             rejected = "; ".join(filter(None, rejections))
             span.note(halcyon__refused=rejected)
         if not rejected:
             self.reservations.written(scope.key)
         return rejected
 
-    async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> str:
+    async def _follow_hpa(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Copy the replicas that an external HPA has set on a server Deployment. Return the message of a rejection, or ""."""
-        replicas, before = planned.followed, (scope.resource.get("spec") or {}).get("replicas", 1)
-        if replicas is None or replicas == before:
+        replicas, current = plan.adopted_replicas, (scope.resource.get("spec") or {}).get("replicas", 1)
+        if replicas is None or replicas == current:
             return ""
         try:
-            after = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=before, after=replicas)
+            written = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=current, after=replicas)
         except errors.Refused as error:
             return str(error)
-        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, after)
+        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
         return ""
 
     # Requeue
 
-    def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, due_s: float | None) -> Result:
+    def _requeue(self, key: Key, plan: ReconcilePlan, rejected: str, due_s: float | None) -> Result:
         """Return the result of a reconcile, with the shortest requeue delay that applies."""
         before = self._rejected.get(key, "")
         if rejected != before:
             self._rejected[key] = rejected
             # Write a new rejection to the status at once. If only its message differs, wait: some webhooks number their messages.
             return Result(STATUS_INTERVAL_S if rejected and before else 0.0)
-        delays = [due_s, planned.rollout.again_s if planned.rollout else None]
+        delays = [due_s, plan.rollout.requeue_s if plan.rollout else None]
         if rejected:
             delays.append(REJECTED_WRITE_REQUEUE_S)
-        if planned.lingers:
+        if plan.has_surplus_balancers:
             delays.append(BALANCER_DRAIN_REQUEUE_S)
-        if planned.acceptance.reason is Reason.CONFLICT:
-            leaving = bool(planned.conflicts) and all(s.leaving for s in planned.conflicts)
+        if plan.acceptance.reason is Reason.CONFLICT:
+            leaving = bool(plan.conflicts) and all(s.leaving for s in plan.conflicts)
             delays.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
         return Result(min((d for d in delays if d is not None), default=None))

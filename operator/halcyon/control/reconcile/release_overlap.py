@@ -64,10 +64,10 @@ class ReleaseOverlap:
         key = Key(resource["metadata"]["namespace"], resource["metadata"]["name"])
         conditions = (resource.get("status") or {}).get("conditions") or ()
         reported = next((c for c in conditions if c["type"] == Type.OPERATOR_CONFLICT), None)
-        named = str((resource.get("status") or {}).get("operator") or "")
-        if named not in {"", self.release} and await self._is_live(named):
-            await self._report(key, resource, named, reported)
-            return named
+        manager = str((resource.get("status") or {}).get("operator") or "")
+        if manager not in {"", self.release} and await self._is_live(manager):
+            await self._report(key, resource, manager, reported)
+            return manager
         self._logged.pop(key, None)
         if reported is not None and not await self._is_live(reported["message"].partition(" ")[0]):
             await self._write(resource, [])
@@ -85,9 +85,9 @@ class ReleaseOverlap:
         if release == self.release:
             return False
         now = self.clock.monotonic()
-        known = self._leases.get(release)
-        if known is not None and now - known.checked_at < CHECK_INTERVAL_S:
-            return known.live
+        cached = self._leases.get(release)
+        if cached is not None and now - cached.checked_at < CHECK_INTERVAL_S:
+            return cached.live
         namespace, _, name = release.partition("/")
         try:
             lease = await self.client.get(kinds.LEASE, namespace, name) if namespace and name else None
@@ -96,20 +96,21 @@ class ReleaseOverlap:
             log.info("cannot read the Lease of another release", extra={"release": release, "error": str(error)})
             lease = None
         version = "" if lease is None else str(lease["metadata"]["resourceVersion"])
-        changed_at = now if known is None or known.version != version else known.changed_at
-        held = lease is not None and bool((lease.get("spec") or {}).get("holderIdentity"))
-        live = held and now - changed_at <= DURATION_S
+        changed_at = now if cached is None or cached.version != version else cached.changed_at
+        is_held = lease is not None and bool((lease.get("spec") or {}).get("holderIdentity"))
+        live = is_held and now - changed_at <= DURATION_S
         self._leases[release] = _Lease(version, changed_at, now, live)
         return live
 
-    async def _report(self, key: Key, resource: Object, other: str, reported: Object | None) -> None:
+    async def _report(self, key: Key, resource: Object, manager: str, reported: Object | None) -> None:
         message = (
-            f"{self.release} also watches this namespace, but {other} manages the model. Only one release may "
+            f"{self.release} also watches this namespace, but {manager} manages the model. Only one release may "
             "watch a namespace: uninstall one of them, or change its chart value watchNamespaces"
         )
-        if self._logged.get(key) != other:
-            self._logged[key] = other
-            log.warning("another Helm release of Halcyon manages this model", extra={"key": str(key), "release": other})
+        if self._logged.get(key) != manager:
+            self._logged[key] = manager
+            extra = {"key": str(key), "release": manager}
+            log.warning("another Helm release of Halcyon manages this model", extra=extra)
         if reported is not None and reported["message"] == message:
             return
         condition = Condition(Type.OPERATOR_CONFLICT, status=True, reason=Reason.RELEASE_OVERLAP, message=message)

@@ -15,7 +15,7 @@ from halcyon.control.advice.selection import AdviceSelection
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.state.cluster_state import ClusterState, unready_reason
-from halcyon.control.state.external_hpas import foreign_hpas, hpa_name, hpas_of_deployment
+from halcyon.control.state.external_hpas import hpa_name, hpas_of_deployment, hpas_of_model
 from halcyon.control.state.measured_capacities import MeasuredCapacities
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
@@ -108,9 +108,9 @@ class ScopeBuilder:
         children = {**uncached, **caches.children_of(key)}
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, config_maps)):
             children |= {(kind, obj["metadata"]["name"]): obj for obj in owned}
-        foreign = foreign_hpas(caches.hpas, key, uid)
+        model_hpas = hpas_of_model(caches.hpas, key, uid)
         deployments = [*(names.server(key.name, slot) for slot in names.SLOTS), names.balancer(key.name)]
-        below = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in deployments}
+        deployment_hpas = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in deployments}
         balancers = caches.pods.find(key.namespace, f"balancer/{key.name}")
         pods = tuple(caches.pods.find(key.namespace, key.name))
         return Scope(
@@ -118,27 +118,27 @@ class ScopeBuilder:
             site=site,
             children=children,
             revisions=tuple(r for r in map(revision.read, records) if r is not None),
-            config_maps=tuple(m["metadata"]["name"] for m in config_maps if m.get("immutable")),
+            config_maps=tuple(obj["metadata"]["name"] for obj in config_maps if obj.get("immutable")),
             pods=pods,
             balancers=len(balancers),
-            balancer_trouble=unready_reason(*balancers),
+            balancer_failure=unready_reason(*balancers),
             source=await self.sources.state(key.namespace, resource),
             signals=self.scaling.reported(key),
             metrics_api=self.metrics_api.result,
-            gateway_api=caches.routes.found,
-            routes_beside=caches.routes.beside(key),
-            foreign_autoscaler=hpa_name(foreign[0]) if foreign else "",
-            foreign_below={name: hpa_name(hpas[0]) for name, hpas in below.items() if hpas},
+            gateway_api=caches.routes.is_synced,
+            other_routes=caches.routes.other_routes(key),
+            external_hpa=hpa_name(model_hpas[0]) if model_hpas else "",
+            deployment_hpas={name: hpa_name(hpas[0]) for name, hpas in deployment_hpas.items() if hpas},
             scaling=self.scaling.published(key),
             measured=Measured() if (spec := self.accepted.get(key)) is None else self.measured.of(key, spec),
             canary=self.canaries.result(key, caches.pods.find(key.namespace, key.name)),
             costs=self.costs.published(key),
             advice=self.advice.published(key),
             accepted=spec,
-            troubles=self.balancer_errors.errors(key, self.clock.monotonic()),
+            balancer_errors=self.balancer_errors.errors(key, self.clock.monotonic()),
             now=self.clock.wall(),
             lower_class=self.lower_class(key),
             # Read this after the last await, because it must not change until the plan is made.
             gpus=self.reservations.gpus(key),
-            refused=rejected,
+            rejected_write=rejected,
         )

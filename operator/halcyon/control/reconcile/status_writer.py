@@ -56,7 +56,7 @@ class StatusWriter:
         """
         stamp = rfc3339(self.clock.wall())
         desired = {"operator": self.operator, **status.make(scope, plan, now=stamp)}
-        before, after = _without_times(_own(scope.status)), _without_times(desired)
+        before, after = _without_times(_without_overlap(scope.status)), _without_times(desired)
         if before == after:
             return None
         since_s = self.clock.monotonic() - self._written_at.get(scope.key, -STATUS_INTERVAL_S)
@@ -89,21 +89,21 @@ _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
 while a revision can't be written."""
 
 
-def _own(written: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_overlap(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a status without the condition `OperatorConflict`, which only other releases write."""
-    conditions = written.get("conditions") or ()
+    conditions = document.get("conditions") or ()
     if all(condition["type"] != Type.OPERATOR_CONFLICT for condition in conditions):
-        return written
-    return {**written, "conditions": [c for c in conditions if c["type"] != Type.OPERATOR_CONFLICT]}
+        return document
+    return {**document, "conditions": [c for c in conditions if c["type"] != Type.OPERATOR_CONFLICT]}
 
 
-def _without_times(written: Any) -> Any:  # any JSON value
+def _without_times(document: Any) -> Any:  # any JSON value
     """Return a status without the fields that have times (`_TIMES`)."""
-    if isinstance(written, dict):
-        return {k: _without_times(v) for k, v in written.items() if k not in _TIMES}
-    if isinstance(written, list):
-        return [_without_times(v) for v in written]
-    return written
+    if isinstance(document, dict):
+        return {k: _without_times(v) for k, v in document.items() if k not in _TIMES}
+    if isinstance(document, list):
+        return [_without_times(v) for v in document]
+    return document
 
 
 _VALUES = {
@@ -134,25 +134,25 @@ def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
     return COUNTS_INTERVAL_S if _counts(before) != _counts(after) else STATUS_INTERVAL_S
 
 
-def _desired(written: Any) -> Any:  # any JSON value
+def _desired(document: Any) -> Any:  # any JSON value
     """Return the desired replicas in a status. A write of replicas waits until the status has them (`scale_writer`)."""
-    return (written.get("scaling") or {}).get("desired")
+    return (document.get("scaling") or {}).get("desired")
 
 
-def _counts(written: Any) -> Any:  # any JSON value
-    counts = {k: v for k, v in (written.get("pods") or {}).items() if k in _COUNTS}
-    return counts | {"generation": written.get("observedGeneration")}
+def _counts(document: Any) -> Any:  # any JSON value
+    counts = {k: v for k, v in (document.get("pods") or {}).items() if k in _COUNTS}
+    return counts | {"generation": document.get("observedGeneration")}
 
 
-def _states(written: Any) -> Any:  # any JSON value
+def _states(document: Any) -> Any:  # any JSON value
     """Return the parts of a status whose changes are written soon.
 
     They are all parts except values, messages and pod counts.
     """
     return {
-        **{k: v for k, v in written.items() if k not in _VALUES},
-        "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
-        "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
-        "model": (written.get("model") or {}).get("versions"),
-        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
+        **{k: v for k, v in document.items() if k not in _VALUES},
+        "conditions": [(c["type"], c["status"], c["reason"]) for c in document.get("conditions") or ()],
+        "scaling": {k: (document.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
+        "model": (document.get("model") or {}).get("versions"),
+        "rollout": {k: v for k, v in (document.get("rollout") or {}).items() if k != "message"},
     }

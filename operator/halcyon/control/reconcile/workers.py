@@ -52,27 +52,27 @@ class Workers:
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
-            began = self._moved_at = self.clock.monotonic()
+            started_at = self._moved_at = self.clock.monotonic()
             try:
-                await self._one(key)
+                await self._reconcile(key)
             finally:
                 self.queue.done(key)
                 self._moved_at = self.clock.monotonic()
-                self._seconds.observe(self._moved_at - began)
+                self._seconds.observe(self._moved_at - started_at)
 
-    async def _one(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> None:
         try:
             outcome = await self.reconciler.reconcile(key)
         except errors.LeaseLost:
             raise
         except (errors.ApiError, errors.Unreachable) as error:
-            least = getattr(error, "retry_after_s", None) or 0.0
-            delay = self.queue.fail(key, least)
+            min_delay_s = getattr(error, "retry_after_s", None) or 0.0
+            delay = self.queue.fail(key, min_delay_s)
             self._results.labels("error").inc()
             # A conflict is normal: an object has changed since it was seen.
             level = logging.INFO if isinstance(error, errors.Conflicted) else logging.WARNING
-            context = {"key": str(key), "error": str(error), "retry_s": round(delay, 1)}
-            log.log(level, "reconcile failed", extra=context)
+            fields = {"key": str(key), "error": str(error), "retry_s": round(delay, 1)}
+            log.log(level, "reconcile failed", extra=fields)
             return
         except Exception:
             # An unforeseen object must not end the worker, which reconciles other models too.
@@ -81,11 +81,11 @@ class Workers:
             log.exception("unexpected error during reconciliation", extra={"key": str(key), "retry_s": round(delay, 1)})
             return
         self.queue.succeed(key)
-        if outcome.again_s is None:
+        if outcome.requeue_s is None:
             self._results.labels("done").inc()
         elif outcome.postponed:
             self._results.labels("requeue").inc()
-            self.queue.postpone(key, outcome.again_s)
+            self.queue.postpone(key, outcome.requeue_s)
         else:
             self._results.labels("requeue").inc()
-            self.queue.add_after(key, outcome.again_s)
+            self.queue.add_after(key, outcome.requeue_s)

@@ -63,12 +63,12 @@ _SLICES = STEP_S
 load."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
-_OF_BALANCERS = tuple(
+_BALANCER_COLUMNS = tuple(
     [*BalancerPoint.__dataclass_fields__].index(name) for name in ("requests", "rejected", "errors", "unavailable")
 )
 _READY = frozenset({"ready", "unreachable"})
 """States of pods that Kubernetes counts as ready."""
-_OF_SERVERS = tuple(
+_SERVER_COLUMNS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
 """Positions of the servers' counters in the time series that are made from an agent's reports. See
@@ -102,8 +102,8 @@ class OperatorSource:
 
     def __post_init__(self) -> None:
         """Subscribe to changes of ModelDeployments, to record their events."""
-        self._happened = RecentEvents(self.clock)
-        self.caches.resources.listeners.append(self._happened.changed)
+        self._recent_events = RecentEvents(self.clock)
+        self.caches.resources.listeners.append(self._recent_events.changed)
 
     @property
     def synced(self) -> bool:
@@ -133,44 +133,42 @@ class OperatorSource:
         """Return the balancer pods of a model."""
         return self._pods(name.namespace, f"balancer/{name.name}")
 
-    def _pods(self, namespace: str, word: str) -> Sequence[DashboardPod]:
-        found = [(pod, stage(pod)) for pod in self.caches.pods.find(namespace, word)]
-        return [DashboardPod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
+    def _pods(self, namespace: str, index_value: str) -> Sequence[DashboardPod]:
+        stages = [(pod, stage(pod)) for pod in self.caches.pods.find(namespace, index_value)]
+        return [DashboardPod(pod, state.state, state.reason, state.message) for pod, state in stages]
 
     def events(self, name: Name) -> Sequence[Event]:
         """Return the recent events of a model."""
-        return self._happened.of(Key(*name))
+        return self._recent_events.of(Key(*name))
 
     def revisions(self, name: Name) -> Sequence[StoredRevision]:
         """Return the revisions of a model that the cluster stores in ControllerRevisions."""
         uid = str(((self.model(name) or {}).get("metadata") or {}).get("uid") or "")
         records = self.caches.owned(kinds.CONTROLLER_REVISION, Key(*name), uid)
-        found = (one for one in map(revision.read, records) if one is not None)
-        return [
-            StoredRevision(names.revision(name.name, one.key), one.number, one.template, one.overlay) for one in found
-        ]
+        stored = (r for r in map(revision.read, records) if r is not None)
+        return [StoredRevision(names.revision(name.name, r.key), r.number, r.template, r.overlay) for r in stored]
 
     def overlay(self, name: Name) -> str:
         """Return the config overlay of a model's target revision, or of its current revision; empty if unknown."""
         revisions = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
-        for which in ("target", "current"):
-            record = records.get(Key(name.namespace, str(revisions.get(which) or "")))
-            if record is not None and (found := revision.read(record)) is not None:
-                return found.overlay
+        for kind in ("target", "current"):
+            record = records.get(Key(name.namespace, str(revisions.get(kind) or "")))
+            if record is not None and (stored := revision.read(record)) is not None:
+                return stored.overlay
         return ""
 
     def reading(self, name: Name) -> ModelNumbers:
         """Return a model's current rates, queue length and other numbers for the dashboard's page."""
         now = self.clock.monotonic()
-        picture = self.hub.snapshot(name.namespace, name.name, now)
-        if picture is None:
+        snapshot = self.hub.snapshot(name.namespace, name.name, now)
+        if snapshot is None:
             return UNKNOWN
-        gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
+        gpu, scaled = _gpu(snapshot, now), self.autoscaler.state(Key(*name))
         if gpu is None and scaled is not None and scaled.decision is not None:
             # Without reports, the scaling decision may have GPU utilisation from Prometheus.
             gpu = next((s.shown for s in scaled.decision.signals if s.name == "gpuUtilization"), None)
-        return measured(picture, now, gpu=gpu)
+        return measured(snapshot, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
         """Return the histograms of response times that the balancers of a model report, by balancer pod."""
@@ -186,37 +184,37 @@ class OperatorSource:
     def known(self, name: Name) -> Known | None:
         """Return the planner's knowledge of a model, for what-if calculations; None without `spec.scaling`."""
         spec = self.autoscaler.specs.get(Key(*name))
-        return None if spec is None or spec.scaling is None else self.autoscaler.decider.known(Key(*name), spec)
+        return None if spec is None or spec.scaling is None else self.autoscaler.decider.knowledge(Key(*name), spec)
 
 
-def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
+def measured(snapshot: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
     """Return a model's numbers from its agents' reports, as docs/reference/numbers.md defines them."""
-    balancers = [ring for _, ring in picture.balancers]
-    servers = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
-    asked, refused, lost, unavailable = _rates(balancers, _OF_BALANCERS, now)
-    answered, failed, rows, executions, queue_us, compute_us = _rates(servers, _OF_SERVERS, now)
-    known_us = [value for value in (queue_us, compute_us) if value is not None]
-    waiting = [*_means(balancers, _QUEUED, now), *_means(_ready_rings(picture), _PENDING, now)]
+    balancers = [ring for _, ring in snapshot.balancers]
+    servers = [pod.ring for pod in snapshot.pods.values() if pod.ring is not None]
+    requests, rejected, lost, unavailable = _rates(balancers, _BALANCER_COLUMNS, now)
+    answered, failed, rows, executions, queue_us, compute_us = _rates(servers, _SERVER_COLUMNS, now)
+    times_us = [value for value in (queue_us, compute_us) if value is not None]
+    waiting = [*_means(balancers, _QUEUED, now), *_means(_ready_rings(snapshot), _PENDING, now)]
     failures = [value for value in (failed, unavailable) if value is not None]
     return ModelNumbers(
-        rate=asked if balancers else answered,
+        rate=requests if balancers else answered,
         waiting=sum(waiting) if waiting else None,
-        latency_ms=sum(known_us) / answered / 1000 if answered and known_us else None,
+        latency_ms=sum(times_us) / answered / 1000 if answered and times_us else None,
         batch=rows / executions if rows is not None and executions else None,
         gpu=gpu,
-        rejected=refused,
+        rejected=rejected,
         lost=lost,
         # Both count requests that Triton refuses because they waited too long; only balancers count those above maxQueueSize.
         failed=max(failures) if failures else None,
     )
 
 
-def _ready_rings(picture: ModelSnapshot) -> list[Ring]:
-    return [pod.ring for pod in picture.pods.values() if pod.ring is not None and pod.state in _READY]
+def _ready_rings(snapshot: ModelSnapshot) -> list[Ring]:
+    return [pod.ring for pod in snapshot.pods.values() if pod.ring is not None and pod.state in _READY]
 
 
-def _gpu(picture: ModelSnapshot, now: float) -> float | None:
-    values, ready = _means(_ready_rings(picture), _GPU, now), sum(p.state in _READY for p in picture.pods.values())
+def _gpu(snapshot: ModelSnapshot, now: float) -> float | None:
+    values, ready = _means(_ready_rings(snapshot), _GPU, now), sum(p.state in _READY for p in snapshot.pods.values())
     return sum(values) / len(values) if values and 2 * len(values) >= ready else None
 
 
@@ -235,8 +233,8 @@ def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[fl
 
 def _means(rings: Iterable[Ring], column: int, now: float) -> list[float]:
     """Return the mean of a column over the period, for each time series in which the column is known now."""
-    known = (ring for ring in rings if ring.known(column, now, MAX_AGE_S, -math.inf) is not None)
-    means = (ring.mean(column, now, WINDOW_S, held_s=MAX_AGE_S, since=now - WINDOW_S) for ring in known)
+    recent = (ring for ring in rings if ring.known(column, now, MAX_AGE_S, -math.inf) is not None)
+    means = (ring.mean(column, now, WINDOW_S, held_s=MAX_AGE_S, since=now - WINDOW_S) for ring in recent)
     return [mean for mean in means if mean is not None]
 
 
@@ -262,7 +260,7 @@ class DashboardService:
 
     def __init__(
         self,
-        chosen: DashboardSettings,
+        settings: DashboardSettings,
         source: OperatorSource,
         reviews: ModelReviews,
         ports: ListeningPorts,
@@ -278,14 +276,14 @@ class DashboardService:
         data comes from pods' logs, measurements and BatchInferences.
         """
         self._ports = ports
-        self._chosen, self._source, self._clock = chosen, source, source.clock
+        self._settings, self._source, self._clock = settings, source, source.clock
         self.history = ChartHistory()
         self._client_latency = ClientLatency()
         access = Authorizer(
-            None if chosen.local else reviews,
+            None if settings.local else reviews,
             clock=source.clock.monotonic,
             namespaces=lambda: {name.namespace for name in source.names()},
-            proxy=chosen.proxy,
+            proxy=settings.proxy,
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
         site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
@@ -294,8 +292,8 @@ class DashboardService:
             access,
             self.history,
             site=site,
-            links=chosen.links,
-            cluster=chosen.cluster,
+            links=settings.links,
+            cluster=settings.cluster,
             logs=logs,
             measured_results=measured_results,
             batches=batches,
@@ -312,21 +310,21 @@ class DashboardService:
         """
         if not self._site.has_pages:
             log.warning(NO_PAGES)
-        context = None if self._chosen.local else (await tls()).context
+        context = None if self._settings.local else (await tls()).context
         try:
             listener = await self._ports.open(
                 self._site.app(),
                 name="dashboard",
-                host="127.0.0.1" if self._chosen.local else None,
-                port=self._chosen.port,
+                host="127.0.0.1" if self._settings.local else None,
+                port=self._settings.port,
                 tls=context,
                 shutdown_s=CLOSE_WITHIN_S,
             )
         except OSError as error:
-            log.error("the dashboard can't be served", extra={"port": self._chosen.port, "error": str(error)})  # noqa: TRY400  # it says it all
+            log.error("the dashboard can't be served", extra={"port": self._settings.port, "error": str(error)})  # noqa: TRY400  # it says it all
             return
         try:
-            log.info("serving the dashboard", extra={"port": self._chosen.port, "localhost": self._chosen.local})
+            log.info("serving the dashboard", extra={"port": self._settings.port, "localhost": self._settings.local})
             await self._sample()
         finally:
             await listener.cleanup()
@@ -356,10 +354,7 @@ class DashboardService:
             await asyncio.sleep(1.0)
 
     def sample(self, name: Name, at: float) -> None:
-        """Add the current numbers of a model to the history for its charts.
-
-        `at` is the time in seconds since the epoch.
-        """
+        """Add the current numbers of a model to the history of its charts. `at` is in seconds since the epoch."""
         model = self._source.model(name)
         if model is None:
             return

@@ -44,15 +44,15 @@ log = logging.getLogger(__name__)
 EVERY_S = 10.0
 AFTER_CHANGE_S = 1.0
 """Maximum time from a change of a model's pods to the next sample, in seconds."""
-AT_WORK_S, AT_REST_S = 600.0, 3600.0
+BUSY_INTERVAL_S, IDLE_INTERVAL_S = 600.0, 3600.0
 """Minimum time between two comparisons of current and published shares of GPU time, in seconds. The first number is for
 a busy model, the second for an idle one."""
-RESTS_AFTER_S = 60.0
+IDLE_AFTER_S = 60.0
 """Time without an inference after which a model counts as idle, in seconds."""
 
 
 @dataclass
-class _Counted:
+class _ModelCost:
     """GPU time of one model, and its published cost."""
 
     uid: str
@@ -65,10 +65,10 @@ class _Counted:
 
     def is_due(self, at: float) -> bool:
         """Return whether the current and published shares of GPU time should be compared now."""
-        rests = at - self.worked_at >= RESTS_AFTER_S
-        if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
+        is_idle = at - self.worked_at >= IDLE_AFTER_S
+        if is_idle and self.compared_at < self.worked_at + IDLE_AFTER_S:
             return True
-        return at - self.compared_at >= (AT_REST_S if rests else AT_WORK_S)
+        return at - self.compared_at >= (IDLE_INTERVAL_S if is_idle else BUSY_INTERVAL_S)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class GpuCosts:
 
     _saved: Mapping[Key, Saved] = field(default_factory=dict)
     """GPU times that an earlier process has saved, for models that this process has not counted yet."""
-    _models: dict[Key, _Counted] = field(default_factory=dict)
+    _models: dict[Key, _ModelCost] = field(default_factory=dict)
     _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
     """Uids of the serving pods of each model. A pod serves if it is ready, or if it is being deleted after it was
     ready."""
@@ -105,11 +105,11 @@ class GpuCosts:
         all_sampled_at = self.clock.monotonic()
         while True:
             await asyncio.sleep(AFTER_CHANGE_S)
-            began = self.clock.monotonic()
+            started = self.clock.monotonic()
             changed, self._with_changed_pods = self._with_changed_pods, set()
-            is_time_for_all = began - all_sampled_at >= EVERY_S
+            is_time_for_all = started - all_sampled_at >= EVERY_S
             if is_time_for_all:
-                all_sampled_at = began
+                all_sampled_at = started
             async for key in in_slices(self.caches.resources.all_keys() if is_time_for_all else changed, self.clock):
                 with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
                     self.count(key)
@@ -121,19 +121,19 @@ class GpuCosts:
             if self._models.pop(key, None) is not None and self.leadership.is_leader:
                 self.enqueue(key)
             return
-        known, uid = self._models.get(key), self.signals.uid(key)
-        if known is None or known.uid != uid:
-            known = self._models[key] = _Counted(uid, self._restored(key, uid))
-        before, at = known.ledger.total.inferences, self.clock.monotonic()
-        known.ledger = known.ledger.counted(self._look(key, spec))
-        if known.ledger.total.inferences > before:
-            known.worked_at = at
-        now = gpu_cost.cost(known.ledger, self.price(spec))
-        shown, is_due = known.shown, known.is_due(at)
+        model, uid = self._models.get(key), self.signals.uid(key)
+        if model is None or model.uid != uid:
+            model = self._models[key] = _ModelCost(uid, self._restored(key, uid))
+        inferences_before, at = model.ledger.total.inferences, self.clock.monotonic()
+        model.ledger = model.ledger.counted(self._usage(key, spec))
+        if model.ledger.total.inferences > inferences_before:
+            model.worked_at = at
+        cost = gpu_cost.cost(model.ledger, self.price(spec))
+        shown, is_due = model.shown, model.is_due(at)
         if is_due:
-            known.compared_at = at
-        if shown is None or gpu_cost.has_changed(shown, now) or (is_due and gpu_cost.has_moved(shown, now)):
-            known.shown, known.compared_at = now, at
+            model.compared_at = at
+        if shown is None or gpu_cost.has_changed(shown, cost) or (is_due and gpu_cost.has_moved(shown, cost)):
+            model.shown, model.compared_at = cost, at
             if self.leadership.is_leader:
                 self.enqueue(key)
 
@@ -150,21 +150,18 @@ class GpuCosts:
 
         If there is no sample yet, `settling` is set, so that the status keeps its value.
         """
-        known = self._models.get(key)
-        return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
+        model = self._models.get(key)
+        return Shown(None if model is None else model.shown, self.prices.currency, settling=model is None)
 
     def spent(self, key: Key) -> Spent | None:
-        """Return the GPU-seconds and inferences of a model since this process started.
-
-        Return None if none were counted.
-        """
-        known = self._models.get(key)
-        return None if known is None else known.ledger.total
+        """Return the GPU-seconds and inferences of a model since this process started; None if none were counted."""
+        model = self._models.get(key)
+        return None if model is None else model.ledger.total
 
     def held(self, key: Key) -> int | None:
         """Return the number of GPUs of the model's pods that have a node; None if they weren't counted yet."""
-        known = self._models.get(key)
-        return None if known is None or known.ledger.last is None else known.ledger.last.held
+        model = self._models.get(key)
+        return None if model is None or model.ledger.last is None else model.ledger.last.held
 
     def per_hour(self, key: Key) -> float | None:
         """Return the hourly cost of the GPUs that a model holds; None if unknown."""
@@ -173,12 +170,9 @@ class GpuCosts:
         return None if held is None or price is None else price * held
 
     def stored(self, key: Key) -> list[list[float]] | None:
-        """Return the GPU time of a model as a JSON value, which is stored with the planner's memory.
-
-        Return None if there is none.
-        """
-        known = self._models.get(key)
-        return None if known is None else known.ledger.to_json()
+        """Return the GPU time of a model as a JSON value, to store with the planner's memory; None if there is none."""
+        model = self._models.get(key)
+        return None if model is None else model.ledger.to_json()
 
     def _changed(self, key: Key, _before: Object | None, after: Object | None) -> None:
         if after is None:
@@ -203,20 +197,20 @@ class GpuCosts:
             )
             return Ledger()
 
-    def _look(self, key: Key, spec: Spec) -> GpuUsage:
-        each, resource = spec.runtime.gpus, None if spec.runtime.gpu is None else spec.runtime.gpu.resource
-        there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
-        ready = {pod["metadata"]["uid"] for pod in there if pods.is_ready(pod)}
+    def _usage(self, key: Key, spec: Spec) -> GpuUsage:
+        gpus_per_pod, resource = spec.runtime.gpus, None if spec.runtime.gpu is None else spec.runtime.gpu.resource
+        node_pods = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
+        ready = {pod["metadata"]["uid"] for pod in node_pods if pods.is_ready(pod)}
         # A pod that ends without ever having been ready has only started.
-        ended = {pod["metadata"]["uid"] for pod in there if pod["metadata"]["deletionTimestamp"] is not None}
+        ended = {pod["metadata"]["uid"] for pod in node_pods if pod["metadata"]["deletionTimestamp"] is not None}
         served = self._served[key] = ready | (ended & self._served.get(key, frozenset()))
         # During a rollout, pods of two revisions can have different numbers of GPUs.
-        held = {pod["metadata"]["uid"]: (resource and pods.devices(pod, resource)) or each for pod in there}
+        held = {pod["metadata"]["uid"]: (resource and pods.devices(pod, resource)) or gpus_per_pod for pod in node_pods}
         serving = sum(held[uid] for uid in served)
         return GpuUsage(
             at=self.signals.epoch.at(self.clock.monotonic()),
             starting=sum(held.values()) - serving,
             serving=serving,
-            worked=self.signals.worked(key, spec) or ReportedWork(),
-            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * each,
+            worked=self.signals.reported_work(key, spec) or ReportedWork(),
+            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * gpus_per_pod,
         )

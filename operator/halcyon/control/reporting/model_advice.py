@@ -38,7 +38,7 @@ _COLUMNS = tuple(3 + POD_COUNTERS.index(name) for name in ("succeeded", "queue_u
 
 
 @dataclass(slots=True)
-class _Watched:
+class _SampledModel:
     """State of one model whose signals are sampled for advice."""
 
     uid: str
@@ -61,7 +61,7 @@ class ModelAdvice:
     leadership: Leadership
     clock: Clock
 
-    _models: dict[Key, _Watched] = field(default_factory=dict)
+    _models: dict[Key, _SampledModel] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Sample all models periodically, until cancelled."""
@@ -80,46 +80,46 @@ class ModelAdvice:
         """
         spec, resource = self.specs.get(key), self.caches.resources.get(key) or {}
         uid = self.autoscaler.signals.uid(key)
-        known = self._models.get(key)
-        if known is None or known.uid != uid:
+        model = self._models.get(key)
+        if model is None or model.uid != uid:
             status = resource.get("status") or {}
-            known = self._models[key] = _Watched(uid, selection.read(status.get("advice")))
+            model = self._models[key] = _SampledModel(uid, selection.read(status.get("advice")))
         if spec is None:
             return
-        before, memory, now = known.selection, self.autoscaler.decider.memory(key), self.clock.monotonic()
+        before, memory, now = model.selection, self.autoscaler.decider.memory(key), self.clock.monotonic()
         if spec.scaling is None:
-            known.selection = AdviceSelection()
+            model.selection = AdviceSelection()
         else:
-            snapshot, model = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
-            _add_sample(known.window, now, snapshot, memory, model.decision if model else None)
-            known.samples += 1
-        if known.samples == SAMPLES:
-            known.samples, shown = 0, frozenset(advice.rule for advice in before.shown)
-            found = opinions(self._evidence(key, known, spec, memory, resource), shown)
-            known.selection = before.updated(self.clock.wall(), found)
-        if known.selection.shown != before.shown:
+            snapshot, state = self.autoscaler.signals.hub.snapshot(*key, now), self.autoscaler.state(key)
+            _add_sample(model.window, now, snapshot, memory, state.decision if state else None)
+            model.samples += 1
+        if model.samples == SAMPLES:
+            model.samples, shown = 0, frozenset(advice.rule for advice in before.shown)
+            findings = opinions(self._evidence(key, model, spec, memory, resource), shown)
+            model.selection = before.updated(self.clock.wall(), findings)
+        if model.selection.shown != before.shown:
             self.enqueue(key)
 
     def published(self, key: Key) -> AdviceSelection | None:
         """Return the selected advice of a model; None if none was selected yet, so that the status keeps its advice."""
-        known = self._models.get(key)
-        return None if known is None else known.selection
+        model = self._models.get(key)
+        return None if model is None else model.selection
 
     def _evidence(
-        self, key: Key, watched: _Watched, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
+        self, key: Key, model: _SampledModel, spec: Spec, memory: PlannerMemory | None, resource: Mapping[str, Any]
     ) -> ModelEvidence:
         """Return the evidence for advice on a model's settings.
 
         It has the means of the samples, the results of the planner, and the duration of a pod's last start.
         """
-        started = (resource.get("status") or {}).get("coldStart") or {}
-        means = replace(watched.window.evidence(spec), start_s=started.get("seconds"))
+        cold_start = (resource.get("status") or {}).get("coldStart") or {}
+        means = replace(model.window.evidence(spec), start_s=cold_start.get("seconds"))
         if memory is None:
             return means
         if is_measured(memory):
-            watched.measured = memory.capacity.revision
-        measured = watched.measured == memory.capacity.revision
-        return with_learnt(means, memory, self.autoscaler.decider.known(key, spec), measured=measured)
+            model.measured = memory.capacity.revision
+        measured = model.measured == memory.capacity.revision
+        return with_learnt(means, memory, self.autoscaler.decider.knowledge(key, spec), measured=measured)
 
 
 def _add_sample(

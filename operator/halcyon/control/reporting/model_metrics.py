@@ -29,7 +29,7 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
-More = tuple[tuple[str, str], ...]
+ExtraLabels = tuple[tuple[str, str], ...]
 """Additional labels of a sample as pairs of name and value. The labels that identify the model are not among them."""
 
 
@@ -75,14 +75,14 @@ class ModelMetrics:
             with self.caches.malformed.skipping_errors(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
-        return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
+        return "".join(head(metric) + "".join(texts) for metric, texts in lines.items() if texts)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
         """Return all lines of a model for the page /metrics.
 
         They are collected before any of them is used, so that an error leaves out the whole model.
         """
-        ours = label_pairs(zip(per_model_metrics.OF, key, strict=True))
+        model_labels = label_pairs(zip(per_model_metrics.OF, key, strict=True))
         facts = ModelFacts(
             resource,
             self.specs.get(key),
@@ -93,12 +93,12 @@ class ModelMetrics:
             self.costs.held(key),
         )
         return [
-            (metric, line(metric.name, f"{ours},{label_pairs(more)}" if more else ours, value))
-            for metric, more, value in samples(facts)
+            (metric, line(metric.name, f"{model_labels},{label_pairs(extra)}" if extra else model_labels, value))
+            for metric, extra, value in samples(facts)
         ]
 
 
-def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
+def samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     """Yield the metric, the additional labels and the value of each sample of a model.
 
     Samples with an unknown value are left out.
@@ -119,16 +119,16 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
     for failure in replicas.get("failures") or ():
         yield per_model_metrics.FAILED, (("reason", str(failure["reason"])),), failure["pods"]
     if facts.spec is not None:
-        yield from _of_spec(facts.spec, facts.resource)
-    yield from _of_gpus(facts)
+        yield from _spec_samples(facts.spec, facts.resource)
+    yield from _gpu_samples(facts)
     if facts.scaled is not None:
-        yield from _of_scaling(facts.scaled)
+        yield from _scaling_samples(facts.scaled)
     if facts.start is not None:
         yield per_model_metrics.START, (), facts.start.seconds
         yield per_model_metrics.START_TIME, (), facts.start.ready_at
 
 
-def _of_gpus(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
+def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     if facts.held is not None:
         yield per_model_metrics.GPUS, (), facts.held
     if facts.spent is not None:
@@ -139,7 +139,7 @@ def _of_gpus(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.COST, (), facts.per_hour
 
 
-def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float]]:
+def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
     yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
@@ -155,7 +155,7 @@ def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
 
-def _of_scaling(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
+def _scaling_samples(scaled: ModelState) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
     decision = scaled.decision
@@ -175,10 +175,10 @@ def _of_scaling(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.SERVICE_TIME, (("part", "constant"),), line.t0_s
         yield per_model_metrics.SERVICE_TIME, (("part", "row"),), line.row_s
     for signal in decision.signals:
-        yield from _of_signal(signal)
+        yield from _signal_samples(signal)
 
 
-def _of_signal(signal: Signal) -> Iterator[tuple[Metric, More, float]]:
+def _signal_samples(signal: Signal) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     name = ("signal", signal.name)
     yield per_model_metrics.SIGNAL_MISSING, (name,), float(bool(signal.missing))
     if signal.value is None:

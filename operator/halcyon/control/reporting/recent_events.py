@@ -17,9 +17,9 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
-KEPT = 10
+MAX_EVENTS = 10
 """Maximum number of events that are kept per model."""
-MODELS = 2000
+MAX_MODELS = 2000
 """Maximum number of models whose events are kept. The models with the most recent events are kept."""
 _STATUS_PARTS = ("conditions", "rollout", "scaling")
 """Fields of the status from which events are derived."""
@@ -31,7 +31,7 @@ class RecentEvents:
     def __init__(self, clock: Clock) -> None:
         """Initialize without any events."""
         self._clock = clock
-        self._of: dict[Key, deque[Event]] = {}
+        self._events: dict[Key, deque[Event]] = {}
 
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         """Record the events that a change of a ModelDeployment causes.
@@ -39,23 +39,23 @@ class RecentEvents:
         If it is deleted, its events are dropped. Its first appearance in the cache causes no event.
         """
         if after is None:
-            self._of.pop(key, None)
+            self._events.pop(key, None)
         elif before is not None:
             old, new = before.get("status") or {}, after.get("status") or {}
             if any(old.get(part) != new.get(part) for part in _STATUS_PARTS):
                 for event in status_events(old, new):
-                    self._keep(key, event)
+                    self._add(key, event)
 
     def of(self, key: Key) -> Sequence[Event]:
         """Return a model's recent events, newest first."""
-        return tuple(reversed(self._of.get(key, ())))
+        return tuple(reversed(self._events.get(key, ())))
 
-    def _keep(self, key: Key, happening: NewEvent) -> None:
-        now, kept = self._clock.wall(), self._of.pop(key, None) or deque(maxlen=KEPT)
-        made = Event(now, happening.type, happening.reason, happening.message)
+    def _add(self, key: Key, event: NewEvent) -> None:
+        now, events = self._clock.wall(), self._events.pop(key, None) or deque(maxlen=MAX_EVENTS)
+        entry = Event(now, event.type, event.reason, event.message)
         # As with Kubernetes Events, the same event isn't repeated within `QUIET_S`.
-        if all(now - one.at >= QUIET_S or one[1:] != made[1:] for one in kept):
-            kept.append(made)
-        self._of[key] = kept
-        if len(self._of) > MODELS:
-            del self._of[next(iter(self._of))]
+        if all(now - earlier.at >= QUIET_S or earlier[1:] != entry[1:] for earlier in events):
+            events.append(entry)
+        self._events[key] = events
+        if len(self._events) > MAX_MODELS:
+            del self._events[next(iter(self._events))]

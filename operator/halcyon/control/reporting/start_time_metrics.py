@@ -56,8 +56,8 @@ class StartTimes:
             return
         self._started.add(uid)
         began_at, ready_at = pod_times.start_began_at(after), pod_times.ready_at(after)
-        seen_before = before is not None and before["metadata"]["uid"] == uid
-        if not seen_before or began_at is None or ready_at is None:
+        was_cached = before is not None and before["metadata"]["uid"] == uid
+        if not was_cached or began_at is None or ready_at is None:
             return
         start = PodStart(ready_at - began_at, ready_at)
         self._seconds.observe(start.seconds)

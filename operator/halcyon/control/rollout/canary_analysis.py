@@ -41,10 +41,10 @@ from halcyon.scaling.histogram import Histogram, growth
 from halcyon.scaling.observations import PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
-LOOK_S = 0.9
+MIN_SAMPLE_INTERVAL_S = 0.9
 """Minimum time between two samples, in seconds. It is the minimum time between two reports of an agent
 (`SendInterval.min_s`)."""
-MAX_LOOK_S = 5.0
+MAX_SAMPLE_DELAY_S = 5.0
 """Maximum time for which a sample is postponed until both revisions have answered requests, in seconds."""
 _WINDOW_S = 20.0
 
@@ -85,7 +85,7 @@ class _Watched:
     """Server pods of the model at the last reconcile. Each change of the pods causes a reconcile."""
     answers_since: dict[str, float] = field(default_factory=dict)
     """Monotonic time of the first sample in which each pod has answered requests, in seconds."""
-    looked_at: float = -math.inf
+    attempted_at: float = -math.inf
     """Monotonic time of the last attempt to take a sample, in seconds."""
     sampled_at: float = -math.inf
     """Monotonic time at which the last sample ended, in seconds."""
@@ -129,10 +129,10 @@ class CanaryAnalysis:
             self._watched.pop(key, None)
             return
         # If the rules change, start from scratch: results under different rules can't be combined.
-        asked = (rollout.good.key, rollout.asked.key, _rules(plan.spec))
-        known = self._watched.get(key)
-        if known is None or (known.stable, known.canary, known.rules) != asked:
-            self._watched[key] = _Watched(*asked)
+        identity = (rollout.good.key, rollout.requested.key, _rules(plan.spec))
+        watched = self._watched.get(key)
+        if watched is None or (watched.stable, watched.canary, watched.rules) != identity:
+            self._watched[key] = _Watched(*identity)
 
     def deleted(self, key: Key) -> None:
         """Drop the state of a ModelDeployment that was deleted."""
@@ -141,68 +141,62 @@ class CanaryAnalysis:
             self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Take a sample if one is due, and return the result.
-
-        Return None without a canary, or before any measured request.
-        """
+        """Take a sample if one is due, and return the result; None without a canary, or before any measured request."""
         watched = self._watched.get(key)
         if watched is not None:
             watched.servers = tuple(servers)
-            self._look(key, watched)
-        compared = None if watched is None else watched.result
-        return compared if self.queries is None else self.queries.judged(key, compared)
+            self._take_sample(key, watched)
+        comparison = None if watched is None else watched.result
+        return comparison if self.queries is None else self.queries.combined_result(key, comparison)
 
     def _reported(self, key: Key) -> None:
         watched = self._watched.get(key)
         if watched is None:
             return
         before = watched.result and watched.result.action
-        self._look(key, watched)
+        self._take_sample(key, watched)
         if watched.result is not None and watched.result.action != before:
             self.requeue(key)
 
-    def _look(self, key: Key, watched: _Watched) -> None:
+    def _take_sample(self, key: Key, watched: _Watched) -> None:
         """Take a sample if one is due, and update the result of the canary from it."""
         now = self.clock.monotonic()
-        if now - watched.looked_at < LOOK_S:
+        if now - watched.attempted_at < MIN_SAMPLE_INTERVAL_S:
             return
         observation = self.hub.observe(key.namespace, key.name, now, window_s=_WINDOW_S)
         if observation is None:
             return
-        watched.looked_at = now
+        watched.attempted_at = now
         revisions = {pod["metadata"]["name"]: pods.revision(pod) for pod in watched.servers}
-        done: dict[str, list[_Counts]] = {watched.stable: [], watched.canary: []}
-        counts = {pod.name: found for pod in observation.pods if pod.points and (found := _counts(pod.points[-1]))}
+        growths: dict[str, list[_Counts]] = {watched.stable: [], watched.canary: []}
+        counts = {pod.name: values for pod in observation.pods if pod.points and (values := _counts(pod.points[-1]))}
         for name, after in counts.items():
-            grown = after.since(watched.counts.get(name))
-            if grown is None:
+            growth = after.since(watched.counts.get(name))
+            if growth is None:
                 watched.counts[name] = after
-            elif revisions.get(name) in done:
-                done[revisions[name]].append(grown)
-                if grown.succeeded or grown.failed:
+            elif revisions.get(name) in growths:
+                growths[revisions[name]].append(growth)
+                if growth.succeeded or growth.failed:
                     watched.answers_since.setdefault(name, now)
         newest = max(
             (at for pod, at in watched.answers_since.items() if revisions.get(pod) == watched.canary), default=now
         )
-        histograms = {
-            (balancer.agent, slot.slot): slot for balancer in observation.balancers for slot in balancer.latency
-        }
-        took = _took(watched.latency, histograms, _homes(watched.servers, self.clock.wall()))
-        stable = _sample(done[watched.stable], took.get(watched.stable), math.inf)
-        canary = _sample(done[watched.canary], took.get(watched.canary), now - newest)
-        if all((one := took.get(key)) is not None and one.failed is not None for key in done):
-            stable, canary = (
-                _with_failures(each, took[key]) for each, key in ((stable, watched.stable), (canary, watched.canary))
-            )
-        if not (stable.requests and canary.requests) and now - watched.sampled_at < MAX_LOOK_S:
+        histograms = {(agent.agent, slot.slot): slot for agent in observation.balancers for slot in agent.latency}
+        responses = _responses_since(watched.latency, histograms, _slot_revisions(watched.servers, self.clock.wall()))
+        stable = _sample(growths[watched.stable], responses.get(watched.stable), math.inf)
+        canary = _sample(growths[watched.canary], responses.get(watched.canary), now - newest)
+        if all(key in responses and responses[key].failed is not None for key in growths):
+            stable = _with_failures(stable, responses[watched.stable])
+            canary = _with_failures(canary, responses[watched.canary])
+        if not (stable.requests and canary.requests) and now - watched.sampled_at < MAX_SAMPLE_DELAY_S:
             # Wait for requests to both revisions. Counters and histograms that are new count from here on.
             watched.latency = {**histograms, **watched.latency}
             return
         watched.counts, watched.latency, watched.sampled_at = counts, histograms, now
         if stable.requests or canary.requests:
-            judged = judge(stable, canary, watched.rules, watched.memory)
-            watched.memory = judged.memory
-            watched.result = CanaryResult(watched.canary, judged.action, judged.why)
+            outcome = judge(stable, canary, watched.rules, watched.memory)
+            watched.memory = outcome.memory
+            watched.result = CanaryResult(watched.canary, outcome.action, outcome.why)
 
 
 def _rules(spec: Spec) -> Rules:
@@ -225,17 +219,17 @@ def _counts(point: PodPoint) -> _Counts | None:
     return _Counts(point.succeeded, point.failed, point.executions, point.queue_us, compute_us)
 
 
-def _homes(servers: Iterable[Object], now: float) -> dict[str, str]:
+def _slot_revisions(servers: Iterable[Object], now: float) -> dict[str, str]:
     """Return the revision of each slot. Slots with pods of two revisions are left out, because both send responses.
 
     `now` is in seconds since the epoch. Pods that have ended or are lost send no responses.
     """
-    found: dict[str, set[str]] = {}
+    revisions: dict[str, set[str]] = {}
     for pod in servers:
-        if pods.is_gone(pod, now):
+        if pods.is_ended_or_lost(pod, now):
             continue
-        found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
-    return {slot: next(iter(keys)) for slot, keys in found.items() if len(keys) == 1}
+        revisions.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
+    return {slot: next(iter(keys)) for slot, keys in revisions.items() if len(keys) == 1}
 
 
 @dataclass(frozen=True)
@@ -247,41 +241,41 @@ class _Responses:
     """Number of failed responses; None if any balancer doesn't report it."""
 
 
-def _took(
+def _responses_since(
     before: Mapping[tuple[str, str], SlotLatency],
     after: Mapping[tuple[str, str], SlotLatency],
-    homes: Mapping[str, str],
+    revisions: Mapping[str, str],
 ) -> dict[str, _Responses]:
     """Return the responses of each revision since the last sample, summed over all balancers."""
-    found: dict[str, _Responses] = {}
-    for key, now in after.items():
-        revision, then = homes.get(key[1]), before.get(key)
+    responses: dict[str, _Responses] = {}
+    for key, current in after.items():
+        revision, previous = revisions.get(key[1]), before.get(key)
         # Skip the first sample of a histogram, which has counts from before the canary. If counts fell, the balancer has restarted.
-        if revision is None or then is None or then.bounds_ms != now.bounds_ms:
+        if revision is None or previous is None or previous.bounds_ms != current.bounds_ms:
             continue
-        grown = growth(then.counts, now.counts)
-        if grown is None:
+        counts = growth(previous.counts, current.counts)
+        if counts is None:
             continue
-        more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
-        failed = None if then.failed is None or now.failed is None else max(now.failed - then.failed, 0)
-        if known is None:
-            found[revision] = _Responses(more, failed)
-        elif known.latency.bounds_s == more.bounds_s:
+        latency, total = Histogram(tuple(bound / 1000 for bound in current.bounds_ms), counts), responses.get(revision)
+        failed = None if previous.failed is None or current.failed is None else max(current.failed - previous.failed, 0)
+        if total is None:
+            responses[revision] = _Responses(latency, failed)
+        elif total.latency.bounds_s == latency.bounds_s:
             # Balancers of two versions may have different bounds. Use only histograms with the bounds of the first.
-            both = None if failed is None or known.failed is None else failed + known.failed
-            found[revision] = _Responses(known.latency + more, both)
-    return found
+            failures = None if failed is None or total.failed is None else failed + total.failed
+            responses[revision] = _Responses(total.latency + latency, failures)
+    return responses
 
 
-def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -> Sample:
+def _sample(growths: Iterable[_Counts], responses: _Responses | None, newest_s: float) -> Sample:
     """Return the sample of a revision: the sum of the counters over its pods, and the response times."""
-    sums = [sum(column) for column in zip(*done, strict=True)] or [0.0] * len(_Counts._fields)
+    sums = [sum(column) for column in zip(*growths, strict=True)] or [0.0] * len(_Counts._fields)
     succeeded, failed, executions, queue_us = (round(value) for value in sums[:-1])
     return Sample(
         requests=succeeded + failed,
         failures=failed,
         batches=executions,
-        latency=None if took is None else took.latency,
+        latency=None if responses is None else responses.latency,
         queue_us=queue_us,
         compute_us=None if math.isnan(sums[-1]) else round(sums[-1]),
         timed=succeeded,
@@ -289,10 +283,10 @@ def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -
     )
 
 
-def _with_failures(sample: Sample, took: _Responses) -> Sample:
+def _with_failures(sample: Sample, responses: _Responses) -> Sample:
     """Return the sample with the numbers of requests and failures that the balancers have counted."""
-    answered = took.latency.total
+    total = responses.latency.total
     # Triton's counts are from other moments, so only the ratio of requests to batches is taken from them.
-    batches = round((sample.batches or 0) * answered / sample.requests) if sample.requests else None
+    batches = round((sample.batches or 0) * total / sample.requests) if sample.requests else None
     # The counters are read one after the other while responses arrive, so they can disagree slightly.
-    return replace(sample, requests=answered, failures=min(took.failed or 0, answered), batches=batches)
+    return replace(sample, requests=total, failures=min(responses.failed or 0, total), batches=batches)

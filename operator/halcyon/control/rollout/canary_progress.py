@@ -22,7 +22,7 @@ canary. Other revisions are unaffected."""
 PROMOTE_STEP = f"{GROUP}/promote-step"
 """Annotation of a ModelDeployment with which a user ends one step of a canary. Its value is REVISION/STEP, where steps
 are counted from 1. Other steps are unaffected."""
-Wish = Literal["", "promote", "abort", "step"]
+CanaryRequest = Literal["", "promote", "abort", "step"]
 Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
 
@@ -35,7 +35,7 @@ class Advance:
     """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
     pods: int
     outcome: Outcome
-    say: str
+    message: str
     """Message about the step: what the canary waits for, or why the canary ended."""
     due: float | None = None
     """Time at which the pause of the step ends, in seconds since the epoch; None if no pause is in progress."""
@@ -43,7 +43,7 @@ class Advance:
     """Whether the canary waits until someone resumes the rollout."""
 
 
-def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> Wish:
+def canary_request(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> CanaryRequest:
     """Return what a user has requested with an annotation for a canary's revision.
 
     The annotation names the revision by its key, or by the name of its ControllerRevision. `step` is the index of the
@@ -56,7 +56,7 @@ def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) ->
     return "step" if annotations.get(PROMOTE_STEP) in {f"{key}/{step + 1}", f"{name}/{step + 1}"} else ""
 
 
-def share(count: int, weight: int) -> int:
+def pod_count(count: int, weight: int) -> int:
     """Return the number of canary pods.
 
     It is `weight` percent of `count` pods, rounded, but at least 1. At least 1 of the `count` pods is left for the
@@ -65,7 +65,7 @@ def share(count: int, weight: int) -> int:
     return max(1, min(count - 1, round(count * weight / 100)))
 
 
-# wish      result       its pods are ready   pause over   outcome
+# request   result       its pods are ready   pause over   outcome
 # abort     -            -                    -            rolled back
 # promote   -            one is               -            promoted
 # -         rollback     -                    -            rolled back
@@ -82,7 +82,7 @@ def advance(
     count: int,
     ready: int,
     canary_result: CanaryResult | None,
-    wished: Wish,
+    request: CanaryRequest,
 ) -> Advance:
     """Return the canary's new state after evaluating its current step.
 
@@ -93,44 +93,44 @@ def advance(
         count: number of desired pods, over both revisions.
         ready: number of the canary's ready pods.
         canary_result: result of the canary analysis; None if there is none yet.
-        wished: what a user has requested with an annotation.
+        request: what a user has requested with an annotation.
     """
     steps = rules.steps or DEFAULT_STEPS
-    at = min(record.step, len(steps) - 1)
-    step = steps[at]
-    pods = share(count, step.weight)
-    here = f"step {at + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
+    index = min(record.step, len(steps) - 1)
+    step = steps[index]
+    pods = pod_count(count, step.weight)
+    stage = f"step {index + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
 
-    def now_at(outcome: Outcome, say: str, due: float | None = None, *, paused: bool = False) -> Advance:
-        return Advance(record, step.weight, pods, outcome, say, due, paused)
+    def state(outcome: Outcome, message: str, due: float | None = None, *, paused: bool = False) -> Advance:
+        return Advance(record, step.weight, pods, outcome, message, due, paused)
 
-    if wished == "abort":
-        return now_at("aborted", f"annotation {ABORT} aborted the canary at {here}")
-    if wished == "promote" and ready:
-        return now_at("promoted", f"annotation {PROMOTE} promoted the canary at {here}")
+    if request == "abort":
+        return state("aborted", f"annotation {ABORT} aborted the canary at {stage}")
+    if request == "promote" and ready:
+        return state("promoted", f"annotation {PROMOTE} promoted the canary at {stage}")
     is_judged = rules.analysis.mode == "Enabled"
     if canary_result is not None and canary_result.action == "rollback" and is_judged:
-        return now_at("worse", f"{canary_result.why} ({here})")
+        return state("worse", f"{canary_result.why} ({stage})")
     if ready < pods:
-        return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
+        return state("goes on", f"{stage}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
-    if step.pause.duration is None and wished != "step":
-        return now_at("goes on", f"{here}; paused until someone resumes the rollout", paused=True)
-    over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
-    if now < over and wished != "step":
-        return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
-    if is_judged and wished != "step" and (canary_result is None or canary_result.action != "promote"):
+    if step.pause.duration is None and request != "step":
+        return state("goes on", f"{stage}; paused until someone resumes the rollout", paused=True)
+    pause_end = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
+    if now < pause_end and request != "step":
+        return state("goes on", f"{stage}; the step lasts at least until {rfc3339(pause_end)}", pause_end)
+    if is_judged and request != "step" and (canary_result is None or canary_result.action != "promote"):
         why = canary_result.why if canary_result else "no measurements yet"
-        return now_at(
+        return state(
             "goes on",
-            f"{here}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
+            f"{stage}; waiting for analysis: {why}. The annotation {PROMOTE} promotes the canary without analysis, and "
             f"the annotation {ABORT} aborts it",
         )
-    if at + 1 == len(steps):
-        return now_at("promoted", canary_result.why if canary_result else "all steps are completed")
-    nearer = replace(record, step=at + 1, step_at="")
+    if index + 1 == len(steps):
+        return state("promoted", canary_result.why if canary_result else "all steps are completed")
+    next_record = replace(record, step=index + 1, step_at="")
     # The annotation ends one step only.
-    return advance(nearer, rules, now=now, count=count, ready=ready, canary_result=canary_result, wished="")
+    return advance(next_record, rules, now=now, count=count, ready=ready, canary_result=canary_result, request="")
 
 
 DEFAULT_STEPS = tuple(

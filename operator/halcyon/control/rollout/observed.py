@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec, defaults
@@ -20,7 +21,7 @@ from halcyon.render import names
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
-CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND})
+LOAD_FAILURES = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND})
 
 
 REPORTS_TIMEOUT_S = 10.0
@@ -51,19 +52,24 @@ class UnschedulablePod:
 class ObservedRollout:
     """Observed state of a ModelDeployment's servers, on which a rollout decision is based."""
 
-    view: Scope
+    scope: Scope
     spec: Spec
     slots: Mapping[Slot, SlotState]
-    of: Mapping[str, list[Object]]
+    by_revision: Mapping[str, list[Object]]
     """Server pods that are live, by key of their revision."""
 
     @classmethod
-    def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
+    def at(cls, scope: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
         """Return the observed state of the servers. `deployments` are the model's server Deployments, by slot."""
-        of: dict[str, list[Object]] = {}
-        for pod in filter(pods.is_live, view.pods):
-            of.setdefault(pods.revision(pod), []).append(pod)
-        return cls(view, spec, {slot: SlotState.of(found) for slot, found in deployments.items()}, of)
+        by_revision: dict[str, list[Object]] = {}
+        for pod in filter(pods.is_live, scope.pods):
+            by_revision.setdefault(pods.revision(pod), []).append(pod)
+        return cls(scope, spec, {slot: SlotState.of(deployments[slot]) for slot in deployments}, by_revision)
+
+    @property
+    def live_pods(self) -> list[Object]:
+        """Server pods that are live, whatever their revision."""
+        return list(chain.from_iterable(self.by_revision.values()))
 
     @property
     def count(self) -> int:
@@ -77,20 +83,20 @@ class ObservedRollout:
 
     def is_due(self, at: float | None) -> bool:
         """Return whether the time `at` has come. `at` is in seconds since the epoch. Return False if it is None."""
-        return at is not None and self.view.now >= at
+        return at is not None and self.scope.now >= at
 
     def ready(self, key: str) -> int:
         """Return the number of ready pods of a revision."""
-        return sum(pods.is_ready(p) for p in self.of.get(key, ()))
+        return sum(pods.is_ready(p) for p in self.by_revision.get(key, ()))
 
     def live_in(self, slot: Slot) -> list[Object]:
         """Return the live pods of a slot, whatever their revision."""
-        return [p for found in self.of.values() for p in found if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
+        return [p for p in self.live_pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
 
     def remaining_in(self, slot: Slot) -> list[Object]:
         """Return the pods of a slot that may still serve requests: those that are live, and those that are stopping."""
-        found = (p for p in self.view.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot)
-        return [p for p in found if not pods.is_gone(p, self.view.now)]
+        slot_pods = (p for p in self.scope.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot)
+        return [p for p in slot_pods if not pods.is_ended_or_lost(p, self.scope.now)]
 
     def ready_in(self, slot: Slot) -> int:
         """Return the number of ready pods of a slot."""
@@ -98,20 +104,20 @@ class ObservedRollout:
 
     def others(self, key: str) -> list[Object]:
         """Return the live pods of all revisions except the one with this key."""
-        return [p for known, found in self.of.items() if known != key for p in found]
+        return [p for p in self.live_pods if pods.revision(p) != key]
 
-    def oldest(self, key: str) -> float | None:
+    def oldest_start(self, key: str) -> float | None:
         """Return the earliest start of a revision's live pods, in seconds since the epoch; None without such pods.
 
         A pod's start is the time at which its own containers could begin, or its creation if they can't begin yet.
         """
-        began = (pod_interference.released_at(p) or pod_times.created_at(p) for p in self.of.get(key, ()))
-        return min((at for at in began if at is not None), default=None)
+        starts = (pod_interference.released_at(p) or pod_times.created_at(p) for p in self.by_revision.get(key, ()))
+        return min((at for at in starts if at is not None), default=None)
 
-    def waited_s(self, key: str) -> float:
+    def longest_wait_s(self, key: str) -> float:
         """Return the longest time from the creation of a live pod until its own containers could begin, in seconds."""
-        waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
-        return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
+        waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.by_revision.get(key, ()))
+        return max((end - start for end, start in waits if end is not None and start is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
         """Return whether an unready pod of a revision had to wait for a node and was scheduled recently.
@@ -120,64 +126,65 @@ class ObservedRollout:
         Deployment may report an exceeded deadline until the pod is ready.
         """
         return any(
-            placed - made >= REPORTS_TIMEOUT_S and not self.is_due(placed + within_s)
-            for p in self.of.get(key, ())
+            released - created >= REPORTS_TIMEOUT_S and not self.is_due(released + within_s)
+            for p in self.by_revision.get(key, ())
             if not pods.is_ready(p)
-            and (placed := pod_interference.released_at(p)) is not None
-            and (made := pod_times.created_at(p)) is not None
+            and (released := pod_interference.released_at(p)) is not None
+            and (created := pod_times.created_at(p)) is not None
         )
 
-    def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
+    def failure(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
         """Return the reason why pods of a revision aren't ready; None if unknown.
 
         The first of these sources is used: a failed load or fetch in the pods' status; load errors from the agents;
         other failures in the pods' status; the API server's reason for not creating pods.
         """
-        ours = self.of.get(key, [])
-        found = pods.failure(ours)
-        if found and found.reason in CANT_LOAD:
-            return RevisionFailure(found.reason, found.message)
-        said = self.view.signals.load_errors if self.view.signals else {}
-        if (error := next((said[n] for p in ours if (n := p["metadata"]["name"]) in said), None)) is not None:
+        own_pods = self.by_revision.get(key, [])
+        pod_failure = pods.failure(own_pods)
+        if pod_failure and pod_failure.reason in LOAD_FAILURES:
+            return RevisionFailure(pod_failure.reason, pod_failure.message)
+        load_errors = self.scope.signals.load_errors if self.scope.signals else {}
+        error = next((load_errors[n] for p in own_pods if (n := p["metadata"]["name"]) in load_errors), None)
+        if error is not None:
             return RevisionFailure(Reason.LOAD_FAILED, error)
-        if found:
-            return RevisionFailure(found.reason, f"pod {found.pod}: {found.message}")
-        if slot and slot.paused and not ours:
+        if pod_failure:
+            return RevisionFailure(pod_failure.reason, f"pod {pod_failure.pod}: {pod_failure.message}")
+        if slot and slot.paused and not own_pods:
             text = f"Deployment {slot.name} is paused, so no pod gets the revision; run kubectl rollout resume deployment/{slot.name}"
             return RevisionFailure(Reason.DEPLOYMENT_PAUSED, text)
-        return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
+        return RevisionFailure(Reason.POD_CREATION_FAILED, slot.rejection) if slot and slot.rejection else None
 
-    def is_held_up(self, key: str, slot: SlotState | None) -> bool:
+    def is_start_blocked(self, key: str, slot: SlotState | None) -> bool:
         """Return whether something outside Halcyon keeps all pods of a revision from starting.
 
         The revision then doesn't count as failed. Examples are a container that a webhook has injected, and a paused
         Deployment.
         """
-        unready = [p for p in self.of.get(key, ()) if not pods.is_ready(p)]
+        unready = [p for p in self.by_revision.get(key, ()) if not pods.is_ready(p)]
         if not unready:
             return slot is not None and slot.paused
         return all(pod_interference.start_blocker(p) for p in unready)
 
-    def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
+    def unschedulable_pod(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that has been unschedulable longest, or the rejection of its pods by a quota.
 
         The result is None if there is neither. It is also None if there are no other pods that could be removed to free
         capacity. Such pods are those of other revisions, and those that a restart of the Deployment (`kubectl rollout
         restart`) replaces.
         """
-        ours = self.of.get(revision.key, ())
-        restarts = slot is not None and slot.revision == revision.key and slot.seen and not slot.whole
+        own_pods = self.by_revision.get(revision.key, ())
+        restarts = slot is not None and slot.revision == revision.key and slot.is_observed and not slot.is_updated
         if not self.others(revision.key) and not restarts:
             return None
-        for pod in ours:
-            if said := volume_attachment.conflict(pod, self.view.pods, self.view.source.exclusive):
-                return UnschedulablePod(said, pod_times.scheduled_at(pod), is_certain=True)
-        found = [(pods.unschedulable_since(p), p) for p in ours if pods.is_unschedulable(p)]
-        if found:
-            since, pod = min(found, key=lambda f: (f[0] is None, f[0], f[1]["metadata"]["name"]))
+        for pod in own_pods:
+            if conflict := volume_attachment.conflict(pod, self.scope.pods, self.scope.source.exclusive):
+                return UnschedulablePod(conflict, pod_times.scheduled_at(pod), is_certain=True)
+        unschedulable = [(pods.unschedulable_since(p), p) for p in own_pods if pods.is_unschedulable(p)]
+        if unschedulable:
+            since, pod = min(unschedulable, key=lambda f: (f[0] is None, f[0], f[1]["metadata"]["name"]))
             return UnschedulablePod(_needs(pod, revision), since)
-        if slot and slot.revision == revision.key and "exceeded quota" in slot.refusal:
-            return UnschedulablePod(slot.refusal, slot.refused_since)
+        if slot and slot.revision == revision.key and "exceeded quota" in slot.rejection:
+            return UnschedulablePod(slot.rejection, slot.rejected_since)
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
@@ -186,38 +193,37 @@ class ObservedRollout:
         A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for
         it.
         """
-        long_s = self.surge_timeout_s + grace_s(revision)
+        timeout_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
-        found = sum((at := pods.unschedulable_since(p)) is not None and self.is_due(at + long_s) for p in others)
-        if slot is None or slot.refused_since is None or not self.is_due(slot.refused_since + long_s):
-            return found
-        return found + max(self.count - len(others), 0)
+        count = sum((at := pods.unschedulable_since(p)) is not None and self.is_due(at + timeout_s) for p in others)
+        if slot is None or slot.rejected_since is None or not self.is_due(slot.rejected_since + timeout_s):
+            return count
+        return count + max(self.count - len(others), 0)
 
-    def short(self, revision: Revision, slot: SlotState | None) -> int:
+    def missing_pods(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many pods of both slots were unschedulable for surgeTimeout plus the grace period.
 
         Unlike `unschedulable_pods`, this counts the pods of all revisions. It is for rollouts in which both slots have
         pods of `revision`.
         """
-        long_s = self.surge_timeout_s + grace_s(revision)
-        live = [p for found in self.of.values() for p in found]
-        waiting = [pods.unschedulable_since(p) for p in live]
-        missing = max(self.count - waiting.count(None), 0)
-        if slot is not None and slot.refused_since is not None and self.is_due(slot.refused_since + long_s):
+        timeout_s = self.surge_timeout_s + grace_s(revision)
+        since = [pods.unschedulable_since(p) for p in self.live_pods]
+        missing = max(self.count - since.count(None), 0)
+        if slot is not None and slot.rejected_since is not None and self.is_due(slot.rejected_since + timeout_s):
             return missing
-        return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
+        return min(missing, sum(at is not None and self.is_due(at + timeout_s) for at in since))
 
-    def patience(self, lack: UnschedulablePod) -> float | None:
+    def surge_deadline(self, pod: UnschedulablePod) -> float | None:
         """Return the time at which a pod will have been unschedulable for surgeTimeout, in seconds since the epoch.
 
         Return None if it is unknown. If it is useless to wait, the result is the time since which the pod is
         unschedulable.
         """
-        return None if lack.since is None else lack.since + (0 if lack.is_certain else self.surge_timeout_s)
+        return None if pod.since is None else pod.since + (0 if pod.is_certain else self.surge_timeout_s)
 
-    def lacks_long(self, lack: UnschedulablePod | None) -> bool:
+    def has_surge_timed_out(self, pod: UnschedulablePod | None) -> bool:
         """Return whether an unschedulable pod exists that has been unschedulable for surgeTimeout."""
-        return lack is not None and self.is_due(self.patience(lack))
+        return pod is not None and self.is_due(self.surge_deadline(pod))
 
 
 def grace_s(revision: Revision) -> int:
@@ -230,9 +236,9 @@ def _needs(pod: Object, revision: Revision) -> str:
 
     Halcyon counts no free GPUs.
     """
-    trouble = pods.failure([pod])
-    said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
-    asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]
-    amounts = {k: v for r in asked for k, v in {**(r.get("limits") or {}), **(r.get("requests") or {})}.items()}
-    needs = ", ".join(f"{amounts[r]} more {r}" if r in amounts else f"more {r}" for r in pods.lacking(said))
-    return f"pod {pod['metadata']['name']} needs {needs or 'a node'}: {said}"
+    failure = pods.failure([pod])
+    message = (failure.message if failure else "").split(". ")[0].rstrip(".")
+    resources = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]
+    amounts = {k: v for r in resources for k, v in {**(r.get("limits") or {}), **(r.get("requests") or {})}.items()}
+    needs = ", ".join(f"{amounts[r]} more {r}" if r in amounts else f"more {r}" for r in pods.lacking(message))
+    return f"pod {pod['metadata']['name']} needs {needs or 'a node'}: {message}"

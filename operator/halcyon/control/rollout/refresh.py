@@ -26,37 +26,37 @@ the name of its ControllerRevision."""
 RESTART = f"{GROUP}/restart"
 """Annotation of a ModelDeployment that requests the replacement of a revision's pods, even if their template is
 unchanged. The value has the same form as that of `REFRESH`."""
-_SHOWN = 100
-"""Half of the maximum length, in characters, of a difference that is shown with both values. A longer difference is
-shown without the values."""
+_MAX_CHANGE_LENGTH = 200
+"""Maximum length of a difference that is shown with both values, in characters. A longer difference is shown without
+the values."""
 
 
-def is_wanted(view: Scope, known: Revision, annotation: str = REFRESH) -> bool:
+def is_requested(scope: Scope, stored: Revision, annotation: str = REFRESH) -> bool:
     """Return whether a user has requested a refresh of this revision, or a restart if `annotation` is `RESTART`."""
-    said = (view.meta.get("annotations") or {}).get(annotation)
-    return said in {known.key, names.revision(view.key.name, known.key)}
+    named = (scope.meta.get("annotations") or {}).get(annotation)
+    return named in {stored.key, names.revision(scope.key.name, stored.key)}
 
 
-def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
-    """Return how a new rendering differs from the stored revision `known`, and the new rendering as a revision.
+def compare(scope: Scope, spec: Spec, stored: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
+    """Return how a new rendering differs from the revision `stored`, and the new rendering as a revision.
 
-    The new revision's key is derived from the key of `known`, so repeated calls return the same revision, even after a
+    The new revision's key is derived from the key of `stored`, so repeated calls return the same revision, even after a
     restart.
     """
-    key = names.digest([known.asks, known.key])
-    successor = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
-    return tuple(_differences(known, successor)), successor
+    key = names.digest([stored.asks, stored.key])
+    successor = revision.render(scope.subject, spec, scope.site, scope.source.content, number=number, as_key=key)
+    return tuple(_differences(stored, successor)), successor
 
 
 def _differences(before: Revision, after: Revision) -> Iterator[str]:
     """Yield the paths of fields that differ between two revisions, with both values if they are short."""
     yield from _between(_plain(before.template), _plain(after.template), "")
-    for name, one, other in (
+    for name, old, new in (
         ("model", before.model, after.model),
         ("overlay", before.overlay, after.overlay),
         ("startupTimeoutSeconds", before.startup_timeout_s, after.startup_timeout_s),
     ):
-        yield from _between(one, other, name)
+        yield from _between(old, new, name)
 
 
 def _plain(template: Any) -> Any:
@@ -66,21 +66,21 @@ def _plain(template: Any) -> Any:
     return copy
 
 
-def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON values
-    if one == other:
+def _between(before: Any, after: Any, path: str) -> Iterator[str]:  # any JSON values
+    if before == after:
         return
-    if isinstance(one, list) and isinstance(other, list) and (named := _by_name(one, other)) is not None:
-        one, other = named
-        keys = [f"[{key}]" for key in {**one, **other}]
-        for key, place in zip({**one, **other}, keys, strict=True):
-            yield from _between(one.get(key), other.get(key), path + place)
-        if list(one) != list(other) and one.keys() == other.keys():
+    if isinstance(before, list) and isinstance(after, list) and (named := _by_name(before, after)) is not None:
+        before, after = named
+        keys = [f"[{key}]" for key in {**before, **after}]
+        for key, place in zip({**before, **after}, keys, strict=True):
+            yield from _between(before.get(key), after.get(key), path + place)
+        if list(before) != list(after) and before.keys() == after.keys():
             yield f"{path} (different order)"
-    elif isinstance(one, dict) and isinstance(other, dict):
-        for key in {**one, **other}:
-            yield from _between(one.get(key), other.get(key), f"{path}.{key}" if path else key)
-    elif len(said := f"{_said(one)} to {_said(other)}") <= 2 * _SHOWN:
-        yield f"{path} ({said})"
+    elif isinstance(before, dict) and isinstance(after, dict):
+        for key in {**before, **after}:
+            yield from _between(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+    elif len(change := f"{_text(before)} to {_text(after)}") <= _MAX_CHANGE_LENGTH:
+        yield f"{path} ({change})"
     else:
         yield path
 
@@ -90,14 +90,14 @@ def _by_name(*lists: list[Any]) -> list[dict[str, Any]] | None:
 
     Return None if an object has no name, or if a name occurs twice in a list.
     """
-    found = []
+    dicts = []
     for items in lists:
-        by = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}
-        if len(by) != len(items):
+        by_name = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}
+        if len(by_name) != len(items):
             return None
-        found.append(by)
-    return found
+        dicts.append(by_name)
+    return dicts
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)

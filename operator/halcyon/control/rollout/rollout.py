@@ -29,16 +29,16 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
-from halcyon.control.rollout.canary_progress import Advance, advance, wish
-from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
-from halcyon.control.rollout.rollout_failure import deadlines, failure, is_overdue, replacement_due
+from halcyon.control.rollout.canary_progress import Advance, advance, canary_request
+from halcyon.control.rollout.observed import LOAD_FAILURES, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
+from halcyon.control.rollout.rollout_failure import deadlines, detect_failure, is_overdue, replacement_due
 from halcyon.control.rollout.rollout_phase import is_freeing_capacity, phase_of
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
-from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, home_slot, last_good, other_slot
 from halcyon.control.rollout.sequence_models import keeps_state
 from halcyon.control.rollout.slot_allocation import canary_slots, lone_slots
-from halcyon.control.rollout.superseded import left
-from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings, pace
+from halcyon.control.rollout.superseded import superseded_records
+from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings, surge_settings
 from halcyon.control.state.scope import Scope
 from halcyon.kube.kinds import Object
 from halcyon.render import names
@@ -59,16 +59,16 @@ class _Placement:
 
     home: Slot
     """The home slot, which runs all servers except those of a canary."""
-    place: Slot
+    slot: Slot
     """Slot of the requested revision. It is the home slot, or the other slot if the revision is a canary."""
     is_canary: bool
     good: Revision | None
     """Newest revision that was ever served, apart from the requested one; None if there is none."""
-    back: Revision | None
+    rollback: Revision | None
     """Revision to which a failed rollout rolls back. It is `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
     """Other revisions whose rollout record changes, with the new records."""
-    known: Mapping[str, Revision]
+    revisions: Mapping[str, Revision]
     """All revisions except the requested one, by key."""
 
 
@@ -78,16 +78,16 @@ class _Course:
 
     record: RolloutRecord
     """Rollout record of the requested revision."""
-    step: Advance | None
+    canary: Advance | None
     """State of the canary after this evaluation; None if no canary is in progress."""
     target: Revision
     """Revision that the servers run."""
-    stays: Slot
+    slot: Slot
     """Slot in which the target revision runs."""
-    speed: SurgeSettings
+    pace: SurgeSettings
 
 
-def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
+def decide(scope: Scope, spec: Spec, requested: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
     """Return the rollout plan: which revision the servers run, and the pods of each slot.
 
     `deployments` are the ModelDeployment's server Deployments, by slot. The steps of the decision are:
@@ -95,192 +95,192 @@ def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, 
     1. Determine the slot of the requested revision. 2. Update its rollout record from the observed state, and choose
     the target revision. 3. Decide whether old pods are removed first to free capacity. 4. Allocate pods to the slots.
     """
-    seen = ObservedRollout.at(view, spec, deployments)
-    placed = _placement(seen, asked)
-    there = seen.slots.get(placed.place)
-    if placed.is_canary and placed.good is not None and there is not None and there.revision != asked.key:
-        return _waiting(seen, asked, placed, placed.good)
-    routed = placed.good.model if placed.good else asked.model
+    observed = ObservedRollout.at(scope, spec, deployments)
+    placement = _placement(observed, requested)
+    slot = observed.slots.get(placement.slot)
+    if placement.is_canary and placement.good is not None and slot is not None and slot.revision != requested.key:
+        return _waiting_plan(observed, requested, placement, placement.good)
+    routed, revisions = placement.good.model if placement.good else requested.model, placement.revisions
     unwritten = (
-        _keeps_all(seen, placed.home)
-        if placed.is_canary
-        else _is_unwritten(seen, asked, placed.place, known=placed.known, routed=routed)
+        _has_all_pods(observed, placement.home)
+        if placement.is_canary
+        else _is_unwritten(observed, requested, placement.slot, revisions=revisions, routed=routed)
     )
-    course = _course(seen, asked, placed, unwritten=unwritten)
-    if course.step is not None and placed.good is not None and not seen.count:
+    course = _course(observed, requested, placement, unwritten=unwritten)
+    if course.canary is not None and placement.good is not None and not observed.count:
         idle = RevisionFailure(Reason.SCALED_TO_ZERO, "the canary continues when the model has replicas again")
-        return replace(_waiting(seen, asked, placed, placed.good), trouble=idle)
-    course = _with_replacement(seen, asked, placed, course, unwritten=unwritten)
-    return _planned(seen, asked, placed, course)
+        return replace(_waiting_plan(observed, requested, placement, placement.good), failure=idle)
+    course = _with_replacement(observed, requested, placement, course, unwritten=unwritten)
+    return _plan(observed, requested, placement, course)
 
 
-def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
-    revisions, at_home = seen.view.revisions, home(seen.view.revisions)
-    others = [_seen_to_serve(seen, r, at_home) for r in revisions if r.key != asked.key]
-    good = last_good(others, asked)
-    changed = tuple(left(seen, others, asked, away(at_home)))
-    is_canary = _is_canary(seen, asked, good, at_home)
+def _placement(observed: ObservedRollout, requested: Revision) -> _Placement:
+    revisions, home = observed.scope.revisions, home_slot(observed.scope.revisions)
+    others = [_with_served_record(observed, r, home) for r in revisions if r.key != requested.key]
+    good = last_good(others, requested)
+    changed = tuple(superseded_records(observed, others, requested, other_slot(home)))
+    is_canary = _is_canary(observed, requested, good, home)
     return _Placement(
-        home=at_home,
-        place=away(at_home) if is_canary else at_home,
+        home=home,
+        slot=other_slot(home) if is_canary else home,
         is_canary=is_canary,
         good=good,
         # A failed canary is always rolled back: its pods run beside the stable ones, so nothing is gained if they stay.
-        back=good if is_canary or seen.spec.rollout.on_failure == "Rollback" else None,
+        rollback=good if is_canary or observed.spec.rollout.on_failure == "Rollback" else None,
         changed=changed,
-        known={r.key: r for r in (*others, *changed)},
+        revisions={r.key: r for r in (*others, *changed)},
     )
 
 
-def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: Revision) -> RolloutPlan:
+def _waiting_plan(observed: ObservedRollout, requested: Revision, placement: _Placement, good: Revision) -> RolloutPlan:
     """Return the plan for a canary that has to wait, because its slot has other pods or the model has 0 replicas.
 
     Other pods are left over from a promotion or a superseded canary. They serve until enough pods in the home slot are
     ready.
     """
-    speed, known = pace(seen, good, placed.home), {**placed.known, asked.key: asked}
+    pace = surge_settings(observed, good, placement.home)
+    revisions = {**placement.revisions, requested.key: requested}
     return RolloutPlan(
-        asked=asked,
+        requested=requested,
         target=good,
         phase=RolloutPhase.PROGRESSING,
-        slots=lone_slots(seen, good, speed, placed.home, known=known, routed=good.model),
-        pace=speed,
+        slots=lone_slots(observed, good, pace, placement.home, revisions=revisions, routed=good.model),
+        pace=pace,
         model=good.model,
         good=good,
-        changed=placed.changed,
-        again_s=_again(seen, good, RolloutRecord.of(good), seen.slots.get(placed.home), None),
+        changed=placement.changed,
+        requeue_s=_requeue_s(observed, good, RolloutRecord.of(good), observed.slots.get(placement.home), None),
     )
 
 
-def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool) -> _Course:
+def _course(observed: ObservedRollout, requested: Revision, placement: _Placement, *, unwritten: bool) -> _Course:
     """Return the decision on the rollout, except for removals of old pods to free capacity.
 
     The decision has the updated rollout record of the requested revision, the target revision and the surge settings.
     """
-    record, step = _followed(seen, asked, placed, unwritten=unwritten)
-    record = replace(record, sequences=keeps_state(seen.view, seen.spec, asked))
-    target = placed.back if placed.back is not None and record.barred else asked
-    stays = placed.place if target is asked else placed.home
-    speed = SURGE if placed.is_canary and target is asked else pace(seen, target, stays)
-    return _Course(record, step, target, stays, speed)
+    record, canary = _updated_record(observed, requested, placement, unwritten=unwritten)
+    record = replace(record, sequences=keeps_state(observed.scope, observed.spec, requested))
+    target = placement.rollback if placement.rollback is not None and record.barred else requested
+    target_slot = placement.slot if target is requested else placement.home
+    pace = SURGE if placement.is_canary and target is requested else surge_settings(observed, target, target_slot)
+    return _Course(record, canary, target, target_slot, pace)
 
 
 def _with_replacement(
-    seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course, *, unwritten: bool
+    observed: ObservedRollout, requested: Revision, placement: _Placement, course: _Course, *, unwritten: bool
 ) -> _Course:
     """Return the decision `course`. If old pods must be removed, the removal is recorded in it.
 
     They must be removed if there is no capacity for additional pods. The rollout record then has the time and the
     reason.
     """
-    record, now = course.record, seen.view.now
-    again = unwritten and seen.is_due(replacement_due(seen, asked, record))
-    if (
-        course.speed.strategy == "Replace"
-        and course.target is asked
-        and not record.ended
-        and (again or not record.replacing)
-    ):
-        record = record.replace_pods(now, course.speed.why)
-    if course.step is not None and (again or not record.replacing):
-        lack = seen.lack(asked, seen.slots.get(placed.place))
-        if lack and seen.lacks_long(lack):
-            record = record.replace_pods(now, lack.message)
+    record, now = course.record, observed.scope.now
+    has_expired = unwritten and observed.is_due(replacement_due(observed, requested, record))
+    is_due = has_expired or not record.replacing
+    if course.pace.strategy == "Replace" and course.target is requested and not record.ended and is_due:
+        record = record.replace_pods(now, course.pace.why)
+    if course.canary is not None and (has_expired or not record.replacing):
+        unschedulable = observed.unschedulable_pod(requested, observed.slots.get(placement.slot))
+        if unschedulable and observed.has_surge_timed_out(unschedulable):
+            record = record.replace_pods(now, unschedulable.message)
     return replace(course, record=record)
 
 
-def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course) -> RolloutPlan:
-    good, record, step, target = placed.good, course.record, course.step, course.target
-    noted = record.on(asked)
-    made_of = noted if target is asked else target
-    unproven = (
-        good is not None and target is asked and record.result != RolloutResult.SERVED and not seen.ready(asked.key)
-    )
-    model = good.model if good is not None and (unproven or step is not None) else target.model
-    if step is not None and good is not None:
-        slots = canary_slots(seen, good, noted, step, placed.home)
+def _plan(observed: ObservedRollout, requested: Revision, placement: _Placement, course: _Course) -> RolloutPlan:
+    good, record, canary, target = placement.good, course.record, course.canary, course.target
+    updated = record.on(requested)
+    updated_target = updated if target is requested else target
+    unproven = target is requested and record.result != RolloutResult.SERVED and not observed.ready(requested.key)
+    model = good.model if good is not None and (unproven or canary is not None) else target.model
+    if canary is not None and good is not None:
+        slots = canary_slots(observed, good, updated, canary, placement.home)
     else:
-        known = {**placed.known, noted.key: noted}
-        slots = lone_slots(seen, made_of, course.speed, course.stays, known=known, routed=model)
-    phase, trouble = phase_of(seen, target, record, seen.slots.get(course.stays), returns=target is not asked)
-    if phase is RolloutPhase.BLOCKED and (step or is_freeing_capacity(seen, target, course.speed, slots)):
+        revisions = {**placement.revisions, updated.key: updated}
+        slots = lone_slots(observed, updated_target, course.pace, course.slot, revisions=revisions, routed=model)
+    target_state, is_rollback = observed.slots.get(course.slot), target is not requested
+    phase, failure = phase_of(observed, target, record, target_state, is_rollback=is_rollback)
+    if phase is RolloutPhase.BLOCKED and (canary or is_freeing_capacity(observed, target, course.pace, slots)):
         phase = RolloutPhase.PROGRESSING  # a pod was removed for the new one, which is then either scheduled or fails
-    slot = seen.slots.get(placed.place)
+    slot = observed.slots.get(placement.slot)
     return RolloutPlan(
-        asked=noted,
-        target=made_of,
+        requested=updated,
+        target=updated_target,
         phase=phase,
         slots=slots,
-        pace=course.speed,
-        trouble=trouble,
-        overdue=is_overdue(seen, asked, record, slot),
-        has_time=seen.has_time(target.key, progress_deadline_s(target.startup_timeout_s)),
+        pace=course.pace,
+        failure=failure,
+        overdue=is_overdue(observed, requested, record, slot),
+        has_time=observed.has_time(target.key, progress_deadline_s(target.startup_timeout_s)),
         model=model,
         good=good,
-        canary=step,
-        changed=placed.changed,
-        again_s=_again(seen, target, record, slot, step),
+        canary=canary,
+        changed=placement.changed,
+        requeue_s=_requeue_s(observed, target, record, slot, canary),
     )
 
 
-def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
+def _is_canary(observed: ObservedRollout, requested: Revision, good: Revision | None, home: Slot) -> bool:
     """Return whether the requested revision is a canary that runs beside the stable revision.
 
     A rollout that has begun in the home slot continues there, and is no canary. A canary stays one without replicas,
     and if the Deployment in the home slot was deleted.
     """
-    there, record = seen.slots.get(at_home), RolloutRecord.of(asked)
-    if seen.spec.rollout.strategy != "Canary" or good is None or (there is not None and there.revision == asked.key):
+    slot, record = observed.slots.get(home), RolloutRecord.of(requested)
+    runs_at_home = slot is not None and slot.revision == requested.key
+    if observed.spec.rollout.strategy != "Canary" or good is None or runs_at_home:
         return False
     has_begun = record.weight > 0 and (record.barred or not record.ended)
-    return has_begun or (seen.count > 0 and (there is not None or record.result != RolloutResult.SERVED))
+    return has_begun or (observed.count > 0 and (slot is not None or record.result != RolloutResult.SERVED))
 
 
 def _is_unwritten(
-    seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str
+    observed: ObservedRollout, requested: Revision, slot: Slot, *, revisions: Mapping[str, Revision], routed: str
 ) -> bool:
     """Return whether the Deployment whose pods are reduced to free capacity was not written yet.
 
     This happens if the operator ended after it had written the rollout record. The time to wait for the freed capacity
     then starts again, when that Deployment is written.
     """
-    for placed in lone_slots(seen, asked, pace(seen, asked, place), place, known=known, routed=routed):
-        there = seen.slots.get(placed.slot)
-        if there is None or placed.replicas < there.count or placed.pace.max_surge != there.max_surge:
+    pace = surge_settings(observed, requested, slot)
+    for allocation in lone_slots(observed, requested, pace, slot, revisions=revisions, routed=routed):
+        state = observed.slots.get(allocation.slot)
+        if state is None or allocation.replicas < state.count or allocation.pace.max_surge != state.max_surge:
             return True
     return False
 
 
-def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
+def _has_all_pods(observed: ObservedRollout, home: Slot) -> bool:
     """Return whether the home slot still has all its pods, so that none was removed for a canary yet."""
-    there = seen.slots.get(at_home)
-    return there is not None and there.count > max(seen.count - 1, 1)
+    slot = observed.slots.get(home)
+    return slot is not None and slot.count > max(observed.count - 1, 1)
 
 
-def _followed(
-    seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool
+def _updated_record(
+    observed: ObservedRollout, requested: Revision, placement: _Placement, *, unwritten: bool
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the requested revision's updated rollout record, and the canary's state if a canary continues."""
-    slot, can_return = seen.slots.get(placed.place), placed.back is not None
-    record = _begun(seen, asked, slot, can_return=can_return)
-    if seen.spec.rollout.strategy == "Surge":
+    slot, can_return = observed.slots.get(placement.slot), placement.rollback is not None
+    record = _current_record(observed, requested, slot, can_return=can_return)
+    if observed.spec.rollout.strategy == "Surge":
         record = record.surge()
-    step: Advance | None = None
+    canary: Advance | None = None
     if record.barred and can_return:
         return record, None
-    if slot is not None and slot.revision == asked.key:
-        record, step = _judged(seen, asked, record, placed, unwritten=unwritten)
-    elif placed.is_canary:
-        record, step = _stepped(seen, asked, record, placed.place)
-    return record, step if step is not None and step.outcome == "goes on" else None
+    if slot is not None and slot.revision == requested.key:
+        record, canary = _record_of_running(observed, requested, record, placement, unwritten=unwritten)
+    elif placement.is_canary:
+        record, canary = _advance_canary(observed, requested, record, placement.slot)
+    return record, canary if canary is not None and canary.outcome == "goes on" else None
 
 
-def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
+def _current_record(
+    observed: ObservedRollout, requested: Revision, slot: SlotState | None, *, can_return: bool
+) -> RolloutRecord:
     """Return the requested revision's rollout record. It starts again if no rollout of the revision is in progress."""
-    record, now = RolloutRecord.of(asked), seen.view.now
+    record, now = RolloutRecord.of(requested), observed.scope.now
     if record.barred and can_return:
         return record
-    if slot is not None and slot.revision == asked.key:
+    if slot is not None and slot.revision == requested.key:
         # The slot already runs this revision: an earlier operator version kept no record, or the spec returned to it quickly.
         under_way = record.began and record.result != RolloutResult.SUPERSEDED
     else:
@@ -288,82 +288,78 @@ def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, ca
     return record if under_way else record.begin(now)
 
 
-def _judged(
-    seen: ObservedRollout, asked: Revision, record: RolloutRecord, placed: _Placement, *, unwritten: bool
+def _record_of_running(
+    observed: ObservedRollout, requested: Revision, record: RolloutRecord, placement: _Placement, *, unwritten: bool
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the updated rollout record of a revision that its slot already runs, and the canary's state, if any."""
-    now, slot = seen.view.now, seen.slots[placed.place]
-    if not record.ended and not seen.ready(asked.key):
-        said = seen.why_not(asked.key, slot)
-        if said and said.reason in CANT_LOAD:
-            record = record.with_load_error(said.reason, said.message)
-        if (trouble := failure(seen, asked, record, slot, unwritten=unwritten)) is not None:
-            return record.fail(now, trouble.reason, trouble.message), None
-    if placed.is_canary:
-        return _stepped(seen, asked, record, placed.place)
-    if slot.complete and seen.ready(asked.key) and record.result != RolloutResult.SERVED:
-        return record.finish(now, placed.place), None
+    now, slot = observed.scope.now, observed.slots[placement.slot]
+    if not record.ended and not observed.ready(requested.key):
+        load_failure = observed.failure(requested.key, slot)
+        if load_failure and load_failure.reason in LOAD_FAILURES:
+            record = record.with_load_error(load_failure.reason, load_failure.message)
+        if (failure := detect_failure(observed, requested, record, slot, unwritten=unwritten)) is not None:
+            return record.fail(now, failure.reason, failure.message), None
+    if placement.is_canary:
+        return _advance_canary(observed, requested, record, placement.slot)
+    if slot.complete and observed.ready(requested.key) and record.result != RolloutResult.SERVED:
+        return record.finish(now, placement.slot), None
     return record, None
 
 
-def _stepped(
-    seen: ObservedRollout, asked: Revision, record: RolloutRecord, place: Slot
+def _advance_canary(
+    observed: ObservedRollout, requested: Revision, record: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the canary's updated rollout record and its state. The state is None if the canary has ended before."""
     if record.ended:
         return record, None
-    view, canary_result = seen.view, seen.view.canary
-    step = advance(
+    scope, canary_result, key = observed.scope, observed.scope.canary, requested.key
+    annotations = scope.meta.get("annotations") or {}
+    canary = advance(
         record,
-        seen.spec.rollout.canary or Canary(),
-        now=view.now,
-        count=seen.count,
-        ready=seen.ready(asked.key),
-        canary_result=canary_result if canary_result and canary_result.revision == asked.key else None,
-        wished=wish(
-            view.meta.get("annotations") or {}, asked.key, names.revision(view.key.name, asked.key), record.step
-        ),
+        observed.spec.rollout.canary or Canary(),
+        now=scope.now,
+        count=observed.count,
+        ready=observed.ready(key),
+        canary_result=canary_result if canary_result and canary_result.revision == key else None,
+        request=canary_request(annotations, key, names.revision(scope.key.name, key), record.step),
     )
-    if step.outcome == "promoted":
-        return step.record.finish(view.now, place), step
-    if step.outcome == "goes on":
-        return replace(step.record, weight=step.weight), step
-    reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_ANALYSIS_FAILED
-    return step.record.fail(view.now, reason, step.say), step
+    if canary.outcome == "promoted":
+        return canary.record.finish(scope.now, place), canary
+    if canary.outcome == "goes on":
+        return replace(canary.record, weight=canary.weight), canary
+    reason = Reason.CANARY_ABORTED if canary.outcome == "aborted" else Reason.CANARY_ANALYSIS_FAILED
+    return canary.record.fail(scope.now, reason, canary.message), canary
 
 
-def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """Return the revision `other`, marked as served if all servers run it.
+def _with_served_record(observed: ObservedRollout, revision: Revision, home: Slot) -> Revision:
+    """Return the revision, marked as served if all servers run it.
 
     The rollout record may not show this yet if the spec changed while no operator was running. It may also be missing
     after an upgrade from an operator version that keeps no records.
     """
-    slot, record = seen.slots.get(at_home), RolloutRecord.of(other)
-    if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
-        return other
-    return record.finish(seen.view.now, at_home).on(other)
+    slot, record = observed.slots.get(home), RolloutRecord.of(revision)
+    if record.served or slot is None or slot.revision != revision.key or not slot.complete:
+        return revision
+    return record.finish(observed.scope.now, home).on(revision) if observed.ready(revision.key) else revision
 
 
-def _again(
-    seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
+def _requeue_s(
+    observed: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, canary: Advance | None
 ) -> float | None:
-    """Return the requeue delay until the next change that depends only on time, in seconds.
-
-    Return None if there is none.
-    """
-    dues: list[float | None] = [step.due if step else None]
-    if step is not None:
-        dues.append(seen.view.now + POLL_REQUEUE_S)
-    if len(seen.slots) > 1:
-        dues += map(pods.lost_at, seen.view.pods)  # a slot is kept for a pod that is being deleted
-    if (lack := seen.lack(target, slot)) is not None:
-        dues += [seen.patience(lack), replacement_due(seen, target, record)]
-    if not seen.ready(target.key) and not record.ended:
-        deadline, began, oldest = deadlines(seen, target, record)
-        dues += [at + deadline for at in (began, oldest) if at is not None]
+    """Return the requeue delay until the next change that depends only on time, in seconds; None if there is none."""
+    times: list[float | None] = [canary.due if canary else None]
+    if canary is not None:
+        times.append(observed.scope.now + POLL_REQUEUE_S)
+    if len(observed.slots) > 1:
+        times += map(pods.lost_at, observed.scope.pods)  # a slot is kept for a pod that is being deleted
+    if (unschedulable := observed.unschedulable_pod(target, slot)) is not None:
+        times += [observed.surge_deadline(unschedulable), replacement_due(observed, target, record)]
+    if not observed.ready(target.key) and not record.ended:
+        deadline, began, oldest = deadlines(observed, target, record)
+        times += [at + deadline for at in (began, oldest) if at is not None]
         if slot is not None and slot.timed_out:
-            dues.append(oldest and oldest + REPORTS_TIMEOUT_S)
-        if seen.view.scaling.settling:
-            dues.append(seen.view.now + 1)
-    ahead = [at - seen.view.now for at in dues if at is not None and at > seen.view.now]
-    return max(min(ahead), SOON_S) if ahead else None
+            times.append(oldest and oldest + REPORTS_TIMEOUT_S)
+        if observed.scope.scaling.settling:
+            times.append(observed.scope.now + 1)
+    delays = [at - observed.scope.now for at in times if at is not None and at > observed.scope.now]
+    return max(min(delays), SOON_S) if delays else None

@@ -8,44 +8,43 @@ from __future__ import annotations
 from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects.deployment_status import SlotState
-from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure, grace_s
+from halcyon.control.rollout.observed import LOAD_FAILURES, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure, grace_s
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.render.revision import Revision
 from halcyon.render.server import progress_deadline_s
 
 
-def failure(
-    seen: ObservedRollout, asked: Revision, record: RolloutRecord, slot: SlotState, *, unwritten: bool
+def detect_failure(
+    observed: ObservedRollout, requested: Revision, record: RolloutRecord, slot: SlotState, *, unwritten: bool
 ) -> RevisionFailure | None:
     """Return the reason why a revision without ready pods has failed; None if it hasn't failed.
 
     `unwritten` is true if the operator has not yet written the Deployment whose pods are reduced to free capacity.
     """
-    if seen.count == 0:
+    if observed.count == 0:
         return None
-    trouble = seen.why_not(asked.key, slot)
-    given_up = sum(seen.ready(key) for key in seen.of if key != asked.key) < seen.count
-    if trouble and trouble.reason in CANT_LOAD and given_up:
-        return trouble
-    lack = seen.lack(asked, slot)
-    if lack is not None and (
-        unwritten or not record.replacing or not seen.is_due(replacement_due(seen, asked, record))
-    ):
+    failure = observed.failure(requested.key, slot)
+    too_few_others = sum(observed.ready(key) for key in observed.by_revision if key != requested.key) < observed.count
+    if failure and failure.reason in LOAD_FAILURES and too_few_others:
+        return failure
+    unschedulable = observed.unschedulable_pod(requested, slot)
+    replaced = record.replacing and observed.is_due(replacement_due(observed, requested, record))
+    if unschedulable is not None and (unwritten or not replaced):
         return None
     # The pod itself must have waited too: it may be new, if the Deployment controller was down when capacity was freed.
-    if lack is not None and seen.lacks_long(lack):
-        return RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
-    if is_overdue(seen, asked, record, slot):
+    if unschedulable is not None and observed.has_surge_timed_out(unschedulable):
+        return RevisionFailure(Reason.UNSCHEDULABLE, unschedulable.message)
+    if is_overdue(observed, requested, record, slot):
         if record.reason:
             return RevisionFailure(Reason(record.reason), record.message)
-        if trouble is None and seen.view.scaling.settling:
+        if failure is None and observed.scope.scaling.settling:
             return None  # the agents may report a more specific reason, but haven't reported yet
-        within = f"no pod of the revision was ready within {progress_deadline_s(asked.startup_timeout_s)} s"
-        return trouble or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
+        message = f"no pod of the revision was ready within {progress_deadline_s(requested.startup_timeout_s)} s"
+        return failure or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, message)
     return None
 
 
-def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, slot: SlotState | None) -> bool:
+def is_overdue(observed: ObservedRollout, requested: Revision, record: RolloutRecord, slot: SlotState | None) -> bool:
     """Return whether the progress deadline has passed without a ready pod of the revision.
 
     It has passed in either of these cases:
@@ -57,30 +56,30 @@ def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, sl
 
     Time counts in neither case while pods were unschedulable, or while others kept them from starting.
     """
-    if slot is None or slot.revision != asked.key or seen.ready(asked.key) or seen.is_held_up(asked.key, slot):
+    key = requested.key
+    if slot is None or slot.revision != key or observed.ready(key) or observed.is_start_blocked(key, slot):
         return False
-    deadline, began, oldest = deadlines(seen, asked, record)
-    if seen.is_due(oldest and oldest + deadline):
+    deadline, began, oldest = deadlines(observed, requested, record)
+    if observed.is_due(oldest and oldest + deadline):
         return True
-    reports_are_in = oldest is None or seen.is_due(oldest + REPORTS_TIMEOUT_S)
-    return slot.timed_out and reports_are_in and seen.is_due(began and began + deadline)
+    reports_are_in = oldest is None or observed.is_due(oldest + REPORTS_TIMEOUT_S)
+    return slot.timed_out and reports_are_in and observed.is_due(began and began + deadline)
 
 
-def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> tuple[int, float | None, float | None]:
+def deadlines(
+    observed: ObservedRollout, revision: Revision, record: RolloutRecord
+) -> tuple[int, float | None, float | None]:
     """Return the progress deadline, in seconds, and two times from which it counts, in seconds since the epoch.
 
     The first time is the start of the rollout, plus the longest time that a pod waited for a node. The second is the
     start of the revision's oldest pod. A time is None if it is unknown.
     """
     began = epoch_seconds(record.began)
-    began = began and began + seen.waited_s(asked.key)
-    return progress_deadline_s(asked.startup_timeout_s), began, seen.oldest(asked.key)
+    began = began and began + observed.longest_wait_s(revision.key)
+    return progress_deadline_s(revision.startup_timeout_s), began, observed.oldest_start(revision.key)
 
 
-def replacement_due(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> float | None:
-    """Return the time by which a replacement pod must be scheduled, in seconds since the epoch.
-
-    Return None if there is none.
-    """
+def replacement_due(observed: ObservedRollout, requested: Revision, record: RolloutRecord) -> float | None:
+    """Return the time by which a replacement pod must be scheduled, in epoch seconds; None if there is none."""
     since = epoch_seconds(record.replacing)
-    return None if since is None else since + grace_s(asked) + seen.surge_timeout_s
+    return None if since is None else since + grace_s(requested) + observed.surge_timeout_s

@@ -16,38 +16,39 @@ from halcyon.render.revision import Revision
 
 
 def phase_of(
-    seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, *, returns: bool
+    observed: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, *, is_rollback: bool
 ) -> tuple[RolloutPhase, RevisionFailure | None]:
     """Return the phase of the rollout to the target revision, and the failure to show with it.
 
-    `returns` is true if the rollout is a rollback.
+    `is_rollback` is true if the rollout is a rollback.
     """
-    there = (
+    is_in_place = (
         slot is not None
         and slot.revision == target.key
-        and slot.whole
+        and slot.is_updated
         # If the revision was served, the only change that the controller may not have observed is one in replicas: no rollout.
-        and (slot.seen or returns or record.result == RolloutResult.SERVED)
-        and not seen.others(target.key)
+        and (slot.is_observed or is_rollback or record.result == RolloutResult.SERVED)
+        and not observed.others(target.key)
     )
-    failed = RevisionFailure(Reason(record.reason), record.message) if record.ended and record.reason else None
-    if returns:
-        return (RolloutPhase.ROLLED_BACK if there else RolloutPhase.ROLLING_BACK), failed
-    if there and (seen.ready(target.key) or seen.count == 0):
+    has_failed = record.ended and record.reason
+    recorded_failure = RevisionFailure(Reason(record.reason), record.message) if has_failed else None
+    if is_rollback:
+        return (RolloutPhase.ROLLED_BACK if is_in_place else RolloutPhase.ROLLING_BACK), recorded_failure
+    if is_in_place and (observed.ready(target.key) or observed.count == 0):
         return RolloutPhase.COMPLETE, None
     if record.result == RolloutResult.FAILED:
-        return RolloutPhase.FAILED, failed
-    lack = seen.lack(target, slot)
-    if lack is not None and seen.lacks_long(lack):
-        return RolloutPhase.BLOCKED, RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
-    return RolloutPhase.PROGRESSING, None if seen.ready(target.key) else seen.why_not(target.key, slot)
+        return RolloutPhase.FAILED, recorded_failure
+    unschedulable = observed.unschedulable_pod(target, slot)
+    if unschedulable is not None and observed.has_surge_timed_out(unschedulable):
+        return RolloutPhase.BLOCKED, RevisionFailure(Reason.UNSCHEDULABLE, unschedulable.message)
+    return RolloutPhase.PROGRESSING, None if observed.ready(target.key) else observed.failure(target.key, slot)
 
 
 def is_freeing_capacity(
-    seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
+    observed: ObservedRollout, target: Revision, pace: SurgeSettings, slots: tuple[SlotAllocation, ...]
 ) -> bool:
     """Return whether pods of other revisions are being removed, one at a time, to free capacity for the target."""
-    if speed.strategy != "Replace":
+    if pace.strategy != "Replace":
         return False
-    ready = sum(seen.ready_in(placed.slot) for placed in slots)
-    return not seen.ready(target.key) or (len(slots) > 1 and ready >= seen.count - speed.max_unavailable)
+    ready = sum(observed.ready_in(allocation.slot) for allocation in slots)
+    return not observed.ready(target.key) or (len(slots) > 1 and ready >= observed.count - pace.max_unavailable)

@@ -31,15 +31,15 @@ class RolloutPhase(StrEnum):
 class RolloutPlan:
     """Rollout decision of one reconcile, with the data about it that the status shows."""
 
-    asked: Revision
+    requested: Revision
     """Revision that the accepted spec requests."""
     target: Revision
-    """Revision that the servers run. It is `asked`, or the previous revision after a failure."""
+    """Revision that the servers run. It is `requested`, or the previous revision after a failure."""
     phase: RolloutPhase
     slots: tuple[SlotAllocation, ...]
     """Desired state of each slot. The first one is the home slot."""
     pace: SurgeSettings = SURGE
-    trouble: RevisionFailure | None = None
+    failure: RevisionFailure | None = None
     """Reason why the requested revision has failed or is blocked, or why its pods aren't ready; None if there is no
     such reason."""
     overdue: bool = False
@@ -55,16 +55,16 @@ class RolloutPlan:
     """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
     """Other revisions whose rollout record changes, with the new records."""
-    again_s: float | None = None
+    requeue_s: float | None = None
     """Requeue delay until the next change that depends only on time, in seconds; None without such a change."""
 
     @property
     def record(self) -> RolloutRecord:
         """Rollout record of the requested revision."""
-        return RolloutRecord.of(self.asked)
+        return RolloutRecord.of(self.requested)
 
     @property
-    def way_back(self) -> Revision | None:
+    def rollback_revision(self) -> Revision | None:
         """Revision to keep for a rollback. It is `good` until the requested revision is served; then it is None."""
         return None if self.record.result == RolloutResult.SERVED else self.good
 

@@ -74,8 +74,8 @@ class RolloutRecord:
 
     def on(self, revision: Revision) -> Revision:
         """Return the revision with this rollout record in its field `note`, from which the annotation is made."""
-        said = {name: value for name, value in asdict(self).items() if value}
-        return replace(revision, note=json.dumps(said, sort_keys=True, separators=(",", ":")) if said else "")
+        values = {name: value for name, value in asdict(self).items() if value}
+        return replace(revision, note=json.dumps(values, sort_keys=True, separators=(",", ":")) if values else "")
 
     def begin(self, now: float) -> RolloutRecord:
         """Return the record of a rollout that starts now."""
@@ -129,31 +129,31 @@ def _read(note: str) -> RolloutRecord:
     """Parse the annotation with a rollout record. The result is cached: a reconcile reads it about twelve times."""
     try:
         raw = json.loads(note)
-        given = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}
+        values = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}
     except (ValueError, TypeError, RecursionError):
         return RolloutRecord()
-    good = all(type(value) is type(getattr(RolloutRecord, name)) for name, value in given.items())
-    if not good or given.get("step", 0) < 0:
+    is_valid = all(type(value) is type(getattr(RolloutRecord, name)) for name, value in values.items())
+    if not is_valid or values.get("step", 0) < 0:
         return RolloutRecord()
-    if (reason := given.get("reason", "")) not in _REASONS:
+    if (reason := values.get("reason", "")) not in _REASONS:
         # A reason that only a later version has can't be shown in a condition. The result of the rollout stays in force.
-        text = f"{reason}: {given.get('message', '')}"
-        given |= {"reason": str(Reason.UNKNOWN), "message": text[:MAX_TEXT_LENGTH]}
-    return RolloutRecord(**given)
+        text = f"{reason}: {values.get('message', '')}"
+        values |= {"reason": str(Reason.UNKNOWN), "message": text[:MAX_TEXT_LENGTH]}
+    return RolloutRecord(**values)
 
 
-def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None:
-    """Return the newest revision that was ever served, apart from the revision `asked`; None if there is none."""
-    served = [r for r in revisions if r.key != asked.key and RolloutRecord.of(r).served]
+def last_good(revisions: Iterable[Revision], requested: Revision) -> Revision | None:
+    """Return the newest revision that was ever served, apart from the revision `requested`; None if there is none."""
+    served = [r for r in revisions if r.key != requested.key and RolloutRecord.of(r).served]
     return max(served, key=lambda r: r.number, default=None)
 
 
-def home(revisions: Iterable[Revision]) -> Slot:
+def home_slot(revisions: Iterable[Revision]) -> Slot:
     """Return the home slot: the slot of the revision that was served last. Rollouts without a canary use it."""
-    trails = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
-    return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
+    served = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
+    return Slot(max(served)[2] or SLOT_A) if served else SLOT_A
 
 
-def away(slot: Slot) -> Slot:
+def other_slot(slot: Slot) -> Slot:
     """Return the other slot, which isn't `slot`."""
     return SLOT_B if slot == SLOT_A else SLOT_A

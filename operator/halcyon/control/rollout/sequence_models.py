@@ -17,38 +17,38 @@ from halcyon.render import model_overlay, names, revision
 from halcyon.render.revision import Revision
 
 
-def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
+def keeps_state(scope: Scope, spec: Spec, requested: Revision) -> bool:
     """Return whether it is known that the model of this revision keeps state between requests."""
-    if RolloutRecord.of(asked).sequences or any(
-        pods.revision(pod) == asked.key and _has_sequences(pod) for pod in view.pods
+    if RolloutRecord.of(requested).sequences or any(
+        pods.revision(pod) == requested.key and _has_sequences(pod) for pod in scope.pods
     ):
         return True
-    content = view.source.content
-    served = model_overlay.model_name(view.key.name, spec)
-    configs = config_map_model.models(view.key.name, spec, content).configs(served).values()
+    content = scope.source.content
+    served = model_overlay.model_name(scope.key.name, spec)
+    configs = config_map_model.models(scope.key.name, spec, content).configs(served).values()
     if content is None or not any(in_config(text.decode(errors="replace")) for text in configs if text is not None):
         return False
     # Use it only if it belongs to this revision: if the spec was rejected, its source isn't the one that is served.
-    return revision.key(view.subject, spec, content) == asked.asks
+    return revision.key(scope.subject, spec, content) == requested.asks
 
 
-def objection(view: Scope, spec: Spec, asked: Revision) -> str:
+def objection(scope: Scope, spec: Spec, requested: Revision) -> str:
     """Return a sentence if a model that keeps state may have several replicas without stickiness; otherwise ""."""
-    most = defaults.most_replicas(spec)
-    if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
+    max_replicas = defaults.most_replicas(spec)
+    if max_replicas <= 1 or spec.traffic.stickiness is not None or not keeps_state(scope, spec, requested):
         return ""
     field = "spec.scaling.maxReplicas" if spec.scaling is not None else "spec.replicas"
     return (
-        f"the model's config.pbtxt has sequence_batching but {field} is {most}: all requests of a "
+        f"the model's config.pbtxt has sequence_batching but {field} is {max_replicas}: all requests of a "
         "sequence must reach the same pod, and balancers do not read the sequence id in request "
         "bodies; set traffic: {stickiness: {header: x-sequence-id}} and send this header from "
         f"clients, or set {field.rpartition('.')[2]}: 1"
     )
 
 
-def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
+def with_allowed_replicas(scope: Scope, spec: Spec, requested: Revision) -> Spec:
     """Return the spec. Set its replicas to 1 if they aren't allowed for a model that keeps state between requests."""
-    if spec.scaling is not None or not objection(view, spec, asked):
+    if spec.scaling is not None or not objection(scope, spec, requested):
         return spec
     return spec.model_copy(update={"replicas": 1})
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_progress import Advance
 from halcyon.control.rollout.observed import ObservedRollout
-from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, other_slot
 from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
@@ -39,12 +39,12 @@ class SlotAllocation:
 
 
 def lone_slots(
-    seen: ObservedRollout,
+    observed: ObservedRollout,
     target: Revision,
-    speed: SurgeSettings,
+    pace: SurgeSettings,
     slot: Slot,
     *,
-    known: Mapping[str, Revision],
+    revisions: Mapping[str, Revision],
     routed: str,
 ) -> tuple[SlotAllocation, ...]:
     """Return the allocation of the slots if all desired pods are in one slot.
@@ -52,33 +52,33 @@ def lone_slots(
     Pods that are left in the other slot are removed according to the table at the top of the module.
 
     Args:
-        seen: the observed state.
+        observed: the observed state.
         target: the revision that the servers run.
-        speed: surge settings of the rollout, which determine its pace.
+        pace: surge settings of the rollout, which determine its pace.
         slot: the slot of the target revision.
-        known: revisions by key, with their updated rollout records.
+        revisions: revisions by key, with their updated rollout records.
         routed: name of the model that requests are routed to.
     """
-    other = away(slot)
-    state = _left_over(seen, other)
-    revision = known.get(state.revision) if state else None
+    other = other_slot(slot)
+    state = _remaining_state(observed, other)
+    revision = revisions.get(state.revision) if state else None
     if state is None or revision is None:
-        return (SlotAllocation(slot, target, seen.count, speed, 100),)
-    there = seen.slots.get(slot)
+        return (SlotAllocation(slot, target, observed.count, pace, 100),)
+    target_state = observed.slots.get(slot)
     # If the replicas were lowered, some ready pods may be about to stop; don't count these.
-    ready = min(seen.ready_in(slot), there.count) if there else 0
-    stays = 0
+    ready = min(observed.ready_in(slot), target_state.count) if target_state else 0
+    kept = 0
     if RolloutRecord.of(revision).result != RolloutResult.FAILED and revision.model == routed:
-        stays = _may_stay(seen, other, state, seen.count - speed.max_unavailable - ready)
-    share = _share(revision, stays, ready)
+        kept = _kept_pods(observed, other, state, observed.count - pace.max_unavailable - ready)
+    weight = _weight(revision, kept, ready)
     return (
-        SlotAllocation(slot, target, seen.count, speed, 100 - share),
-        SlotAllocation(other, revision, stays, SURGE, share),
+        SlotAllocation(slot, target, observed.count, pace, 100 - weight),
+        SlotAllocation(other, revision, kept, SURGE, weight),
     )
 
 
 def canary_slots(
-    seen: ObservedRollout, good: Revision, asked: Revision, step: Advance, at_home: Slot
+    observed: ObservedRollout, good: Revision, requested: Revision, canary: Advance, home: Slot
 ) -> tuple[SlotAllocation, ...]:
     """Return the allocation of the slots during a canary, whose pods are not in the home slot.
 
@@ -86,45 +86,45 @@ def canary_slots(
     surgeTimeout, one more is removed. If the spec returned to a canary, or the canary's steps were changed, the canary
     may have more pods than its step allows. It keeps them until the pods in the home slot are ready.
     """
-    other = away(at_home)
-    ready = seen.ready(asked.key)
-    state, there = seen.slots.get(other), seen.slots.get(at_home)
-    gives_way = 1 if seen.lacks_long(seen.lack(asked, state)) else 0
-    fewer = min(step.pods, ready + gives_way)
-    weight = step.weight if ready else 0
-    stays = 0
-    if state is not None and state.revision == asked.key:
-        short = 1 if seen.lacks_long(seen.lack(good, there)) else 0
-        stays = _may_stay(seen, other, state, seen.count - seen.ready_in(at_home) - short)
+    other = other_slot(home)
+    ready = observed.ready(requested.key)
+    state, home_state = observed.slots.get(other), observed.slots.get(home)
+    yielded = 1 if observed.has_surge_timed_out(observed.unschedulable_pod(requested, state)) else 0
+    removed = min(canary.pods, ready + yielded)
+    weight = canary.weight if ready else 0
+    kept = 0
+    if state is not None and state.revision == requested.key:
+        missing = 1 if observed.has_surge_timed_out(observed.unschedulable_pod(good, home_state)) else 0
+        kept = _kept_pods(observed, other, state, observed.count - observed.ready_in(home) - missing)
     return (
-        SlotAllocation(at_home, good, max(seen.count - fewer, 1), SURGE, 100 - weight),
-        SlotAllocation(other, asked, max(step.pods, stays), SURGE, weight),
+        SlotAllocation(home, good, max(observed.count - removed, 1), SURGE, 100 - weight),
+        SlotAllocation(other, requested, max(canary.pods, kept), SURGE, weight),
     )
 
 
-def _left_over(seen: ObservedRollout, slot: Slot) -> SlotState | None:
+def _remaining_state(observed: ObservedRollout, slot: Slot) -> SlotState | None:
     """Return the desired state of a slot that is no longer needed. Return None if it has neither replicas nor pods.
 
     Pods that have ended, or whose node is lost, don't count: their objects may stay for days.
     """
-    state = seen.slots.get(slot)
-    return state if state is not None and (state.count or seen.remaining_in(slot)) else None
+    state = observed.slots.get(slot)
+    return state if state is not None and (state.count or observed.remaining_in(slot)) else None
 
 
-def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
+def _kept_pods(observed: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
     """Return how many ready pods of a slot stay while the other slot still lacks `lacking` pods.
 
     Unready pods never stay.
     """
-    return max(min(state.count, seen.ready_in(slot), lacking), 0)
+    return max(min(state.count, observed.ready_in(slot), lacking), 0)
 
 
-def _share(revision: Revision, stays: int, ready: int) -> int:
+def _weight(revision: Revision, kept: int, ready: int) -> int:
     """Return the share of the requests that a slot receives, in percent.
 
-    The slot has `stays` pods, and the other slot has `ready` ready pods.
+    The slot has `kept` pods, and the other slot has `ready` ready pods.
     """
-    if not stays:
+    if not kept:
         return 0
-    most = RolloutRecord.of(revision).weight or 99
-    return min(max(min(round(100 * stays / (ready + stays)), most), 1), 99) if ready else 99
+    max_weight = RolloutRecord.of(revision).weight or 99
+    return min(max(min(round(100 * kept / (ready + kept)), max_weight), 1), 99) if ready else 99

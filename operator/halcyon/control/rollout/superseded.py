@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
-from halcyon.control.rollout.canary_progress import ABORT, wish
+from halcyon.control.rollout.canary_progress import ABORT, canary_request
 from halcyon.control.rollout.observed import ObservedRollout, RevisionFailure
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.render import names
@@ -24,32 +24,30 @@ from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
 
-def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, beside: Slot) -> Iterator[Revision]:
-    """Yield each revision whose rollout record changes, with its new record. `beside` is the slot of a canary."""
-    before = {r.key: RolloutRecord.of(r) for r in seen.view.revisions}
-    there = seen.slots.get(beside)
+def superseded_records(
+    observed: ObservedRollout, others: Iterable[Revision], requested: Revision, canary_slot: Slot
+) -> Iterator[Revision]:
+    """Yield each revision whose rollout record changes, with its new record."""
+    before, now = {r.key: RolloutRecord.of(r) for r in observed.scope.revisions}, observed.scope.now
+    slot = observed.slots.get(canary_slot)
     for other in others:
-        after = RolloutRecord.of(other).leave(seen.view.now, asked.key)
-        is_canary = there is not None and there.revision == other.key and after.result == RolloutResult.SUPERSEDED
-        if is_canary and (found := _found_bad(seen, other, asked)) is not None:
-            after = after.fail(seen.view.now, found.reason, found.message).leave(seen.view.now, asked.key)
+        after = RolloutRecord.of(other).leave(now, requested.key)
+        is_canary = slot is not None and slot.revision == other.key and after.result == RolloutResult.SUPERSEDED
+        if is_canary and (rejection := _rejection(observed, other, requested)) is not None:
+            after = after.fail(now, rejection.reason, rejection.message).leave(now, requested.key)
         if after != before[other.key]:
             yield after.on(other)
 
 
-def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> RevisionFailure | None:
+def _rejection(observed: ObservedRollout, canary: Revision, requested: Revision) -> RevisionFailure | None:
     """Return the reason why a user or the analysis has rejected a superseded canary; None if neither has."""
-    view, canary_result = seen.view, seen.view.canary
-    name = names.revision(view.key.name, canary.key)
-    if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":
-        said = f"annotation {ABORT} aborted the canary after the spec had changed to revision {asked.key}"
-        return RevisionFailure(Reason.CANARY_ABORTED, said)
-    is_judged = (seen.spec.rollout.canary or Canary()).analysis.mode == "Enabled"
-    if (
-        is_judged
-        and canary_result is not None
-        and canary_result.revision == canary.key
-        and canary_result.action == "rollback"
-    ):
-        return RevisionFailure(Reason.CANARY_ANALYSIS_FAILED, canary_result.why)
-    return None
+    scope, canary_result = observed.scope, observed.scope.canary
+    name = names.revision(scope.key.name, canary.key)
+    if canary_request(scope.meta.get("annotations") or {}, canary.key, name) == "abort":
+        message = f"annotation {ABORT} aborted the canary after the spec had changed to revision {requested.key}"
+        return RevisionFailure(Reason.CANARY_ABORTED, message)
+    is_judged = (observed.spec.rollout.canary or Canary()).analysis.mode == "Enabled"
+    if not is_judged or canary_result is None or canary_result.revision != canary.key:
+        return None
+    is_rejected = canary_result.action == "rollback"
+    return RevisionFailure(Reason.CANARY_ANALYSIS_FAILED, canary_result.why) if is_rejected else None

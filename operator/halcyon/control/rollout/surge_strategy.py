@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halcyon.control.rollout.observed import ObservedRollout
-from halcyon.control.rollout.rollout_record import RolloutRecord, away
+from halcyon.control.rollout.rollout_record import RolloutRecord, other_slot
 from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 
@@ -35,39 +35,37 @@ SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 # others     no                       no                      Surge
 #
 # Under way: the slot has pods of another revision, or the other slot still has pods that are being replaced.
-def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
-    """Return the surge settings for a slot that changes to this revision.
-
-    They also apply to removals from the other slot.
-    """
-    strategy = seen.spec.rollout.strategy
+def surge_settings(observed: ObservedRollout, target: Revision, target_slot: Slot) -> SurgeSettings:
+    """Return the surge settings for a slot that changes to this revision, and for removals from the other slot."""
+    strategy = observed.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE
-    slot, beside = seen.slots.get(at), bool(seen.live_in(away(at)))
-    lack = seen.lack(target, slot)
+    slot, is_split = observed.slots.get(target_slot), bool(observed.live_in(other_slot(target_slot)))
+    unschedulable = observed.unschedulable_pod(target, slot)
     # Keep the settings between reconciles: while a new pod is about to use freed capacity, new settings would remove another pod.
-    sticks = slot is not None and (beside or not slot.complete) and slot.max_surge == 0
+    continues = slot is not None and (is_split or not slot.complete) and slot.max_surge == 0
     why = "spec.rollout.strategy is Replace"
     if strategy != "Replace":
-        if not (sticks or seen.lacks_long(lack)) or (strategy == "Auto" and _serves_alone(seen, begun=sticks)):
+        is_needed = continues or observed.has_surge_timed_out(unschedulable)
+        if not is_needed or (strategy == "Auto" and _serves_alone(observed, has_begun=continues)):
             return SURGE
         why = RolloutRecord.of(target).why_replacing
-        if lack is not None and not sticks:
-            waited = f"no capacity for an additional pod was available for {seen.spec.rollout.surge_timeout}: "
-            why = lack.message if lack.is_certain else waited + lack.message
-    if sticks and slot is not None:
+        if unschedulable is not None and not continues:
+            prefix = f"no capacity for an additional pod was available for {observed.spec.rollout.surge_timeout}: "
+            why = unschedulable.message if unschedulable.is_certain else prefix + unschedulable.message
+    if continues and slot is not None:
         floor = slot.count - slot.max_unavailable
     else:
         # Remove one serving pod: removing pods that are themselves unschedulable would free nothing.
-        unschedulable_pods = seen.short(target, slot) if beside else seen.unschedulable_pods(target, slot)
-        floor = seen.count - unschedulable_pods - 1
-    return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)
+        waiting = observed.missing_pods(target, slot) if is_split else observed.unschedulable_pods(target, slot)
+        floor = observed.count - waiting - 1
+    return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, observed.count - floor), why=why)
 
 
-def _serves_alone(seen: ObservedRollout, *, begun: bool) -> bool:
+def _serves_alone(observed: ObservedRollout, *, has_begun: bool) -> bool:
     """Return whether the strategy Replace would remove the only serving pod.
 
     It wouldn't if a replacement has begun and several pods are desired. The only ready pod is then one of several that
     change their revision.
     """
-    return sum(seen.ready(key) for key in seen.of) == 1 and not (begun and seen.count > 1)
+    return sum(observed.ready(key) for key in observed.by_revision) == 1 and not (has_begun and observed.count > 1)

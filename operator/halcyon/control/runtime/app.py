@@ -34,24 +34,24 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
-    found: list[str] = []
+    messages: list[str] = []
     for error in group.exceptions:
-        found += _messages(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
-    return found
+        messages += _messages(error) if isinstance(error, BaseExceptionGroup) else [str(error)]
+    return messages
 
 
-async def _run(chosen: OperatorSettings) -> None:
+async def _run(options: OperatorSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    traces, version = chosen.traces, process_metrics.VERSION
-    tracer = tracing.OFF if traces is None else tracing.connect(traces, instance=chosen.pod_name, version=version)
+    traces, version = options.traces, process_metrics.VERSION
+    tracer = tracing.OFF if traces is None else tracing.connect(traces, instance=options.pod_name, version=version)
     clock = ClusterClock()
-    fence = build.build_fence(chosen, clock)
-    client = await connect(chosen.kubeconfig, fence=fence, tracer=tracer, clock=clock)
+    fence = build.build_fence(options, clock)
+    client = await connect(options.kubeconfig, fence=fence, tracer=tracer, clock=clock)
     try:
-        await build.build(chosen, client, fence, tracer, clock).run(stop)
+        await build.build(options, client, fence, tracer, clock).run(stop)
     finally:
         await client.close()
         await asyncio.to_thread(tracer.close)

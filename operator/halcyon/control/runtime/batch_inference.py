@@ -57,7 +57,7 @@ def build_batches(
     classes: dict[Key, LowerClass] = {}
 
     def changed(model: Key) -> None:
-        before, now = classes.pop(model, "None"), class_of(made.running(model))
+        before, now = classes.pop(model, "None"), class_of(controller.running(model))
         if now != "None":
             classes[model] = now
         if now != before:
@@ -67,9 +67,9 @@ def build_batches(
         return in_force(models.get(key), specs.get(key))
 
     record = partial(events.record, kind=BATCH_KIND)
-    made = BatchController(client, clock, site, model, settings.watch_namespaces, changed, record)
-    models.listeners.append(made.model_changed)
-    return made
+    controller = BatchController(client, clock, site, model, settings.watch_namespaces, changed, record)
+    models.listeners.append(controller.model_changed)
+    return controller
 
 
 def in_force(stored: Object | None, accepted: Spec | None) -> Object | None:
@@ -79,8 +79,8 @@ def in_force(stored: Object | None, accepted: Spec | None) -> Object | None:
     """
     if stored is None or accepted is None:
         return stored
-    given = stored.get("spec") or {}
-    return {**stored, "spec": accepted.to_dict() | {name: given[name] for name in ("replicas",) if name in given}}
+    spec = stored.get("spec") or {}
+    return {**stored, "spec": accepted.to_dict() | {name: spec[name] for name in ("replicas",) if name in spec}}
 
 
 def reader(client: Kube) -> Callable[[str], Awaitable[Sequence[Object]]]:

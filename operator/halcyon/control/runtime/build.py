@@ -73,7 +73,7 @@ from halcyon.signals.collector import Collector
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
     """Build the operator. `client` writes only while `fence` allows it, which is while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
-    site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
+    site_queries = SiteQueries.create(base.prometheus, base.caches, base.specs, clock)
     gpu = None if base.prometheus is None else base.prometheus.gpu
     queried = None if site_queries is None else site_queries.value
     signals = ModelSignals(base.caches, base.reports, clock, gpu, queried)
@@ -93,11 +93,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
-        client,
-        identity,
-        namespace=settings.namespace,
-        service=settings.service,
-        watched=settings.watch_namespaces,
+        client, identity, namespace=settings.namespace, service=settings.service, watched=settings.watch_namespaces
     )
     counts = ReconcileCounts()
     # Queries of tenants: apart from the operator's own, which they must not delay.
@@ -209,10 +205,7 @@ def build_reconciler(
     hold: SiteHold,
     batches: BatchController,
 ) -> Reconciler:
-    """Build the reconciler.
-
-    It has state that the reconciles of all models share: GPU reservations and canary analyses.
-    """
+    """Build the reconciler, with the state that all models share: GPU reservations and canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
     reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)
@@ -269,7 +262,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
     """
 
     def site() -> Site:
-        known = identity.certificates
+        certificates = identity.certificates
         return Site(
             operator_image=settings.operator_image,
             balancer_image=settings.balancer_image,
@@ -291,12 +284,12 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
             queries=() if settings.prometheus is None else tuple(settings.prometheus.queries),
             own_secret=f"{settings.namespace}/{settings.tls_secret}",
             collector=None
-            if known is None
+            if certificates is None
             else CollectorAddress(
                 host=f"{settings.agents_service}.{settings.namespace}.svc",
                 port=settings.port,
                 server_name=f"{settings.service}.{settings.namespace}.svc",
-                ca_pem=known.bundle_pem,
+                ca_pem=certificates.bundle_pem,
             ),
         )
 

@@ -63,29 +63,29 @@ class GcFreeze:
 
     def __post_init__(self) -> None:
         """Initialize without any frozen objects."""
-        self._seen = 0
+        self._changes_before = 0
         self._at = self._trimmed_at = self.clock.monotonic()
 
     async def run(self) -> None:
         """Freeze now, and again after enough objects have changed or `OFTEN_S` has passed, until cancelled."""
-        usual = gc.get_threshold()
-        gc.set_threshold(*usual[:2], _NEVER)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*thresholds[:2], _NEVER)
         try:
-            self.settle()
+            self.freeze()
             while True:
                 await asyncio.sleep(self.every_s)
-                new = self.changes() - self._seen
+                new = self.changes() - self._changes_before
                 if new >= max(MIN_OBJECTS, SHARE * self.size()) or self.clock.monotonic() - self._at >= OFTEN_S:
-                    self.settle()
+                    self.freeze()
                 if self.clock.monotonic() - self._trimmed_at >= TRIM_INTERVAL_S:
                     self._trimmed_at = self.clock.monotonic()
                     return_free_memory()
         finally:
-            gc.set_threshold(*usual)
+            gc.set_threshold(*thresholds)
 
-    def settle(self) -> None:
+    def freeze(self) -> None:
         """Run a full collection, then freeze all live objects."""
-        self._seen, self._at = self.changes(), self.clock.monotonic()
+        self._changes_before, self._at = self.changes(), self.clock.monotonic()
         if self.settled % THAWED_EVERY == THAWED_EVERY - 1:
             gc.unfreeze()
         gc.collect()

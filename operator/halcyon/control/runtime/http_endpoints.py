@@ -31,7 +31,7 @@ def build(
     *,
     live: Mapping[str, Check],
     ready: Mapping[str, Check],
-    of_models: Callable[[], Awaitable[str]],
+    model_metrics: Callable[[], Awaitable[str]],
 ) -> web.Application:
     """Build the web application with /healthz, /readyz and /metrics.
 
@@ -42,12 +42,12 @@ def build(
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:
         async def answer(_: web.Request) -> web.Response:
-            problems = [f"{name}: {said}" for name, check in checks.items() if (said := check())]
+            problems = [f"{name}: {problem}" for name, check in checks.items() if (problem := check())]
             return web.Response(status=503 if problems else 200, text="\n".join(problems) or "ok")
 
         return answer
 
-    page = _MetricsPage(registry, of_models)
+    page = _MetricsPage(registry, model_metrics)
 
     app = web.Application()
     app.router.add_get("/healthz", probe(live))  # type: ignore[arg-type]  # aiohttp's handler type is wider
@@ -62,8 +62,8 @@ class _MetricsPage:
     With 5,000 models the page has 20 MB. It is written in parts, so that no copy is kept for a slow reader.
     """
 
-    def __init__(self, registry: CollectorRegistry, of_models: Callable[[], Awaitable[str]]) -> None:
-        self._registry, self._of_models = registry, of_models
+    def __init__(self, registry: CollectorRegistry, model_metrics: Callable[[], Awaitable[str]]) -> None:
+        self._registry, self._model_metrics = registry, model_metrics
         self._rendering: asyncio.Task[bytes] | None = None
         self._rendered_at = 0.0
         self._readers = 0
@@ -104,6 +104,6 @@ class _MetricsPage:
     async def _render(self) -> bytes:
         self._rendered_at = float("inf")
         try:
-            return generate_latest(self._registry) + (await self._of_models()).encode()
+            return generate_latest(self._registry) + (await self._model_metrics()).encode()
         finally:
             self._rendered_at = time.monotonic()

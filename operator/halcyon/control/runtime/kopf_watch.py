@@ -48,10 +48,7 @@ def _observed(status: object) -> object:
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """Return kopf's registry with two handlers.
-
-    One adds changed objects to the queue, and one provides the credentials.
-    """
+    """Return kopf's registry with two handlers: one adds changed objects to the queue, one provides the credentials."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
@@ -77,24 +74,24 @@ class _Connection(kopf.ConnectionInfo):
         return accept_as_they_are(super().as_ssl_context())
 
 
-def lenient(found: kopf.ConnectionInfo | None) -> kopf.ConnectionInfo | None:
+def lenient(connection: kopf.ConnectionInfo | None) -> kopf.ConnectionInfo | None:
     """Return a connection that accepts the CAs of all clusters, as kubectl does; None if there is no connection."""
-    return None if found is None else _Connection(**vars(found))
+    return None if connection is None else _Connection(**vars(connection))
 
 
 def settings() -> kopf.OperatorSettings:
     """Return kopf's settings. The code gives the reason for each setting that differs from the default."""
-    chosen = kopf.OperatorSettings()
-    chosen.posting.enabled = False  # the operator writes its own events
-    chosen.peering.standalone = True  # the leader is elected with a Lease
-    chosen.queueing.idle_timeout = 0.1  # an idle worker keeps its object in memory
-    chosen.watching.chunk_size = 500  # parsing a complete list at once would block the event loop
-    chosen.watching.reconnect_backoff = 1.0  # the default sends too many requests to an API server that is starting
-    chosen.networking.connect_timeout = 10  # the default is no timeout
-    chosen.networking.request_timeout = 60  # the default is five minutes
-    chosen.scanning.disabled = True  # the kind is known, and the operator's role can't read CRDs
-    chosen.persistence.diffbase_storage = _GenerationDiffBase()
-    return chosen
+    options = kopf.OperatorSettings()
+    options.posting.enabled = False  # the operator writes its own events
+    options.peering.standalone = True  # the leader is elected with a Lease
+    options.queueing.idle_timeout = 0.1  # an idle worker keeps its object in memory
+    options.watching.chunk_size = 500  # parsing a complete list at once would block the event loop
+    options.watching.reconnect_backoff = 1.0  # the default sends too many requests to an API server that is starting
+    options.networking.connect_timeout = 10  # the default is no timeout
+    options.networking.request_timeout = 60  # the default is five minutes
+    options.scanning.disabled = True  # the kind is known, and the operator's role can't read CRDs
+    options.persistence.diffbase_storage = _GenerationDiffBase()
+    return options
 
 
 async def keep(
@@ -128,7 +125,7 @@ async def run(
     logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # otherwise it logs a line for every event
     loop = asyncio.new_event_loop()
     # Use an asyncio.Event: with a threading.Event kopf keeps waiting after it has failed, which hides the failure.
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
     # Set the identity: by default kopf derives it from the user's name, which a numeric user in a container doesn't have.
     operator = kopf.operator(
         registry=handlers,
@@ -137,10 +134,10 @@ async def run(
         standalone=True,
         clusterwide=not namespaces,
         namespaces=list(namespaces),
-        stop_flag=asked,
+        stop_flag=stop_requested,
     )
 
-    loop.set_exception_handler(_ended_anyway)
+    loop.set_exception_handler(_handle_loop_error)
 
     def work() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -154,14 +151,14 @@ async def run(
         # Do this after a cancellation too, because the process can't end before its threads.
         waiting.cancel()
         with contextlib.suppress(RuntimeError):  # kopf's event loop is closed already
-            loop.call_soon_threadsafe(asked.set)
+            loop.call_soon_threadsafe(stop_requested.set)
     try:
         await ended
     except Exception as error:
         raise errors.FrontEnded(f"kopf has stopped: {error}") from error
 
 
-def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _handle_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Handle an error in kopf's event loop.
 
     An error about a generator that is closed twice is ignored; others are logged.

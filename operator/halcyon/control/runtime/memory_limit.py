@@ -21,8 +21,8 @@ def read(mount: Path = MOUNT) -> float | None:
     """Return the memory limit in bytes; None if there is no limit, or if it can't be read."""
     for name in _FILES:
         try:
-            said = (mount / name).read_text().strip()
+            text = (mount / name).read_text().strip()
         except OSError:
             continue
-        return float(said) if said.isdecimal() and int(said) < _NONE else None
+        return float(text) if text.isdecimal() and int(text) < _NONE else None
     return None

@@ -166,11 +166,8 @@ class Operator:
         # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
         await self._find_metrics_api()
-        log.info(
-            "started as the leader",
-            extra={"model_deployments": len(self.caches.resources.all_keys())},
-        )
-        await self._recall(self.memories)
+        log.info("started as the leader", extra={"model_deployments": len(self.caches.resources.all_keys())})
+        await self._load_memories(self.memories)
         self.leadership.begin()
         try:
             async with asyncio.TaskGroup() as group:
@@ -189,7 +186,7 @@ class Operator:
         await self.caches.wait_synced()
         # A standby never writes memories. It reads them now, and again when it becomes the leader.
         own, config_maps = self.settings.namespace, self.settings.memory_config_maps
-        await self._recall(PlannerMemoryStore(self.client, own, self.clock, config_maps=config_maps))
+        await self._load_memories(PlannerMemoryStore(self.client, own, self.clock, config_maps=config_maps))
         await self.autoscaler.run()
 
     async def _after_sync(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -226,7 +223,7 @@ class Operator:
         if self.site_queries is not None:
             await self.site_queries.run()
 
-    async def _recall(self, memories: PlannerMemoryStore) -> None:
+    async def _load_memories(self, memories: PlannerMemoryStore) -> None:
         """Load saved planner memories and GPU times, for models for which this process has made no decision yet."""
         try:
             saved = await memories.load()
@@ -271,19 +268,19 @@ class Operator:
             except Exception:
                 # Contents that OpenSSL rejects, for example. The certificates in use stay; without them, no other part works either.
                 log.exception("cannot use the certificates")
-            waiting = self.identity.tls is None
-            if waiting and not leading:
+            is_waiting = self.identity.tls is None
+            if is_waiting and not leading:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.5):
                         await self.elector.leading.wait()
                 continue
-            await asyncio.sleep(0.5 if waiting else CHECK_INTERVAL_S)
+            await asyncio.sleep(0.5 if is_waiting else CHECK_INTERVAL_S)
 
     async def _serve(self) -> None:
         """Run the plain HTTP server and the TLS server until cancelled."""
         checks = {"work": self._stuck}
         plain = await self.ports.open(
-            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.model_metrics.page),
+            probes.build(self.registry, live=checks, ready=self._readiness(), model_metrics=self.model_metrics.page),
             name="http",
             host=None,
             port=self.settings.http_port,
@@ -337,14 +334,14 @@ class Operator:
         return f"no agent has reported yet on {len(unserved)} models, for example {unserved[0]}"
 
     @staticmethod
-    async def _every(period_s: float, act: Callable[[], Awaitable[None]]) -> None:
+    async def _every(period_s: float, action: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(period_s)
-            await act()
+            await action()
 
     @staticmethod
-    async def _until(true: Callable[[], bool], *, within_s: float | None = None) -> None:
+    async def _until(condition: Callable[[], bool], *, within_s: float | None = None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while not true():  # noqa: ASYNC110  # polls other parts, but only at the start
+                while not condition():  # noqa: ASYNC110  # polls other parts, but only at the start
                     await asyncio.sleep(0.05)

@@ -19,6 +19,8 @@ from halcyon.kube.tracing import TracesSite
 from halcyon.signals.prometheus import arrival_history
 from halcyon.signals.prometheus.client import PrometheusSite
 
+_TRACES_EXAMPLE = "http://collector.observability.svc:4318/v1/traces"
+
 
 def traces(arguments: argparse.Namespace) -> TracesSite | None:
     """Return the receiver of traces; None if no endpoint is given.
@@ -26,21 +28,23 @@ def traces(arguments: argparse.Namespace) -> TracesSite | None:
     Raises:
         SettingsError: the options contradict each other, or the value of one is invalid.
     """
-    url, good = (
-        arguments.traces_endpoint,
-        "for example --traces-endpoint=http://collector.observability.svc:4318/v1/traces",
-    )
+    url, hint = arguments.traces_endpoint, f"for example --traces-endpoint={_TRACES_EXAMPLE}"
     if not url:
         if arguments.traces_ratio is not None:
-            raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {good}")
+            raise SettingsError(f"--traces-ratio is given without --traces-endpoint; {hint}")
         return None
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
-        raise SettingsError(f"--traces-endpoint is {url}, which is not an http:// or https:// URL with a path; {good}")
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in {"http", "https"} and parts.hostname and parts.path.strip("/") and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        rule = "which is not an http:// or https:// URL with a valid host and port, and a path"
+        raise SettingsError(f"--traces-endpoint is {url}, {rule}; {hint}")
     ratio = 1.0 if arguments.traces_ratio is None else arguments.traces_ratio
     # OpenTelemetry's own variables for a CA file win.
-    named = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
-    return TracesSite(url, ratio, ca_file=None if named else _system_authorities())
+    has_ca_file = any(os.environ.get(f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
+    return TracesSite(url, ratio, ca_file=None if has_ca_file else _system_authorities())
 
 
 def dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
@@ -96,8 +100,8 @@ def _system_authorities() -> Path | None:
     """
     paths = ssl.get_default_verify_paths()
     # Debian has all certificates in one file in the folder, too.
-    found = (Path(paths.cafile) if paths.cafile else None, Path(paths.capath or "/none") / "ca-certificates.crt")
-    return next((file for file in found if file is not None and file.is_file()), None)
+    candidates = (Path(paths.cafile) if paths.cafile else None, Path(paths.capath or "/none") / "ca-certificates.crt")
+    return next((file for file in candidates if file is not None and file.is_file()), None)
 
 
 def _readable(option: str, name: str) -> Path | None:
@@ -112,6 +116,6 @@ def _readable(option: str, name: str) -> Path | None:
     try:
         path.open("rb").close()
     except OSError as error:
-        good = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
-        raise SettingsError(f"cannot read {option}={name}: {error.strerror}; for example {good}") from None
+        example = f"{option}=/etc/halcyon/prometheus/file, of a volume of the pod"
+        raise SettingsError(f"cannot read {option}={name}: {error.strerror}; for example {example}") from None
     return path

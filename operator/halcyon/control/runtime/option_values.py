@@ -9,6 +9,7 @@ import argparse
 import ipaddress
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -35,6 +36,18 @@ def parse_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1; for example 0.1")
     return share
+
+
+def number_parser(high: int, example: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from 1 to `high`. Its error message has the example."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isascii() and text.isdecimal() else 0
+        if not 1 <= number <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {high}; for example {example}")
+        return number
+
+    return parse
 
 
 def parse_count(text: str) -> int:
@@ -80,25 +93,25 @@ def parse_product_price(text: str) -> tuple[str, float]:
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of prefixes of annotation keys from an option's value."""
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in found:
+    prefixes = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in prefixes:
         if not _PREFIX.fullmatch(part):
-            good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
+            example = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
             raise argparse.ArgumentTypeError(
-                f"{part!r} is not a prefix of an annotation key with a domain; for example {good}"
+                f"{part!r} is not a prefix of an annotation key with a domain; for example {example}"
             )
-    return found
+    return prefixes
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of keys of labels or annotations. An entry with a slash is a prefix of keys."""
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in found:
+    keys = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in keys:
         if not _KEY.fullmatch(part):
             raise argparse.ArgumentTypeError(
                 f"{part!r} is not a key, or a prefix with a slash; for example kueue.x-k8s.io/,cost-center"
             )
-    return found
+    return keys
 
 
 def parse_placement(text: str) -> Placement:
@@ -110,25 +123,25 @@ def parse_placement(text: str) -> Placement:
 
 def parse_network_peers(text: str) -> SiteNetwork:
     """Parse the peers for NetworkPolicies from JSON."""
-    good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
-    return parse_json(SiteNetwork, text, "has invalid peers", good)
+    example = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
+    return parse_json(SiteNetwork, text, "has invalid peers", example)
 
 
 def parse_downloads(text: str) -> SiteDownloads:
     """Parse the proxy and the certificates for downloads from JSON."""
-    good = '{"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}'
-    return parse_json(SiteDownloads, text, "has no valid settings for downloads", good)
+    hint = '{"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}'
+    return parse_json(SiteDownloads, text, "has no valid settings for downloads", hint)
 
 
-def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
+def parse_json(kind: type[_Read], text: str, problem: str, example: str) -> _Read:
     """Parse JSON text as an object of the type `kind`.
 
-    For the error message, `wrong` describes the error and `good` is a valid example.
+    For the error message, `problem` describes the error and `example` is a valid value.
     """
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; for example {good}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} {problem}: {error}; for example {example}") from None
 
 
 def parse_policy(name: str) -> SitePolicy:
@@ -140,14 +153,14 @@ def parse_policy(name: str) -> SitePolicy:
             f"cannot read {name}: {error.strerror}; for example a mounted policy.json"
         ) from None
     except ValueError as error:
-        good = '{"limits": {"replicas": 8}}'
-        raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {good}") from None
+        example = '{"limits": {"replicas": 8}}'
+        raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {example}") from None
 
 
 def parse_query(text: str) -> tuple[str, str]:
     """Parse NAME=PROMQL. NAME is the name of a query, and PROMQL is the query."""
-    name, found, query = text.partition("=")
-    if not found or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+    name, separator, query = text.partition("=")
+    if not separator or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
         raise argparse.ArgumentTypeError(
             f'\'{text}\' is not NAME=PROMQL; for example pending-jobs=sum(jobs{{namespace="$namespace",model="$name"}})'
         )
@@ -169,13 +182,13 @@ def parse_base_url(text: str) -> str:
     """
     try:
         parts = urlsplit(text)
-        good = (
+        is_valid = (
             parts.scheme in {"http", "https"}
             and parts.hostname
             and not (parts.query or parts.fragment or "@" in parts.netloc)
         )
     except ValueError:
-        good = False
-    if not good or re.search(r"[\s\"'<>\\]", text):
+        is_valid = False
+    if not is_valid or re.search(r"[\s\"'<>\\]", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no base URL; for example https://grafana.example.com")
     return text.rstrip("/")

@@ -42,5 +42,5 @@ def _peak_memory_bytes() -> float:
 
     getrusage isn't used, because its result includes the parent process.
     """
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return float(found[1]) * 1024 if found else math.nan
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return float(match[1]) * 1024 if match else math.nan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
@@ -130,9 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="CPU limit of each own container in namespaces of models, for example 2 (default: none)",
     )
     add("--tls-secret", default="halcyon-tls", help="Secret in which the operator stores its certificate")
-    add("--port", type=int, default=10250, help="TLS port of the metrics API and the collector (default: 10250)")
-    add("--http-port", type=int, default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
-    add("--workers", type=int, default=16, help="maximum number of concurrent reconciles (default: 16)")
+    port, workers = partial(option_values.number_parser, 65535), option_values.number_parser(1000, 32)
+    add(
+        "--port", type=port(10250), default=10250, help="TLS port of the metrics API and the collector (default: 10250)"
+    )
+    add("--http-port", type=port(8080), default=8080, help="port of /healthz, /readyz and /metrics (default: 8080)")
+    add("--workers", type=workers, default=16, help="maximum number of concurrent reconciles (default: 16)")
     add("--kubeconfig", default=None, help="kubeconfig to use outside a cluster")
     add(
         "--prometheus-url",
@@ -229,7 +233,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "off)"
         ),
     )
-    add("--dashboard-port", type=int, default=8090, help="port of the dashboard (default: 8090)")
+    add("--dashboard-port", type=port(8090), default=8090, help="port of the dashboard (default: 8090)")
     add(
         "--dashboard-proxy",
         dest="dashboard_proxies",
@@ -336,16 +340,16 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
     Raises:
         SettingsError: options contradict each other, or the value of one is invalid.
     """
-    given = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
+    values = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
     prices = dict(arguments.gpu_prices)
     default = prices.pop("default", None)
-    known = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
-    made = {
+    gpu_prices = Prices(arguments.currency, prices, default) if arguments.gpu_prices else None
+    parsed = {
         "image_pull_secrets": tuple(arguments.image_pull_secrets),
         "watch_namespaces": tuple(dict.fromkeys(filter(None, arguments.watch_namespaces))),
-        "prices": known,
+        "prices": gpu_prices,
         "prometheus": option_groups.prometheus(arguments),
         "dashboard": option_groups.dashboard(arguments),
         "traces": option_groups.traces(arguments),
     }
-    return OperatorSettings(**given | made)
+    return OperatorSettings(**values | parsed)

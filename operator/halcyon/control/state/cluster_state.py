@@ -28,7 +28,7 @@ from halcyon.kube.kinds import CHILDREN, Key, Kind
 from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
-QUOTA_WORD = "quota"
+QUOTA_INDEX = "quota"
 """Index value under which all ResourceQuotas are found, so that the quotas of a namespace can be looked up."""
 
 
@@ -38,7 +38,7 @@ that was dropped because of its type."""
 
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-MAX_SAID = 20
+MAX_LOGGED_FIELDS = 20
 """Maximum number of sentences about malformed fields that are logged per object."""
 
 
@@ -60,7 +60,7 @@ def _owner_index(obj: Object) -> Iterable[str]:
     return (owner,) if owner else ()
 
 
-def source_words(resource: Object) -> Iterable[str]:
+def source_index(resource: Object) -> Iterable[str]:
     """Yield the index value for the source of a ModelDeployment, if it is a ConfigMap or a PersistentVolumeClaim."""
     source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
     if name := (source.get("configMap") or {}).get("name"):
@@ -98,7 +98,7 @@ class ClusterState:
         texts = SharedTexts()
         self.resources = self._informer(
             kinds.MODEL_DEPLOYMENT,
-            index=source_words,
+            index=source_index,
             listener=self._resource_changed,
             selector="",
             project=lambda resource: texts.share(_project_resource(resource)),
@@ -113,11 +113,11 @@ class ClusterState:
             kinds.HPA, index=external_hpas.scale_targets, listener=self._hpa_changed, selector="", packed=True
         )
         self.children[kinds.HPA] = self.hpas
-        of_routes = {
+        routes = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed, project=_project_route)
             for kind in kinds.ROUTES
         }
-        self.routes = GatewayRoutes(self.client, of_routes, on_found=self._enqueue_all, enqueue=self.enqueue)
+        self.routes = GatewayRoutes(self.client, routes, on_synced=self._enqueue_all, enqueue=self.enqueue)
         self.pods = self._informer(
             kinds.POD,
             index=_pod_index,
@@ -127,7 +127,7 @@ class ClusterState:
         )
         self.quotas = self._informer(
             kinds.RESOURCE_QUOTA,
-            index=lambda _: (QUOTA_WORD,),
+            index=lambda _: (QUOTA_INDEX,),
             listener=_ignore,
             selector="",
             project=resource_quotas.project,
@@ -143,7 +143,7 @@ class ClusterState:
     @property
     def synced(self) -> bool:
         """Whether all caches have been filled."""
-        return all(i.synced.is_set() for i in self.informers)
+        return all(informer.synced.is_set() for informer in self.informers)
 
     def size(self) -> int:
         """Return the number of objects in all caches."""
@@ -151,7 +151,7 @@ class ClusterState:
 
     def changes(self) -> int:
         """Return the number of additions, changes and removals of cached objects since the start."""
-        return sum(i.changes for i in self.informers)
+        return sum(informer.changes for informer in self.informers)
 
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""
@@ -246,14 +246,14 @@ class ClusterState:
             malformed=self.malformed,
         )
 
-    def _source_informer(self, kind: Kind, word: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
+    def _source_informer(self, kind: Kind, name: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
         """Return an informer for a kind of object that can be a model's source.
 
         Without `project`, it fetches and keeps only metadata.
         """
 
         def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
-            for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):
+            for resource in self.resources.find(key.namespace, f"{name}/{key.name}"):
                 self.enqueue(Key(key.namespace, resource["metadata"]["name"]))
 
         return Informer(
@@ -267,12 +267,12 @@ class ClusterState:
         )
 
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        if wrong := (after or {}).get(MALFORMED):
-            self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MAX_SAID]))
+        if malformed := (after or {}).get(MALFORMED):
+            self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(malformed[:MAX_LOGGED_FIELDS]))
         else:
             self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
         # React to the status too: a delayed status write by the operator may overwrite a newer one.
-        if before is None or after is None or _asked(before) != _asked(after):
+        if before is None or after is None or _requested_state(before) != _requested_state(after):
             self.enqueue(key)
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
@@ -286,23 +286,23 @@ class ClusterState:
             if unready_reason(before) != unready_reason(after):
                 self._child_changed(key, before, after)
             return
-        if before is None or after is None or _said(before) != _said(after):
+        if before is None or after is None or _pod_state(before) != _pod_state(after):
             self._child_changed(key, before, after)
 
     def _hpa_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for hpa in (before, after):
             for target in external_hpas.scale_targets(hpa) if hpa else ():
                 if (deployment := external_hpas.deployment_name(target)) is not None:
-                    where = Key(key.namespace, deployment)
-                    self._child_changed(where, None, self.children[kinds.DEPLOYMENT].get(where))
+                    child_key = Key(key.namespace, deployment)
+                    self._child_changed(child_key, None, self.children[kinds.DEPLOYMENT].get(child_key))
                 else:
                     self.enqueue(Key(key.namespace, target))
 
 
-def unready_reason(*found: Object | None) -> str:
-    """Return a message that names a pod among `found` and says why it isn't ready; empty if no pod has failed."""
-    trouble = pods.failure(pod for pod in found if pod is not None)
-    return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
+def unready_reason(*candidates: Object | None) -> str:
+    """Return a message that names a pod among `candidates` and says why it isn't ready; empty if no pod has failed."""
+    failure = pods.failure(pod for pod in candidates if pod is not None)
+    return f"pod {failure.pod}: {failure.message}" if failure else ""
 
 
 def _project_resource(resource: Object) -> Object:
@@ -313,13 +313,13 @@ def _project_resource(resource: Object) -> Object:
     Two things are added: the last writer of spec.replicas, from managedFields, and a sentence about each malformed
     field.
     """
-    found, wrong = shape.fitted(resource)
-    meta = dict(found["metadata"])
+    fields, malformed = shape.fitted(resource)
+    meta = dict(fields["metadata"])
     meta["replicasWriter"] = _writer_of_replicas(meta.pop("managedFields", ()))
     if _LAST_APPLIED in (annotations := meta.get("annotations") or {}):
         meta["annotations"] = {name: text for name, text in annotations.items() if name != _LAST_APPLIED}
-    made = found | {"metadata": meta}
-    return made | {MALFORMED: wrong} if wrong else made
+    projected = fields | {"metadata": meta}
+    return projected | {MALFORMED: malformed} if malformed else projected
 
 
 def _project_route(route: Object) -> Object:
@@ -328,7 +328,7 @@ def _project_route(route: Object) -> Object:
     A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. Such a route may
     be of another version of the Gateway API.
     """
-    route_conflicts.same(route, route)
+    route_conflicts.shared_requests(route, route)
     return drop_managed_fields(route)
 
 
@@ -338,11 +338,11 @@ def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
     return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
 
 
-def _asked(resource: Object) -> tuple[Any, ...]:
+def _requested_state(resource: Object) -> tuple[Any, ...]:
     meta = resource["metadata"]
-    asked = (meta.get("generation"), meta.get("labels"), meta.get("annotations"), meta.get("deletionTimestamp"))
-    return (*asked, resource.get("status"))
+    values = (meta.get("generation"), meta.get("labels"), meta.get("annotations"), meta.get("deletionTimestamp"))
+    return (*values, resource.get("status"))
 
 
-def _said(pod: Object) -> tuple[Any, ...]:
+def _pod_state(pod: Object) -> tuple[Any, ...]:
     return pod["status"], pod["metadata"]["deletionTimestamp"], pod["metadata"]["labels"]

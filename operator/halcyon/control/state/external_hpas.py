@@ -31,7 +31,7 @@ def deployment_name(target: str) -> str | None:
     return target.removeprefix(_DEPLOYMENT) if target.startswith(_DEPLOYMENT) else None
 
 
-def foreign_hpas(hpas: Informer, key: Key, uid: str) -> list[Object]:
+def hpas_of_model(hpas: Informer, key: Key, uid: str) -> list[Object]:
     """Return the HPAs that scale a ModelDeployment but aren't owned by it. `uid` is the uid of the ModelDeployment."""
     return [hpa for hpa in hpas.find(key.namespace, key.name) if not belongs(hpa, uid)]
 

@@ -27,31 +27,32 @@ class GatewayRoutes:
 
     client: Kube
     informers: Mapping[Kind, Informer]
-    on_found: Callable[[], None]
+    on_synced: Callable[[], None]
     """Function that is called once, when the caches of routes have been filled."""
     enqueue: Callable[[Key], None]
     """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
 
     def __post_init__(self) -> None:
         """Subscribe to changes of routes in every informer."""
-        self._at: dict[Key, dict[tuple[Kind, Key], Object]] = defaultdict(dict)
+        self._routes_at: dict[Key, dict[tuple[Kind, Key], Object]] = defaultdict(dict)
         for kind, informer in self.informers.items():
             informer.listeners.append(partial(self._changed, kind))
 
     @property
-    def found(self) -> bool:
+    def is_synced(self) -> bool:
         """Whether all caches of Gateway API routes have been filled."""
         return all(informer.synced.is_set() for informer in self.informers.values())
 
-    def beside(self, owner: Key) -> tuple[Object, ...]:
+    def other_routes(self, owner: Key) -> tuple[Object, ...]:
         """Return the routes of other ModelDeployments that belong to the same Gateways as the routes of `owner`."""
-        mine = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
-        asked = set().union(*map(route_conflicts.gateways, mine))
-        return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)
+        own_routes = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
+        gateways = set().union(*map(route_conflicts.gateways, own_routes))
+        routes = (route for gateway in gateways for route in self._routes_at.get(gateway, {}).values())
+        return tuple(route for route in routes if route_conflicts.key(route) != owner)
 
     async def run(self) -> None:
         """Wait until the API server has the kinds of the routes, then keep the caches up to date until cancelled."""
-        while not await self._are_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
+        while not await self._are_kinds_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster has the Gateway API")
         async with asyncio.TaskGroup() as group:
@@ -59,25 +60,25 @@ class GatewayRoutes:
                 group.create_task(informer.run(), name=f"informer-{informer.kind.plural}")
             for informer in self.informers.values():
                 await informer.synced.wait()
-            self.on_found()
+            self.on_synced()
 
     def _changed(self, kind: Kind, key: Key, before: Object | None, after: Object | None) -> None:
         for gateway in route_conflicts.gateways(before) if before else ():
-            self._at[gateway].pop((kind, key), None)
-            if not self._at[gateway]:
-                del self._at[gateway]
+            self._routes_at[gateway].pop((kind, key), None)
+            if not self._routes_at[gateway]:
+                del self._routes_at[gateway]
         for gateway in route_conflicts.gateways(after) if after else ():
-            self._at[gateway][kind, key] = after  # type: ignore[assignment]  # not None if it has gateways
-        seen = [None if one is None else route_conflicts.admitted(one) for one in (before, after)]
-        if all(seen) and seen[0]["spec"] == seen[1]["spec"]:  # type: ignore[index]  # neither is None
+            self._routes_at[gateway][kind, key] = after  # type: ignore[assignment]  # not None if it has gateways
+        effective = [None if route is None else route_conflicts.admitted(route) for route in (before, after)]
+        if all(effective) and effective[0]["spec"] == effective[1]["spec"]:  # type: ignore[index]  # neither is None
             return
-        for one in seen:
-            for gateway in route_conflicts.gateways(one) if one else ():
-                for other in self._at.get(gateway, {}).values():
-                    if one is not None and other is not after and route_conflicts.same(one, other):
+        for route in effective:
+            for gateway in route_conflicts.gateways(route) if route else ():
+                for other in self._routes_at.get(gateway, {}).values():
+                    if route is not None and other is not after and route_conflicts.shared_requests(route, other):
                         self.enqueue(route_conflicts.key(other))
 
-    async def _are_known(self) -> bool:
+    async def _are_kinds_known(self) -> bool:
         try:
             for kind, informer in self.informers.items():
                 for namespace in informer.namespaces or ("",):

@@ -23,11 +23,8 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model. If there are two, return the one with more replicas.
-
-    Return None if there is none yet.
-    """
-    return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
+    """Return the server Deployment of a model, the one with more replicas if there are two; None if there is none."""
+    return max(_server_deployments(caches, key), key=_replicas, default=None)
 
 
 def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
@@ -41,13 +38,17 @@ def server_versions(caches: ClusterState, key: Key) -> tuple[Any, ...]:
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
     """Return the number of GPUs that a model's existing server Deployments request. The spec is ignored."""
-    return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
+    return sum(_gpus(deployment) * _replicas(deployment) for deployment in _server_deployments(caches, key))
 
 
 def gpus_each(caches: ClusterState, key: Key) -> int | None:
     """Return the number of GPUs per server pod in a model's Deployment; None if there is no Deployment yet."""
-    found = servers(caches, key)
-    return None if found is None else _gpus(found)
+    deployment = servers(caches, key)
+    return None if deployment is None else _gpus(deployment)
+
+
+def _replicas(deployment: Object) -> int:
+    return int(deployment["spec"].get("replicas") or 0)
 
 
 def _gpus(deployment: Object) -> int:
@@ -57,9 +58,8 @@ def _gpus(deployment: Object) -> int:
         return 0
 
 
-def _deployed(caches: ClusterState, key: Key) -> list[Object]:
+def _server_deployments(caches: ClusterState, key: Key) -> list[Object]:
     """Return the server Deployments of a model that exist. There is at most one per slot."""
-    slots = (
-        caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS
-    )
-    return [found for found in slots if found is not None]
+    deployments = caches.children[kinds.DEPLOYMENT]
+    slots = (deployments.get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS)
+    return [deployment for deployment in slots if deployment is not None]

@@ -21,7 +21,7 @@ from halcyon.render import names
 
 
 @dataclass(slots=True)
-class _Read:
+class _CachedCapacity:
     """Measured capacity of a model, and the objects from which it was read."""
 
     changes: tuple[int, int]
@@ -38,13 +38,10 @@ class MeasuredCapacities:
     """Measured capacities of all models, read from ConfigMaps."""
 
     caches: ClusterState
-    _read: dict[Key, _Read] = field(default_factory=dict)
+    _cached: dict[Key, _CachedCapacity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Keep references to the informers of ConfigMaps and Deployments.
-
-        Each decision reads their change counters.
-        """
+        """Keep references to the informers of ConfigMaps and Deployments. Each decision reads their change counters."""
         self._config_maps = self.caches.children[kinds.CONFIG_MAP]
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
@@ -53,23 +50,23 @@ class MeasuredCapacities:
 
         The same object is returned as long as nothing has changed.
         """
-        changes, known = (self._config_maps.changes, self._deployments.changes), self._read.get(key)
-        if known is not None and known.spec is spec and known.changes == changes:
-            return known.measured
+        changes, cached = (self._config_maps.changes, self._deployments.changes), self._cached.get(key)
+        if cached is not None and cached.spec is spec and cached.changes == changes:
+            return cached.measured
         config_map = Key(key.namespace, names.measured_capacity(key.name))
         versions = (self._config_maps.version(config_map), *server_versions(self.caches, key))
-        if known is not None and (known.spec, known.versions) == (spec, versions):
-            known.changes = changes
-            return known.measured
-        made = measured(self._config_maps.get(config_map), served(key.name, servers(self.caches, key), spec))
-        if known is not None and known.measured == made:
-            made = known.measured
-        self._read[key] = _Read(changes, spec, versions, made)
-        return made
+        if cached is not None and (cached.spec, cached.versions) == (spec, versions):
+            cached.changes = changes
+            return cached.measured
+        capacity = measured(self._config_maps.get(config_map), served(key.name, servers(self.caches, key), spec))
+        if cached is not None and cached.measured == capacity:
+            capacity = cached.measured
+        self._cached[key] = _CachedCapacity(changes, spec, versions, capacity)
+        return capacity
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted model."""
-        self._read.pop(key, None)
+        self._cached.pop(key, None)
 
 
 def served(name: str, deployment: Object | None, spec: Spec) -> Served:
@@ -85,7 +82,7 @@ def served(name: str, deployment: Object | None, spec: Spec) -> Served:
     pod = template.get("spec") or {}
     return Served(
         revision=names.revision(name, revision) if revision else "",
-        image=str(next((one.get("image") for one in pod.get("containers") or ()), "")),
+        image=str(next((container.get("image") for container in pod.get("containers") or ()), "")),
         gpu_product=str((pod.get("nodeSelector") or {}).get(GPU_PRODUCT_LABEL) or ""),
         instances=instances,
     )

@@ -19,7 +19,7 @@ from halcyon.metricsapi.certificates import Certificates
 
 log = logging.getLogger(__name__)
 
-_NO_ANSWER = (errors.Busy, errors.Gone, errors.Unreachable)
+_TRANSIENT_ERRORS = (errors.Busy, errors.Gone, errors.Unreachable)
 """Errors after which a later request may succeed without a change in the cluster. Other errors are answers."""
 
 
@@ -55,14 +55,14 @@ class MetricsApiCheck:
         self._client, self._certificates = client, certificates
         self._namespace, self._service, self._watched = namespace, service, watched
         self._tolerance: bool | None = None
-        self._is_found, self._is_asked = bool(watched), False
+        self._is_server_known, self._is_tolerance_known = bool(watched), False
         self.result: ExternalMetricsApi = api_service.UNKNOWN
-        self._last = self.result
+        self._last_server = self.result
 
     @property
     def is_certain(self) -> bool:
         """Whether the API server has answered both questions at least once."""
-        return self._is_found and self._is_asked
+        return self._is_server_known and self._is_tolerance_known
 
     async def run_once(self) -> bool:
         """Check the features again, and return whether the result has changed.
@@ -70,15 +70,15 @@ class MetricsApiCheck:
         If it has, every model with `spec.scaling` must be reconciled. While the API server can't be reached, the last
         result stays.
         """
-        found = api_service.NAMESPACED if self._watched else await self._find()
+        server = api_service.NAMESPACED if self._watched else await self._find_server()
         if self._tolerance is None:
-            await self._ask_tolerance()
-        result = replace(self._last if found is None else found, tolerance=bool(self._tolerance))
-        known = self._certificates.certificates
+            await self._check_tolerance()
+        result = replace(self._last_server if server is None else server, tolerance=bool(self._tolerance))
+        certificates = self._certificates.certificates
         # The APIService may refer to another server since the last result, whose caBundle must stay.
-        if found is not None and found.ours and known is not None:
+        if server is not None and server.ours and certificates is not None:
             try:
-                await api_service.trust(self._client, known.bundle_pem)
+                await api_service.trust(self._client, certificates.bundle_pem)
             except (errors.ApiError, errors.Unreachable) as error:
                 log.warning("cannot write the caBundle of the APIService", extra={"error": str(error)})
         if result == self.result:
@@ -87,29 +87,29 @@ class MetricsApiCheck:
         self.result = result
         return True
 
-    async def _find(self) -> ExternalMetricsApi | None:
+    async def _find_server(self) -> ExternalMetricsApi | None:
         """Return the server of the metrics API; None if it can't be read now, so that the last result stays.
 
         Otherwise each model would lose its HPA because of one failed request.
         """
         try:
-            found = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
+            server = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         except (errors.ApiError, errors.Unreachable) as error:
-            self._is_found = self._is_found or not isinstance(error, _NO_ANSWER)
+            self._is_server_known = self._is_server_known or not isinstance(error, _TRANSIENT_ERRORS)
             why = f"it is unknown who serves external.metrics.k8s.io: {error}"
             log.warning("cannot check the external metrics API; the last result stays", extra={"error": str(error)})
             if self.result is api_service.UNKNOWN:
-                self._last = ExternalMetricsApi(ours=False, why=why)
+                self._last_server = ExternalMetricsApi(ours=False, why=why)
             return None
-        self._is_found, self._last = True, found
-        return found
+        self._is_server_known, self._last_server = True, server
+        return server
 
-    async def _ask_tolerance(self) -> None:
+    async def _check_tolerance(self) -> None:
         try:
             namespace = next(iter(self._watched), self._namespace)
             self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("it is unknown whether HPAs support a tolerance", extra={"error": str(error)})
-            if isinstance(error, _NO_ANSWER):
+            if isinstance(error, _TRANSIENT_ERRORS):
                 return
-        self._is_asked = True
+        self._is_tolerance_known = True

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from halcyon.control.objects import volume_attachment
-from halcyon.control.state.cluster_state import ClusterState, source_words
+from halcyon.control.state.cluster_state import ClusterState, source_index
 from halcyon.control.state.pod_field_support import IMAGE_VOLUMES, RESOURCE_CLAIMS, PodFieldSupport
 from halcyon.control.state.scope import SourceState
 from halcyon.kube import kinds
@@ -50,23 +50,23 @@ class ModelSources:
             ApiError, Unreachable: the content of a ConfigMap could not be fetched.
         """
         spec = resource.get("spec") or {}
-        found = await self._source(namespace, (spec.get("model") or {}).get("source") or {})
-        if found.lacking or not ((spec.get("runtime") or {}).get("gpu") or {}).get("resourceClaimTemplateName"):
-            return found
-        return replace(found, lacking=await self._claims.lacking(namespace))
+        state = await self._source(namespace, (spec.get("model") or {}).get("source") or {})
+        if state.lacking or not ((spec.get("runtime") or {}).get("gpu") or {}).get("resourceClaimTemplateName"):
+            return state
+        return replace(state, lacking=await self._claims.lacking(namespace))
 
     async def _source(self, namespace: str, source: Mapping[str, Any]) -> SourceState:
         if isinstance(claim := source.get("persistentVolumeClaim"), dict):
             name = str(claim.get("claimName"))
-            found = self._caches.claims.get(Key(namespace, name))
-            if found is None:
+            volume_claim = self._caches.claims.get(Key(namespace, name))
+            if volume_claim is None:
                 return SourceState(
                     missing=f"{_SOURCE}.persistentVolumeClaim.claimName: PersistentVolumeClaim {namespace}/{name} doesn't exist"
                 )
-            modes = volume_attachment.exclusive_modes(found)
+            modes = volume_attachment.exclusive_modes(volume_claim)
             return SourceState(exclusive={name: modes} if modes else {})
-        if isinstance(given := source.get("configMap"), dict):
-            return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
+        if isinstance(config_map := source.get("configMap"), dict):
+            return await self._config_map(Key(namespace, str(config_map.get("name"))), config_map.get("items") or ())
         if isinstance(source.get("image"), dict):
             return SourceState(lacking=await self._image_volumes.lacking(namespace))
         return SourceState()
@@ -88,24 +88,24 @@ class ModelSources:
                 key.namespace, f"configmap/{key.name}"
             ):  # its last user may have been deleted during the fetch
                 self._contents[key] = content
-        wanted = {str(item.get("key")) for item in items}
+        keys = {str(item.get("key")) for item in items}
         _, data, binary = content
-        if missing := sorted(wanted - set(data) - set(binary)):
+        if missing_keys := sorted(keys - set(data) - set(binary)):
             existing = ", ".join(sorted({*data, *binary})) or "none"
-            without = f"ConfigMap {key} has no key {', '.join(missing)}; its keys are {existing}"
-            return SourceState(missing=f"{_SOURCE}.configMap.items: {without}")
+            message = f"ConfigMap {key} has no key {', '.join(missing_keys)}; its keys are {existing}"
+            return SourceState(missing=f"{_SOURCE}.configMap.items: {message}")
         return SourceState(
             content=revision.Content(
-                data={k: v for k, v in sorted(data.items()) if k in wanted},
-                binary={k: v for k, v in sorted(binary.items()) if k in wanted},
+                data={k: v for k, v in sorted(data.items()) if k in keys},
+                binary={k: v for k, v in sorted(binary.items()) if k in keys},
             )
         )
 
-    def _is_named(self, namespace: str, word: str) -> bool:
-        return bool(self._caches.resources.find(namespace, word))
+    def _is_named(self, namespace: str, index_value: str) -> bool:
+        return bool(self._caches.resources.find(namespace, index_value))
 
     def _resource_changed(self, key: Key, before: Object | None, _after: Object | None) -> None:
-        for word in () if before is None else source_words(before):
-            kind, _, name = word.partition("/")
-            if kind == "configmap" and not self._is_named(key.namespace, word):
+        for index_value in () if before is None else source_index(before):
+            kind, _, name = index_value.partition("/")
+            if kind == "configmap" and not self._is_named(key.namespace, index_value):
                 self._contents.pop(Key(key.namespace, name), None)

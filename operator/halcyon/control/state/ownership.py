@@ -15,25 +15,25 @@ def belongs(obj: Object, uid: str) -> bool:
     return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
 
 
-def is_ours(view: Scope, obj: Object) -> bool:
+def is_ours(scope: Scope, obj: Object) -> bool:
     """Return whether the controlling owner of `obj` is the ModelDeployment with this uid."""
-    return belongs(obj, view.meta["uid"])
+    return belongs(obj, scope.meta["uid"])
 
 
-def own(view: Scope, kind: Kind, name: str) -> Object | None:
+def own(scope: Scope, kind: Kind, name: str) -> Object | None:
     """Return the object of this kind and name if this ModelDeployment owns it; else None."""
-    child = view.children.get((kind, name))
-    return child if child is not None and is_ours(view, child) else None
+    child = scope.children.get((kind, name))
+    return child if child is not None and is_ours(scope, child) else None
 
 
-def child_condition(view: Scope, kind: Kind, name: str, wanted: str) -> dict[str, Any]:
-    """Return the condition of type `wanted` in the status of an object that `own` returns; empty if it is absent."""
-    found = ((own(view, kind, name) or {}).get("status") or {}).get("conditions") or ()
-    return next((c for c in found if c.get("type") == wanted), {})
+def child_condition(scope: Scope, kind: Kind, name: str, condition_type: str) -> dict[str, Any]:
+    """Return the condition of this type in the status of an object that `own` returns; empty if it is absent."""
+    conditions = ((own(scope, kind, name) or {}).get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == condition_type), {})
 
 
-def server_counts(view: Scope) -> dict[str, int]:
+def server_counts(scope: Scope) -> dict[str, int]:
     """Return the replicas of a ModelDeployment's existing server Deployments, by the Deployment's name."""
-    servers = [names.server(view.key.name, slot) for slot in names.SLOTS]
-    found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
-    return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}
+    servers = [names.server(scope.key.name, slot) for slot in names.SLOTS]
+    deployments = {name: own(scope, kinds.DEPLOYMENT, name) for name in servers}
+    return {name: int(obj["spec"].get("replicas") or 0) for name, obj in deployments.items() if obj is not None}

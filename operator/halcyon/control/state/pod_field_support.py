@@ -24,7 +24,7 @@ from halcyon.kube.kinds import DEPLOYMENT
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 60.0
+RECHECK_INTERVAL_S = 60.0
 """Minimum time between two checks while support is missing or unknown, in seconds. The check is repeated because API
 servers may be upgraded while operators run."""
 _UNPROCESSABLE = 422
@@ -63,11 +63,11 @@ class PodFieldSupport:
     """Check whether the cluster supports one field, with the last result."""
 
     client: Kube
-    of: PodField
+    pod_field: PodField
     clock: Clock = SYSTEM_CLOCK
     """Monotonic clock for the time since the last check."""
-    _there: bool | None = field(default=None, init=False)
-    _asked_at: float | None = field(default=None, init=False)
+    _is_supported: bool | None = field(default=None, init=False)
+    _checked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
         """Return a sentence if the cluster doesn't support the field.
@@ -76,21 +76,21 @@ class PodFieldSupport:
         the problem.
         """
         now = self.clock.monotonic()
-        if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
-            self._asked_at = now
-            self._there = await self._ask(namespace)
-        return self.of.lacking if self._there is False else ""
+        if self._checked_at is None or (not self._is_supported and now - self._checked_at >= RECHECK_INTERVAL_S):
+            self._checked_at = now
+            self._is_supported = await self._check(namespace)
+        return self.pod_field.lacking if self._is_supported is False else ""
 
-    async def _ask(self, namespace: str) -> bool | None:
+    async def _check(self, namespace: str) -> bool | None:
         try:
-            probe = _probe(namespace, self.of.pod)
-            made = await self.client.create(DEPLOYMENT, probe, namespace=namespace, dry_run=True)
+            probe = _probe(namespace, self.pod_field.pod)
+            created = await self.client.create(DEPLOYMENT, probe, namespace=namespace, dry_run=True)
         except (errors.ApiError, errors.Unreachable) as error:
             if isinstance(error, errors.Refused) and error.status == _UNPROCESSABLE:
                 return False
             log.warning("cannot find out whether the cluster supports what a pod needs", extra={"error": str(error)})
             return None
-        return self.of.is_kept(made["spec"]["template"]["spec"])
+        return self.pod_field.is_kept(created["spec"]["template"]["spec"])
 
 
 def _probe(namespace: str, pod: Object) -> Object:

@@ -27,7 +27,7 @@ class ReportedModels:
 
     def has_pod(self, namespace: str, name: str, pod: str) -> bool:
         """Return whether the model has a server pod with this name, including one that is being deleted."""
-        found = self.caches.pods.get(Key(namespace, pod))
-        return (
-            found is not None and pods.is_server(found) and found["metadata"]["labels"].get(names.OWNER_LABEL) == name
-        )
+        server = self.caches.pods.get(Key(namespace, pod))
+        if server is None or not pods.is_server(server):
+            return False
+        return bool(server["metadata"]["labels"].get(names.OWNER_LABEL) == name)

@@ -33,18 +33,18 @@ def gateways(route: Object) -> set[Key]:
     return {gateway for gateway, _ in _parents(route)}
 
 
-def same(one: Object, other: Object) -> str:
+def shared_requests(route: Object, other: Object) -> str:
     """Return a description of the requests that both of two routes match; empty if there are none."""
-    if one["kind"] != other["kind"] or not _meet(one, other):
+    if route["kind"] != other["kind"] or not _share_listener(route, other):
         return ""
-    shared = _hostnames(one) & _hostnames(other)
+    shared = _hostnames(route) & _hostnames(other)
     if not shared:
         return ""
-    where = "every hostname of the listener" if shared == {_ANY} else ", ".join(sorted(shared))
-    if one["kind"] == kinds.GRPC_ROUTE.kind:
-        return f"gRPC at {where}"
-    models = sorted(_models(one) & _models(other))
-    return f"{_MODEL}{models[0]} at {where}" if models else ""
+    hostnames = "every hostname of the listener" if shared == {_ANY} else ", ".join(sorted(shared))
+    if route["kind"] == kinds.GRPC_ROUTE.kind:
+        return f"gRPC at {hostnames}"
+    models = sorted(_models(route) & _models(other))
+    return f"{_MODEL}{models[0]} at {hostnames}" if models else ""
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
@@ -52,9 +52,9 @@ def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None
 
     Return None if there is no such route.
     """
-    mine = _age(route)
+    age = _age(route)
     for other in sorted(others, key=_age):
-        if _age(other) < mine and (requests := same(route, admitted(other))):
+        if _age(other) < age and (requests := shared_requests(route, admitted(other))):
             return other, requests
     return None
 
@@ -65,12 +65,12 @@ def admitted(route: Object) -> Object:
     rejected = [
         _parent(entry.get("parentRef") or {}, route)
         for entry in (route.get("status") or {}).get("parents") or ()
-        for found in entry.get("conditions") or ()
-        if (found.get("type"), found.get("status")) == ("Accepted", "False")
-        and int(found.get("observedGeneration") or generation) >= generation
+        for condition in entry.get("conditions") or ()
+        if (condition.get("type"), condition.get("status")) == ("Accepted", "False")
+        and int(condition.get("observedGeneration") or generation) >= generation
     ]
-    kept = [parent for parent in route["spec"].get("parentRefs") or () if _parent(parent, route) not in rejected]
-    return {**route, "spec": {**route["spec"], "parentRefs": kept}}
+    parents = [parent for parent in route["spec"].get("parentRefs") or () if _parent(parent, route) not in rejected]
+    return {**route, "spec": {**route["spec"], "parentRefs": parents}}
 
 
 def _age(route: Object) -> tuple[str, str, str]:
@@ -89,11 +89,11 @@ def _parent(reference: Object, route: Object) -> tuple[Key, str]:
     return Key(str(namespace), str(reference["name"])), str(reference.get("sectionName") or "")
 
 
-def _meet(one: Object, other: Object) -> bool:
+def _share_listener(route: Object, other: Object) -> bool:
     return any(
-        gateway == there and (not listener or not beside or listener == beside)
-        for gateway, listener in _parents(one)
-        for there, beside in _parents(other)
+        gateway == other_gateway and (not listener or not other_listener or listener == other_listener)
+        for gateway, listener in _parents(route)
+        for other_gateway, other_listener in _parents(other)
     )
 
 
@@ -107,6 +107,6 @@ def _models(route: Object) -> set[str]:
     Paths without a model's name, such as that of server readiness, are ignored, because the routes of all models match
     them.
     """
-    found: Iterable[Any] = (match for rule in route["spec"].get("rules") or () for match in rule.get("matches") or ())
-    paths = (str((match.get("path") or {}).get("value") or "") for match in found)
+    matches: Iterable[Any] = (match for rule in route["spec"].get("rules") or () for match in rule.get("matches") or ())
+    paths = (str((match.get("path") or {}).get("value") or "") for match in matches)
     return {path.removeprefix(_MODEL).partition("/")[0] for path in paths if path.startswith(_MODEL)}

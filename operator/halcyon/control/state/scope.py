@@ -72,7 +72,7 @@ class PublishedScaling:
     """Last published decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """Last changes to the model's desired replicas, newest first."""
-    rival: str = ""
+    external_writer: str = ""
     """Sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
     """Whether this process started recently and has no report on the model yet. If so, the status keeps its previous
@@ -83,7 +83,7 @@ class PublishedScaling:
 class Gpus:
     """Numbers of GPUs that the ModelDeployments of a namespace have reserved, for the site's limit per namespace."""
 
-    held: int = 0
+    granted: int = 0
     """Number of GPUs granted to this ModelDeployment."""
     elsewhere: int = 0
     """Number of GPUs reserved by all other ModelDeployments in the namespace."""
@@ -130,11 +130,11 @@ class Scope:
     """Names of this ModelDeployment's immutable ConfigMaps."""
     pods: tuple[Object, ...] = ()
     """Server pods of this ModelDeployment that are in the cache."""
-    troubles: tuple[str, ...] = ()
+    balancer_errors: tuple[str, ...] = ()
     """Sentences about errors that balancers report about themselves, one for each balancer pod with an error."""
     balancers: int = 0
     """Number of balancer pods, including those that are being deleted."""
-    balancer_trouble: str = ""
+    balancer_failure: str = ""
     """Sentence with the reason why a balancer pod isn't ready; empty if there is none."""
     source: SourceState = SourceState()
     """Current state of the source to which the current spec refers."""
@@ -143,11 +143,11 @@ class Scope:
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
     """Whether the cluster has the kinds of Gateway API routes and the caches of these kinds are filled."""
-    routes_beside: tuple[Object, ...] = ()
+    other_routes: tuple[Object, ...] = ()
     """Routes of other models that belong to the same Gateways as the routes of this model."""
-    foreign_autoscaler: str = ""
+    external_hpa: str = ""
     """Kind and name of an external HPA that targets this ModelDeployment; empty if there is none."""
-    foreign_below: Mapping[str, str] = field(default_factory=dict)
+    deployment_hpas: Mapping[str, str] = field(default_factory=dict)
     """Kind and name of the external HPA of each Deployment of servers or balancers that has one, by the Deployment's
     name."""
     scaling: PublishedScaling = PublishedScaling()
@@ -168,7 +168,7 @@ class Scope:
     gpus: Gpus = Gpus()
     """Numbers of GPUs that are reserved in the namespace. All are zero if the site doesn't limit the GPUs of a
     namespace."""
-    refused: str = ""
+    rejected_write: str = ""
     """Message with which the API server rejected a write in the last reconcile; empty if it rejected none."""
     failing: str = ""
     """Message of the last failed write if several reconciles in a row have failed because of writes that may succeed
@@ -193,7 +193,7 @@ class Scope:
     @property
     def malformed(self) -> tuple[str, ...]:
         """Sentences about fields of the spec that were dropped because their values have the wrong type."""
-        return tuple(said for said in self.resource.get("malformed", ()) if said.startswith("spec"))
+        return tuple(message for message in self.resource.get("malformed", ()) if message.startswith("spec"))
 
     @property
     def status(self) -> Mapping[str, Any]:

@@ -11,13 +11,13 @@ from halcyon.control.advice import rules, selection
 from halcyon.control.state.scope import Scope
 
 
-def make(view: Scope) -> list[Any] | None:
+def make(scope: Scope) -> list[Any] | None:
     """Return the value of `status.advice`; None if there is no advice.
 
     A piece of advice is left out if its field already has the advised value.
     """
-    if view.advice is None:
-        return list(view.status.get("advice") or ()) or None
-    spec = view.resource.get("spec")
-    now = [(advice, rules.value_of(spec, advice.field)) for advice in view.advice.shown]
-    return [selection.write(advice, value) for advice, value in now if value != advice.finding.value] or None
+    if scope.advice is None:
+        return list(scope.status.get("advice") or ()) or None
+    spec = scope.resource.get("spec")
+    values = [(advice, rules.value_of(spec, advice.field)) for advice in scope.advice.shown]
+    return [selection.write(advice, value) for advice, value in values if value != advice.finding.value] or None

@@ -7,22 +7,22 @@ from halcyon.control.objects import pods
 from halcyon.control.state.scope import Scope
 
 
-def dead_backend(view: Scope) -> str:
+def dead_backend(scope: Scope) -> str:
     """Return a sentence that names the first live pod with a dead backend; empty if there is none."""
-    dead = {**view.signals.restarting, **view.signals.dead} if view.signals else {}
-    names = (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p))
+    dead = {**scope.signals.restarting, **scope.signals.dead} if scope.signals else {}
+    names = (p["metadata"]["name"] for p in scope.pods if p["metadata"]["name"] in dead and pods.is_live(p))
     name = min(names, default="")
     return f"the backend of pod {name} is dead: {dead[name]}; its container is being restarted" if name else ""
 
 
-def requests_failing(view: Scope) -> Condition | None:
+def requests_failing(scope: Scope) -> Condition | None:
     """Return the condition RequestsFailing.
 
     Return None if there is no pod in which all requests fail without a proof that its backend is dead.
     """
-    live = {pod["metadata"]["name"] for pod in view.pods if pods.is_live(pod)}
-    said = view.signals.failing if view.signals else {}
-    failing = {name: text for name, text in said.items() if name in live}
+    live = {pod["metadata"]["name"] for pod in scope.pods if pods.is_live(pod)}
+    failures = scope.signals.failing if scope.signals else {}
+    failing = {name: text for name, text in failures.items() if name in live}
     if not failing:
         return None
     name = min(failing)

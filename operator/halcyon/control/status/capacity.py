@@ -28,43 +28,43 @@ _MAX_LINES = 4
 # -                                      yes                   True     SharedLimit
 # yes                                    no                    True     AnswersDisagree
 # no                                     no                    (absent)
-def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
+def contradicted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition CapacityContradicted; None if the condition doesn't apply."""
-    kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(view)
-    if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
+    kind, decision = Type.CAPACITY_CONTRADICTED, published_decision(scope)
+    if plan.spec is None or plan.spec.scaling is None or plan.external_hpa is not None:
         return None
     if decision is None:
-        return previous_condition(view, kind) if view.scaling.settling else None
-    found = decision.capacity
-    if found is None or found.contradiction is None:
+        return previous_condition(scope, kind) if scope.scaling.settling else None
+    capacity = decision.capacity
+    if capacity is None or capacity.contradiction is None:
         return None
-    return Condition(kind, status=True, reason=Reason(found.contradiction), message=found.why)
+    return Condition(kind, status=True, reason=Reason(capacity.contradiction), message=capacity.why)
 
 
-def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
+def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     """Return the value of `status.capacity`; None if the capacity is neither known nor measured."""
-    previous: dict[str, Any] | None = view.status.get("capacity")
-    if previous and view.scaling.settling and plan.actuator is not Actuator.NONE:
+    previous: dict[str, Any] | None = scope.status.get("capacity")
+    if previous and scope.scaling.settling and plan.actuator is not Actuator.NONE:
         return previous
-    measured, decision = view.measured, published_decision(view)
-    found = None if decision is None else decision.capacity
-    if found is None and plan.spec is not None:
-        found = _measured_alone(plan.spec, measured)
-    if found is None and not measured.ignored:
+    measured, decision = scope.measured, published_decision(scope)
+    capacity = None if decision is None else decision.capacity
+    if capacity is None and plan.spec is not None:
+        capacity = _measured_alone(plan.spec, measured)
+    if capacity is None and not measured.ignored:
         return None
-    made: dict[str, Any] = {} if found is None else _figures(found, measured)
-    if found is not None and found.rps is not None:
-        document = measured.document if found.name == MEASURED else None
+    fields: dict[str, Any] = {} if capacity is None else _figures(capacity, measured)
+    if capacity is not None and capacity.rps is not None:
+        document = measured.document if capacity.name == MEASURED else None
         if document is not None:
-            made["observedAt"] = document.measured_at
+            fields["observedAt"] = document.measured_at
         elif decision is not None:
-            made["observedAt"] = rfc3339(decision.at)
+            fields["observedAt"] = rfc3339(decision.at)
         product = measured.served.gpu_product or (document.gpu_product if document is not None else "")
-        what = {"revision": measured.served.revision, "image": measured.served.image, "gpuProduct": product}
-        made |= {name: value for name, value in what.items() if value}
+        origin = {"revision": measured.served.revision, "image": measured.served.image, "gpuProduct": product}
+        fields |= {name: value for name, value in origin.items() if value}
     if measured.ignored:
-        made["ignored"] = measured.ignored[:_TEXT]
-    return made
+        fields["ignored"] = measured.ignored[:_TEXT]
+    return fields
 
 
 def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
@@ -73,34 +73,31 @@ def _measured_alone(spec: Spec, measured: Measured) -> CapacitySource | None:
     if line is None or spec.scaling is None:
         return None
     aims = objectives(
-        spec,
-        largest_seen=line.max_batch_size,
-        measured_batches=line.batch_times(),
-        measured_answers=line.answers(),
+        spec, largest_seen=line.max_batch_size, measured_batches=line.batch_times(), measured_answers=line.answers()
     )
     return capacity_source.measured(aims)
 
 
-def _figures(found: CapacitySource, measured: Measured) -> dict[str, Any]:
-    made: dict[str, Any] = {"source": found.name, "why": found.why[:_TEXT]}
-    for name, value in (("requestsPerSecond", found.rps), ("sustainedRequestsPerSecond", found.sustained_rps)):
+def _figures(capacity: CapacitySource, measured: Measured) -> dict[str, Any]:
+    fields: dict[str, Any] = {"source": capacity.name, "why": capacity.why[:_TEXT]}
+    for name, value in (("requestsPerSecond", capacity.rps), ("sustainedRequestsPerSecond", capacity.sustained_rps)):
         if value is not None:
-            made[name] = _rounded(value)
+            fields[name] = _rounded(value)
     lines = []
-    instances, replica = measured.served.instances, found.replica
-    if found.line is not None and replica is not None and found.objectives is not None:
-        size = found.objectives.max_batch
-        lines = [_line(instances, 1000 * found.line.t0_s, 1000 * found.line.row_s, size)]
+    instances, replica = measured.served.instances, capacity.replica
+    if capacity.line is not None and replica is not None and capacity.objectives is not None:
+        size = capacity.objectives.max_batch
+        lines = [_line(instances, 1000 * capacity.line.t0_s, 1000 * capacity.line.row_s, size)]
     elif replica is not None:
-        made["requestsAtOnce"] = replica.instances
+        fields["requestsAtOnce"] = replica.instances
     for line in () if measured.document is None else measured.document.lines:
         if line.instances != instances and line.at_once is None:
             lines.append(
                 _line(line.instances, line.constant_milliseconds, line.per_row_milliseconds, line.max_batch_size)
             )
     if lines:
-        made["lines"] = lines[:_MAX_LINES]
-    return made
+        fields["lines"] = lines[:_MAX_LINES]
+    return fields
 
 
 def _line(instances: int, constant_ms: float, per_row_ms: float, largest: int) -> dict[str, Any]:

@@ -37,20 +37,20 @@ class ColdStart:
     """Name and duration of each part of the start, in whole seconds and in chronological order."""
 
 
-def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
+def make(scope: Scope, *, longest_s: float) -> dict[str, Any] | None:
     """Return the value of `status.coldStart`: the published one, or that of a later start; None if no start is known.
 
     `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready
     before, so its time doesn't count as that of a start.
     """
-    published = view.status.get("coldStart")
-    starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
+    published = scope.status.get("coldStart")
+    starts = [s for s in map(start, scope.pods) if s is not None and s.total_s <= longest_s]
     last = max(starts, key=lambda s: (s.ready_at, s.pod), default=None)
-    known = epoch_seconds(str((published or {}).get("readyAt") or ""))
-    if last is None or (known is not None and last.ready_at <= known):
+    published_at = epoch_seconds(str((published or {}).get("readyAt") or ""))
+    if last is None or (published_at is not None and last.ready_at <= published_at):
         return published
-    found: dict[str, Any] = {"pod": last.pod, "readyAt": rfc3339(last.ready_at), "seconds": last.total_s}
-    return found | {f"{name}Seconds": value for name, value in last.parts}
+    fields: dict[str, Any] = {"pod": last.pod, "readyAt": rfc3339(last.ready_at), "seconds": last.total_s}
+    return fields | {f"{name}Seconds": value for name, value in last.parts}
 
 
 def start(pod: Object) -> ColdStart | None:
@@ -61,14 +61,14 @@ def start(pod: Object) -> ColdStart | None:
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     times = pod_times(pod, names.FETCHER)
     created, ready = times.created_at, times.ready_at
-    if created is None or ready is None or not pods.is_ready(pod) or any(one["restartCount"] for one in statuses):
+    if created is None or ready is None or not pods.is_ready(pod) or any(status["restartCount"] for status in statuses):
         return None
-    marks = (
+    bounds = (
         ("scheduling", created, times.scheduled_at),
         ("pulling", times.scheduled_at, times.init_started_at),
         ("fetching", times.init_started_at, times.init_ended_at),
         ("loading", times.init_ended_at, ready),
     )
-    parts = [(name, a, b) for name, a, b in marks if a is not None and b is not None]
+    parts = [(name, a, b) for name, a, b in bounds if a is not None and b is not None]
     durations = tuple((name, max(round(b - a), 0)) for name, a, b in parts)
     return ColdStart(pod["metadata"]["name"], ready, max(round(ready - created), 0), durations)

@@ -11,21 +11,21 @@ from typing import Any
 from halcyon.control.state.scope import Scope
 
 
-def make(view: Scope) -> dict[str, Any] | None:
+def make(scope: Scope) -> dict[str, Any] | None:
     """Return the value of `status.cost`; None for a model without GPUs. Unknown values are left out."""
-    costs = view.costs
+    costs = scope.costs
     if costs.settling:
-        return view.status.get("cost")
-    if (found := costs.cost) is None:
+        return scope.status.get("cost")
+    if (cost := costs.cost) is None:
         return None
-    written: dict[str, Any] = {"gpus": found.gpus}
-    if found.per_hour is not None:
-        written["perHour"] = f"{found.per_hour:.2f}"
-    if found.per_thousand is not None:
-        written["perThousandInferences"] = f"{found.per_thousand:.2g}"
-    if costs.currency and "perHour" in written:
-        written["currency"] = costs.currency
+    fields: dict[str, Any] = {"gpus": cost.gpus}
+    if cost.per_hour is not None:
+        fields["perHour"] = f"{cost.per_hour:.2f}"
+    if cost.per_thousand is not None:
+        fields["perThousandInferences"] = f"{cost.per_thousand:.2g}"
+    if costs.currency and "perHour" in fields:
+        fields["currency"] = costs.currency
     for name in ("saving", "starting", "busy", "idle"):
-        if (share := getattr(found, name)) is not None:
-            written[f"{name}Percent"] = round(100 * share)
-    return written
+        if (share := getattr(cost, name)) is not None:
+            fields[f"{name}Percent"] = round(100 * share)
+    return fields

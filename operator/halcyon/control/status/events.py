@@ -30,8 +30,8 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
     new = {c["type"]: c for c in after.get("conditions") or ()}
 
     def changed(kind: str) -> bool:
-        a, b = old.get(kind, {}), new.get(kind, {})
-        return bool((a.get("status"), a.get("reason")) != (b.get("status"), b.get("reason")))
+        before, after = old.get(kind, {}), new.get(kind, {})
+        return bool((before.get("status"), before.get("reason")) != (after.get("status"), after.get("reason")))
 
     events = []
     accepted, stalled, ready = new.get("Accepted", {}), new.get("Stalled", {}), new.get("Ready", {})
@@ -52,15 +52,13 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
     ignored = (after.get("capacity") or {}).get("ignored")
     if ignored and not (before.get("capacity") or {}).get("ignored"):
         events.append(NewEvent("Normal", "CapacityIgnored", ignored))
-    events += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, reported={f.reason for f in events})
+    reported = {event.reason for event in events}
+    events += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, reported=reported)
     return [*events, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]
 
 
 def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
-    """Return the Events for changes that a rollout makes by itself.
-
-    It begins to replace pods, or it becomes blocked.
-    """
+    """Return the Events of a rollout that begins to replace pods, whose canary pauses, or that becomes blocked."""
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):
@@ -78,9 +76,10 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: s
 def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
     """Return an Event for each new entry of `status.scaling.decisions`, oldest first."""
     reported = {json.dumps(decision, sort_keys=True) for decision in before.get("decisions") or ()}
-    new = [d for d in reversed(after.get("decisions") or ()) if json.dumps(d, sort_keys=True) not in reported]
     events = []
-    for decision in new:
+    for decision in reversed(after.get("decisions") or ()):
+        if json.dumps(decision, sort_keys=True) in reported:
+            continue
         reason = "ScaledUp" if decision["after"] > decision["before"] else "ScaledDown"
         if after.get("mode") != "Active":
             reason = "Recommended"

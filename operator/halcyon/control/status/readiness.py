@@ -30,10 +30,7 @@ def ready(accepted: Condition, served: Condition, *, in_effect: bool) -> Conditi
 # True                1 or more        True
 # True                none             False    the reason of ModelLoaded or of ServersReady
 def traffic(servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
-    """Return the condition Ready of an accepted spec.
-
-    It shows whether requests are served, and the reason if they aren't.
-    """
+    """Return the condition Ready of an accepted spec: whether requests are served, and the reason if they aren't."""
     if balancer.status is None:
         return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
     if not balancer.status:

@@ -26,53 +26,53 @@ from halcyon.kube.kinds import Kind
 _REQUIRED = ("Accepted", "ResolvedRefs")
 
 
-def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
+def accepted(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition RoutesAccepted; None if the spec names no Gateway."""
     gateway = plan.spec.traffic.gateway if plan.spec else None
     if gateway is None:
         return None
-    where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
-    if not view.gateway_api:
+    target = f"Gateway {gateway.namespace or scope.key.namespace}/{gateway.name}"
+    if not scope.gateway_api:
         text = (
-            f"spec.traffic.gateway: {where} gets no routes, because this cluster does not serve both HTTPRoute and GRPCRoute "
+            f"spec.traffic.gateway: {target} gets no routes, because this cluster does not serve both HTTPRoute and GRPCRoute "
             "(gateway.networking.k8s.io/v1). Install the CRDs of the Gateway API and a Gateway controller; Halcyon then "
             "creates the routes"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
-    results = [_result(view, kind, gateway) for kind in _kinds(gateway)]
+    results = [_result(scope, kind, gateway) for kind in _kinds(gateway)]
     if rejected := [text for accepted, text in results if accepted is False]:
-        message = f"{where}: {'; '.join(rejected)}"
+        message = f"{target}: {'; '.join(rejected)}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REJECTED, message=message)
-    if conflict := _conflict(view, gateway):
-        message = f"{where}: {conflict}"
+    if conflict := _conflict(scope, gateway):
+        message = f"{target}: {conflict}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
     if waiting := [text for accepted, text in results if accepted is None]:
         message = (
-            f"{where}: {'; '.join(waiting)}. Check that the Gateway exists, and that its listeners allow routes "
-            f"from namespace {view.key.namespace}"
+            f"{target}: {'; '.join(waiting)}. Check that the Gateway exists, and that its listeners allow routes "
+            f"from namespace {scope.key.namespace}"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
-    message = f"{where} has accepted {' and '.join(text for _, text in results)}"
+    message = f"{target} has accepted {' and '.join(text for _, text in results)}"
     return Condition(Type.ROUTES_ACCEPTED, status=True, reason=Reason.ROUTES_ACCEPTED, message=message)
 
 
-def _conflict(view: Scope, gateway: Gateway) -> str:
+def _conflict(scope: Scope, gateway: Gateway) -> str:
     for kind in _kinds(gateway):
-        route = own(view, kind, view.key.name)
-        found = route_conflicts.winner(route, view.routes_beside) if route else None
-        if found is None:
+        route = own(scope, kind, scope.key.name)
+        winner = route_conflicts.winner(route, scope.other_routes) if route else None
+        if winner is None:
             continue
-        other, requests = found
+        other, requests = winner
         owner = route_conflicts.key(other)
         # A tenant's names are not shown to another tenant.
-        is_ours = owner.namespace == view.key.namespace
-        who = f"ModelDeployment {owner.name}" if is_ours else "another namespace's ModelDeployment"
+        is_ours = owner.namespace == scope.key.namespace
+        owner_text = f"ModelDeployment {owner.name}" if is_ours else "another namespace's ModelDeployment"
         field = "spec.traffic.gateway.http.hostnames or spec.model.name"
         if kind is not kinds.HTTP_ROUTE:
             field = "spec.traffic.gateway.grpc.hostnames"
         return (
-            f"requests for {requests} go to {who}, because its {kind.kind} is older. Change {field} of this "
-            f"ModelDeployment, for example to the hostname {view.key.name}.{view.key.namespace}.example.com"
+            f"requests for {requests} go to {owner_text}, because its {kind.kind} is older. Change {field} of this "
+            f"ModelDeployment, for example to the hostname {scope.key.name}.{scope.key.namespace}.example.com"
         )
     return ""
 
@@ -81,29 +81,27 @@ def _kinds(gateway: Gateway) -> list[Kind]:
     return [kinds.HTTP_ROUTE] if gateway.grpc is None else [kinds.HTTP_ROUTE, kinds.GRPC_ROUTE]
 
 
-def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
+def _result(scope: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
     """Return whether the Gateway has accepted the route, and a text about it.
 
     The first value is None if the Gateway has not reported yet.
     """
-    route = own(view, kind, view.key.name)
+    route = own(scope, kind, scope.key.name)
     if route is None:
-        return None, f"{kind.kind} {view.key.name} has not been created yet"
-    parents = [
-        p for p in (route.get("status") or {}).get("parents") or () if _is(p.get("parentRef") or {}, view, gateway)
-    ]
-    found = [_newest(parent, route) for parent in parents]
-    for conditions in found:
-        for wanted in _REQUIRED:
-            condition = conditions.get(wanted) or {}
+        return None, f"{kind.kind} {scope.key.name} has not been created yet"
+    statuses = (route.get("status") or {}).get("parents") or ()
+    parents = [_newest(entry, route) for entry in statuses if _is_gateway(entry.get("parentRef") or {}, scope, gateway)]
+    for conditions in parents:
+        for required in _REQUIRED:
+            condition = conditions.get(required) or {}
             if condition.get("status") == "False":
                 return False, (
-                    f"{kind.kind} {view.key.name} was rejected: {wanted} is False "
+                    f"{kind.kind} {scope.key.name} was rejected: {required} is False "
                     f"({condition.get('reason')}): {condition.get('message')}"
                 )
-    if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _REQUIRED):
-        return None, f"the Gateway has not reported on {kind.kind} {view.key.name} yet"
-    return True, f"{kind.kind} {view.key.name}"
+    if not parents or any(c.get(required, {}).get("status") != "True" for c in parents for required in _REQUIRED):
+        return None, f"the Gateway has not reported on {kind.kind} {scope.key.name} yet"
+    return True, f"{kind.kind} {scope.key.name}"
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
@@ -116,6 +114,6 @@ def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}
 
 
-def _is(reference: Object, view: Scope, gateway: Gateway) -> bool:
-    namespace = reference.get("namespace") or view.key.namespace
-    return (namespace, reference.get("name")) == (gateway.namespace or view.key.namespace, gateway.name)
+def _is_gateway(reference: Object, scope: Scope, gateway: Gateway) -> bool:
+    namespace = reference.get("namespace") or scope.key.namespace
+    return (namespace, reference.get("name")) == (gateway.namespace or scope.key.namespace, gateway.name)

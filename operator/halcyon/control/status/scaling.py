@@ -38,19 +38,19 @@ _LONG = 1024
 # set             none                    made                Recommend   -              False    Recommending
 # set             none                    made                Active      inactive       False    HPAInactive
 # set             none                    made                Active      active, none   True
-def active(view: Scope, plan: ReconcilePlan) -> Condition:
+def active(scope: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ScalingActive."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet")
-    if (rival := conflict(view, plan)) is not None:
-        return Condition(kind, status=False, reason=rival.reason, message=rival.message)
+    if (writer := conflict(scope, plan)) is not None:
+        return Condition(kind, status=False, reason=writer.reason, message=writer.message)
     scaling = plan.spec.scaling
     if scaling is None:
-        text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
+        text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(scope)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
-    decision = published_decision(view)
-    if view.scaling.settling and (previous := previous_condition(view, kind)) is not None:
+    decision = published_decision(scope)
+    if scope.scaling.settling and (previous := previous_condition(scope, kind)) is not None:
         return previous
     if decision is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
@@ -60,30 +60,30 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if scaling.mode != "Active":
         reason = Reason.PAUSED if scaling.mode == "Paused" else Reason.RECOMMENDING
         text = (
-            f"spec.scaling.mode is {scaling.mode}{_user_reason(view)}: the replicas stay at {plan.replicas}. "
+            f"spec.scaling.mode is {scaling.mode}{_user_reason(scope)}: the replicas stay at {plan.replicas}. "
             f"The decision would be {_explanation(decision)}"
         )
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
-        found = child_condition(view, kinds.HPA, view.key.name, "ScalingActive")
+        condition = child_condition(scope, kinds.HPA, scope.key.name, "ScalingActive")
         # An HPA is always inactive at 0 replicas. That is no failure, because the operator scales up from 0 itself.
-        if found.get("status") == "False" and plan.replicas > 0:
-            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    sentences = f"scaled by {plan.actuator.value}: {_explanation(decision)}", _pods_not_ready(view, plan)
+        if condition.get("status") == "False" and plan.replicas > 0:
+            return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(condition.get("message")))
+    sentences = f"scaled by {plan.actuator.value}: {_explanation(decision)}", _pods_not_ready(scope, plan)
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=". ".join(filter(None, sentences)))
 
 
-def published_decision(view: Scope) -> Decision | None:
+def published_decision(scope: Scope) -> Decision | None:
     """Return the last published scaling decision; None if there is none, or if no agent had reported on the model."""
-    decision = view.scaling.decision
+    decision = scope.scaling.decision
     return decision if decision is not None and decision.has_reports else None
 
 
-def previous_condition(view: Scope, kind: Type) -> Condition | None:
+def previous_condition(scope: Scope, kind: Type) -> Condition | None:
     """Return a condition of the last status. Return None if it is absent, or is for another generation of the spec."""
-    for previous in view.status.get("conditions") or ():
-        known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
-        if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
+    for previous in scope.status.get("conditions") or ():
+        is_known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
+        if previous.get("type") == kind and is_known and previous.get("observedGeneration") == scope.meta["generation"]:
             status = {"True": True, "False": False}.get(str(previous.get("status")))
             return Condition(
                 kind, status=status, reason=Reason(previous["reason"]), message=str(previous.get("message"))
@@ -91,34 +91,31 @@ def previous_condition(view: Scope, kind: Type) -> Condition | None:
     return None
 
 
-def _user_reason(view: Scope) -> str:
+def _user_reason(scope: Scope) -> str:
     """Return the reason that the user has given in an annotation, in brackets; empty if the user has given none."""
-    found = user_annotations.reason(view.meta)
-    return f" ({found})" if found else ""
+    reason = user_annotations.reason(scope.meta)
+    return f" ({reason})" if reason else ""
 
 
 def _explanation(decision: Decision) -> str:
-    """Return the reason of a decision and the maximum time until the next one.
-
-    The time is left out if the HPA decides.
-    """
+    """Return the reason of a decision, and the maximum time until the next one unless the HPA decides."""
     if decision.desired is None:
         return decision.why or "as the HPA decides"
     return f"{decision.why}; next decision within {math.ceil(decision.next_decision_s)} s"
 
 
-def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
+def _pods_not_ready(scope: Scope, plan: ReconcilePlan) -> str:
     """Return a sentence about the desired pods that aren't ready; empty if all of them are."""
-    wanted, there, ready = counts(view, plan)
-    if ready >= wanted:
+    desired, live, ready = counts(scope, plan)
+    if ready >= desired:
         return ""
-    stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    starting = max(there - ready - len(stuck), 0)
-    text = f"{ready} of {wanted} desired pods are ready, {starting} starting"
+    stuck = [p for p in scope.pods if pods.is_unschedulable(p)]
+    starting = max(live - ready - len(stuck), 0)
+    text = f"{ready} of {desired} desired pods are ready, {starting} starting"
     if not stuck:
         return text
-    found = pods.failure(stuck)
-    cause = f" ({found.message})" if found else ""
+    failure = pods.failure(stuck)
+    cause = f" ({failure.message})" if failure else ""
     return f"{text}, {len(stuck)} unschedulable{cause}"
 
 
@@ -126,43 +123,43 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
 # yes                              -                                      True     ExternalAutoscaler
 # no                               yes                                    True     ExternalWriter
 # no                               no                                     (absent)
-def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
+def conflict(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition AutoscalerConflict; None if the condition doesn't apply."""
     kind = Type.AUTOSCALER_CONFLICT
-    if (foreign := plan.foreign) is not None:
-        text = f"{foreign.why}; Halcyon has stopped scaling the model. {foreign.undo}"
+    if (hpa := plan.external_hpa) is not None:
+        text = f"{hpa.why}; Halcyon has stopped scaling the model. {hpa.undo}"
         return Condition(kind, status=True, reason=Reason.EXTERNAL_AUTOSCALER, message=text)
-    if plan.spec is not None and plan.spec.scaling is not None and view.scaling.rival:
-        return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=view.scaling.rival)
+    if plan.spec is not None and plan.spec.scaling is not None and scope.scaling.external_writer:
+        return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=scope.scaling.external_writer)
     return None
 
 
 # Present while the spec sets a field that has no effect because of other fields or of an external HPA.
-def ignored(view: Scope, plan: ReconcilePlan) -> Condition | None:
+def ignored(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return the condition FieldIgnored; None if the condition doesn't apply."""
     if plan.spec is None:
         return None
-    found = [*defaults.ignored(plan.spec)]
-    if said := external_hpa.ignored_balancer_replicas(view, plan.spec):
-        found.append(said)
-    if not found:
+    texts = [*defaults.ignored(plan.spec)]
+    if text := external_hpa.ignored_balancer_replicas(scope, plan.spec):
+        texts.append(text)
+    if not texts:
         return None
-    return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(found))
+    return Condition(Type.FIELD_IGNORED, status=True, reason=Reason.NO_EFFECT, message="; ".join(texts))
 
 
-def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
+def make(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return the value of `status.scaling` for a model that Halcyon scales, through an HPA or directly.
 
     While a new process has no data, the decision of the previous one stays.
     """
-    spec, decision = plan.spec, published_decision(view)
+    spec, decision = plan.spec, published_decision(scope)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
         "actuatorReason": plan.actuator_why[:_LONG],
         "policy": defaults.policy(spec) if spec else "",
         "mode": spec.scaling.mode if spec and spec.scaling else "",
     }
-    if view.scaling.settling and (previous := view.status.get("scaling")):
+    if scope.scaling.settling and (previous := scope.status.get("scaling")):
         return {**previous, **scaling}
     if decision is not None:
         scaling["current"] = decision.current
@@ -178,35 +175,35 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     if decision is not None and decision.desired is not None:
         scaling["desired"] = decision.desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
-        scaling |= _hpa_decision(view, decision)
-    if view.scaling.changes:
-        scaling["decisions"] = [_change(change) for change in view.scaling.changes]
+        scaling |= _hpa_decision(scope, decision)
+    if scope.scaling.changes:
+        scaling["decisions"] = [_change(change) for change in scope.scaling.changes]
     return scaling
 
 
-def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
+def replica_columns(scope: Scope, plan: ReconcilePlan) -> dict[str, str]:
     """Return the number of desired replicas and its range, for the columns of `kubectl get`."""
     if plan.spec is None:
         return {}
-    decision = published_decision(view)
-    found = {"desired": str(plan.replicas if decision is None or decision.desired is None else decision.desired)}
+    decision = published_decision(scope)
+    columns = {"desired": str(plan.replicas if decision is None or decision.desired is None else decision.desired)}
     if plan.spec.scaling is not None:
-        found["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
-    return found
+        columns["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
+    return columns
 
 
-def columns(view: Scope, *, ready: int) -> dict[str, str]:
+def columns(scope: Scope, *, ready: int) -> dict[str, str]:
     """Return the values of the scaling columns in `kubectl get`. `ready` is the number of ready pods."""
-    decision = published_decision(view)
+    decision = published_decision(scope)
     values = {s.name: s for s in decision.signals} if decision else {}
-    found = {}
+    columns = {}
     if (queue := values.get("queueDepth")) is not None:
         # The target is per replica, the queue is that of all pods: show the target for all ready pods.
-        aim = "" if queue.target is None else f"/{queue.target * max(ready, 1):.0f}"
-        found["queue"] = ("?" if queue.shown is None else f"{queue.shown:.0f}") + aim
+        target = "" if queue.target is None else f"/{queue.target * max(ready, 1):.0f}"
+        columns["queue"] = ("?" if queue.shown is None else f"{queue.shown:.0f}") + target
     if (gpu := values.get("gpuUtilization")) is not None and (gpu.missing or gpu.shown is not None):
-        found["gpu"] = "?" if gpu.shown is None else f"{gpu.shown:.0f}"
-    return found
+        columns["gpu"] = "?" if gpu.shown is None else f"{gpu.shown:.0f}"
+    return columns
 
 
 _HPA_LIMITS = {
@@ -222,38 +219,39 @@ AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
-def _hpa_decision(view: Scope, decision: Decision | None) -> dict[str, Any]:
+def _hpa_decision(scope: Scope, decision: Decision | None) -> dict[str, Any]:
     """Return the fields of `status.scaling` for a decision that the HPA makes, with its signals and messages."""
-    hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
+    hpa = (own(scope, kinds.HPA, scope.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
     # An HPA that has never computed its replicas, because a metric was missing, says 0. One that has pods never wants 0.
     if desired is None or not hpa.get("conditions") or (desired == 0 and hpa.get("currentReplicas")):
         return {}
-    limited, able = (child_condition(view, kinds.HPA, view.key.name, it) for it in ("ScalingLimited", "AbleToScale"))
-    news = [limited] if limited.get("status") == "True" else []
-    news += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
-    why = [decision.why] if decision is not None and decision.why else []
-    why += [f"HPA: {said['message']}" for said in news if said.get("message")]
-    reason = "; ".join(why) or "decided by the HPA"
-    found: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {reason}"[:_LONG]}
-    if limits := [_HPA_LIMITS[said["reason"]] for said in news if said.get("reason") in _HPA_LIMITS]:
-        found["limitedBy"] = list(dict.fromkeys(limits))
-    return found
+    name = scope.key.name
+    limited, able = (child_condition(scope, kinds.HPA, name, kind) for kind in ("ScalingLimited", "AbleToScale"))
+    conditions = [limited] if limited.get("status") == "True" else []
+    conditions += [able] if able.get("reason") not in _HPA_UNREMARKABLE else []
+    reasons = [decision.why] if decision is not None and decision.why else []
+    reasons += [f"HPA: {condition['message']}" for condition in conditions if condition.get("message")]
+    reason = "; ".join(reasons) or "decided by the HPA"
+    fields: dict[str, Any] = {"desired": desired, "why": f"{counted(desired)}: {reason}"[:_LONG]}
+    if limits := [_HPA_LIMITS[c["reason"]] for c in conditions if c.get("reason") in _HPA_LIMITS]:
+        fields["limitedBy"] = list(dict.fromkeys(limits))
+    return fields
 
 
 def _signal(signal: Signal) -> dict[str, Any]:
-    said: dict[str, Any] = {"name": signal.name, "source": signal.source}
+    fields: dict[str, Any] = {"name": signal.name, "source": signal.source}
     if signal.target is not None:
-        said["target"] = f"{signal.target:g}"
+        fields["target"] = f"{signal.target:g}"
     if signal.value is not None:
-        said["value"] = f"{signal.value:.1f}" if signal.value < 100 else f"{signal.value:.0f}"
+        fields["value"] = f"{signal.value:.1f}" if signal.value < 100 else f"{signal.value:.0f}"
     if signal.proposal is not None:
-        said["proposal"] = signal.proposal
+        fields["proposal"] = signal.proposal
     if signal.missing:
-        said["missing"] = signal.missing[:_LONG]
+        fields["missing"] = signal.missing[:_LONG]
     if signal.at is not None:
-        said["observedAt"] = rfc3339(signal.at)
-    return said
+        fields["observedAt"] = rfc3339(signal.at)
+    return fields
 
 
 def _change(change: Change) -> dict[str, Any]:

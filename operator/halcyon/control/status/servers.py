@@ -6,6 +6,8 @@ Each condition has one function. Its truth table is above the function.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.control.desired.plan import ReconcilePlan, counts
@@ -23,9 +25,9 @@ _FAILED_FOR_S = 600.0
 """Time from the creation of a pod that the kubelet rejected or evicted, for which it explains missing servers, in seconds."""
 
 
-def target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
+def target_pods(scope: Scope, plan: ReconcilePlan) -> list[Object]:
     """Return the server pods that run the target revision."""
-    return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
+    return [p for p in scope.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
 _NO_GPU = re.compile(r"unsupported gpu id|no GPUs are available|No CUDA GPUs|no NVIDIA driver|CUDA driver version")
@@ -39,34 +41,34 @@ _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, 
 # none is ready            Triton could not load the model   False    LoadFailed
 # none is ready            none yet                          Unknown  Loading
 # there are none           -                                 Unknown
-def model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
+def model_loaded(scope: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ModelLoaded of a model."""
-    ours = target_pods(view, plan)
-    if any(pods.is_ready(p) for p in ours):
+    own_pods = target_pods(scope, plan)
+    if any(pods.is_ready(p) for p in own_pods):
         text = f"Triton has loaded {plan.target.model if plan.target else ''}"
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=text)
-    found = pods.failure(ours)
-    if found and found.reason in _FETCHER_REASONS:
-        return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
-    if (error := load_error(view, plan)) is not None:
+    failure = pods.failure(own_pods)
+    if failure and failure.reason in _FETCHER_REASONS:
+        return Condition(Type.MODEL_LOADED, status=False, reason=failure.reason, message=failure.message)
+    if (error := load_error(scope, plan)) is not None:
         if plan.spec is not None and plan.spec.runtime.gpus == 0 and _NO_GPU.search(error):
             error += ". The spec requests no GPU; to request one, set spec.runtime.gpu, for example {count: 1}"
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
-    if ours:
-        text = f"{len(ours)} pods of the revision have been created; none has reported yet whether the model loaded"
+    if own_pods:
+        text = f"{len(own_pods)} pods of the revision have been created; none has reported yet whether the model loaded"
         return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
     text = "no pod has tried to load the model yet"
     return Condition(Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message=text)
 
 
-def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
+def load_error(scope: Scope, plan: ReconcilePlan) -> str | None:
     """Return the error with which Triton failed to load the model; None if there is none.
 
     It is the error of the first live pod that reports one.
     """
-    said = view.signals.load_errors if view.signals else {}
-    found = sorted(p["metadata"]["name"] for p in target_pods(view, plan) if pods.is_live(p))
-    return next((said[name] for name in found if name in said), None)
+    errors = scope.signals.load_errors if scope.signals else {}
+    pod_names = sorted(p["metadata"]["name"] for p in target_pods(scope, plan) if pods.is_live(p))
+    return next((errors[name] for name in pod_names if name in errors), None)
 
 
 # desired  ready          failure   ServersReady
@@ -77,63 +79,69 @@ def load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoServersReady, with the reason of a pod that has just ended
 # no spec was accepted    -         Unknown
-def servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
+def servers_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     """Return the condition ServersReady of a model."""
     if plan.spec is None:
         text = "no spec has been accepted yet"
         return Condition(Type.SERVERS_READY, status=None, reason=Reason.UNKNOWN, message=text)
-    wanted, _, ready = counts(view, plan)
-    if wanted == 0:
+    desired, _, ready = counts(scope, plan)
+    if desired == 0:
         text = "0 replicas are desired"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SCALED_TO_ZERO, message=text)
-    if ready >= wanted:
-        text = f"{ready} of {wanted} servers are ready"
-        if ready > wanted:  # while a rollout adds a pod, or before pods are removed
-            text = f"{wanted} servers are desired, and {ready} are ready"
+    if ready >= desired:
+        text = f"{ready} of {desired} servers are ready"
+        if ready > desired:  # while a rollout adds a pod, or before pods are removed
+            text = f"{desired} servers are desired, and {ready} are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
-    found = pods.failure(view.pods)
-    dead = backend.dead_backend(view)
-    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
-    refusal = _replica_failure(view, plan)
-    detail = refusal or dead or (f"pod {found.pod}: {found.message}" if found else stuck) or _failed_pod(view)
-    text = f"{ready} of {wanted} servers are ready" + (f": {detail}" if detail else "")
+    failure = pods.failure(scope.pods)
+    dead = backend.dead_backend(scope)
+    stuck = volume_attachment.first_conflict(scope.pods, scope.source.exclusive)
+    rejection = _replica_failure(scope, plan)
+    detail = rejection or dead or (f"pod {failure.pod}: {failure.message}" if failure else stuck) or _failed_pod(scope)
+    text = f"{ready} of {desired} servers are ready" + (f": {detail}" if detail else "")
     if ready:
         reason = Reason.PARTIALLY_READY
-    elif refusal:
+    elif rejection:
         reason = Reason.POD_CREATION_FAILED
     elif dead:
         reason = Reason.BACKEND_DEAD
     else:
-        reason = found.reason if found else Reason.NO_SERVERS_READY
+        reason = failure.reason if failure else Reason.NO_SERVERS_READY
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
-def home(plan: ReconcilePlan) -> Slot:
+def home_slot(plan: ReconcilePlan) -> Slot:
     """Return the home slot, which runs all servers except those of a canary."""
     return SLOT_A if plan.rollout is None else plan.rollout.home
 
 
-def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
-    condition = child_condition(view, kinds.DEPLOYMENT, names.server(view.key.name, home(plan)), "ReplicaFailure")
+def deployment_condition(scope: Scope, plan: ReconcilePlan, condition_type: str) -> Mapping[str, Any]:
+    """Return a condition of the server Deployment in the home slot; empty if it is absent."""
+    return child_condition(scope, kinds.DEPLOYMENT, names.server(scope.key.name, home_slot(plan)), condition_type)
+
+
+def _replica_failure(scope: Scope, plan: ReconcilePlan) -> str:
+    condition = deployment_condition(scope, plan, "ReplicaFailure")
     return str(condition.get("message")) if condition.get("status") == "True" else ""
 
 
-def _failed_pod(view: Scope) -> str:
+def _failed_pod(scope: Scope) -> str:
     """Return why the newest pod that has failed was created in vain; empty if no pod has failed lately.
 
     The kubelet rejects a pod that its node has no device for, and the ReplicaSet then creates another one, without an end.
     Each of them is only pending for a moment, so no live pod shows the reason.
     """
-    found = [
+    failed = [
         (at, pod["metadata"]["name"], stage)
-        for pod in view.pods
+        for pod in scope.pods
         if not pods.is_live(pod)
         and (stage := pod_stage.stage(pod)).state == "failed"
         and (at := created_at(pod)) is not None
-        and view.now - at <= _FAILED_FOR_S
+        and scope.now - at <= _FAILED_FOR_S
     ]
-    if not found:
+    if not failed:
         return ""
-    _, name, stage = max(found, key=lambda one: one[:2])
+    _, name, stage = max(failed, key=lambda entry: entry[:2])
     text = f"pod {name} has failed: {stage.reason}" + (f": {stage.message}" if stage.message else "")
-    return text if len(found) == 1 else f"{text}; {len(found)} pods have failed within {_FAILED_FOR_S / 60:.0f} minutes"
+    count = len(failed)
+    return text if count == 1 else f"{text}; {count} pods have failed within {_FAILED_FOR_S / 60:.0f} minutes"

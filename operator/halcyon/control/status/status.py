@@ -44,57 +44,54 @@ MAX_VERSIONS = 64
 shown."""
 
 
-def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
+def make(scope: Scope, plan: ReconcilePlan, *, now: str) -> Object:
     """Return the status for this scope and plan. `now` is the current time in RFC 3339, in whole seconds."""
-    generation = int(view.meta["generation"])
+    generation = int(scope.meta["generation"])
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions.keep(
-            _conditions(view, plan), view.status.get("conditions") or (), generation=generation, now=now
+            _conditions(scope, plan), scope.status.get("conditions") or (), generation=generation, now=now
         ),
-        "pods": (by_state := _pods(view, plan)),
+        "pods": (by_state := _pods(scope, plan)),
         "replicas": by_state["total"],
         "readyReplicas": by_state["ready"],
-        "selector": names.selector_text(view.key.name),
+        "selector": names.selector_text(scope.key.name),
     }
-    status["summary"] = _summary(view, plan, status)
+    status["summary"] = _summary(scope, plan, status)
     if plan.spec is not None and plan.target is not None and plan.rollout is not None:
-        host = f"{view.key.name}.{view.key.namespace}.svc"
+        host = f"{scope.key.name}.{scope.key.namespace}.svc"
         scheme = "https" if plan.spec.traffic.tls else "http"
-        status["address"] = {
-            "url": f"{scheme}://{host}:{names.HTTP_PORT}",
-            "grpc": f"{host}:{names.GRPC_PORT}",
-        }
+        status["address"] = {"url": f"{scheme}://{host}:{names.HTTP_PORT}", "grpc": f"{host}:{names.GRPC_PORT}"}
         if routing_mode.is_direct(plan.spec):
-            status["address"]["headless"] = f"{names.headless(view.key.name)}.{view.key.namespace}.svc"
+            status["address"]["headless"] = f"{names.headless(scope.key.name)}.{scope.key.namespace}.svc"
         status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
-        status["model"] = _model(view, plan)
-        status["rollout"] = rollout.make(view, plan)
-        if (started := cold_start.make(view, longest_s=plan.target.startup_timeout_s)) is not None:
-            status["coldStart"] = started
-        if (costs := cost.make(view)) is not None:
+        status["model"] = _model(scope, plan)
+        status["rollout"] = rollout.make(scope, plan)
+        if (start := cold_start.make(scope, longest_s=plan.target.startup_timeout_s)) is not None:
+            status["coldStart"] = start
+        if (costs := cost.make(scope)) is not None:
             status["cost"] = costs
-        if (advised := advice.make(view)) is not None:
-            status["advice"] = advised
-        status["revision"] = {"target": names.revision(view.key.name, plan.rollout.asked.key)}
-        if current := _current(view, plan):
-            status["revision"]["current"] = names.revision(view.key.name, current)
-        if known := capacity.make(view, plan):
-            status["capacity"] = known
+        if (shown_advice := advice.make(scope)) is not None:
+            status["advice"] = shown_advice
+        status["revision"] = {"target": names.revision(scope.key.name, plan.rollout.requested.key)}
+        if current := _current(scope, plan):
+            status["revision"]["current"] = names.revision(scope.key.name, current)
+        if measured_capacity := capacity.make(scope, plan):
+            status["capacity"] = measured_capacity
         if plan.actuator is not Actuator.NONE:
-            status["scaling"] = scaling.make(view, plan)
+            status["scaling"] = scaling.make(scope, plan)
     return status
 
 
-def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
-    accepted = _accepted(view, plan)
-    loaded = servers.model_loaded(view, plan)
-    served = servers.servers_ready(view, plan)
-    balancer = _balancer_ready(view, plan)
-    routed = routes.accepted(view, plan)
-    stalled = _stalled(view, plan, accepted, loaded, served)
+def _conditions(scope: Scope, plan: ReconcilePlan) -> list[Condition]:
+    accepted = _accepted(scope, plan)
+    loaded = servers.model_loaded(scope, plan)
+    served = servers.servers_ready(scope, plan)
+    balancer = _balancer_ready(scope, plan)
+    routed = routes.accepted(scope, plan)
+    stalled = _stalled(scope, plan, accepted, loaded, served)
     in_effect = plan.spec is not None and not plan.conflicts
-    decided = [
+    present = [
         readiness.ready(
             accepted, readiness.traffic(served, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
         ),
@@ -102,23 +99,23 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         loaded,
         served,
         balancer,
-        scaling.active(view, plan),
+        scaling.active(scope, plan),
     ]
-    reconciling = None if stalled else _reconciling(view, plan, served, balancer)
-    at_times = (
+    reconciling = None if stalled else _reconciling(scope, plan, served, balancer)
+    optional = (
         routed,
-        scaling.conflict(view, plan),
-        capacity.contradicted(view, plan),
-        scaling.ignored(view, plan),
-        _mismatch(view, plan),
-        _image_mismatch(view, plan),
-        _advice(view, plan),
-        rollout.outdated(view, plan),
-        backend.requests_failing(view),
+        scaling.conflict(scope, plan),
+        capacity.contradicted(scope, plan),
+        scaling.ignored(scope, plan),
+        _mismatch(scope, plan),
+        _image_mismatch(scope, plan),
+        _advice(scope, plan),
+        rollout.outdated(scope, plan),
+        backend.requests_failing(scope),
         reconciling,
         stalled,
     )
-    return [*decided, *(c for c in at_times if c is not None)]
+    return [*present, *(c for c in optional if c is not None)]
 
 
 # spec and source        object names free    last write    Accepted
@@ -126,45 +123,45 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
 # valid                  yes                  rejected      False  Forbidden
 # valid                  no                   -             False  Conflict
 # invalid                -                    -             False  Invalid, PolicyDenied, SourceNotFound
-def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
+def _accepted(scope: Scope, plan: ReconcilePlan) -> Condition:
     acceptance = plan.acceptance
-    if acceptance.accepted and view.refused:
-        return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
+    if acceptance.accepted and scope.rejected_write:
+        return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=scope.rejected_write)
     message = acceptance.message
     if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
         message = conditions.ending(message, f"; {_KEPT}")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
-def _mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
+def _mismatch(scope: Scope, plan: ReconcilePlan) -> Condition | None:
     if plan.spec is None:
         return None
     delays = defaults.mismatched(plan.spec)
-    starts = defaults.late_starts(plan.spec, (view.status.get("coldStart") or {}).get("seconds"))
+    starts = defaults.late_starts(plan.spec, (scope.status.get("coldStart") or {}).get("seconds"))
     if not (delays or starts):
         return None
     reason = Reason.QUEUE_DELAY_TOO_LONG if delays else Reason.QUEUE_TIMEOUT_TOO_SHORT
     return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=reason, message="; ".join((*delays, *starts)))
 
 
-def _image_mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, _image(view, plan.spec))
-    if not said:
+def _image_mismatch(scope: Scope, plan: ReconcilePlan) -> Condition | None:
+    messages = [] if plan.spec is None else triton_images.mismatches(plan.spec, _image(scope, plan.spec))
+    if not messages:
         return None
-    return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(said))
+    return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(messages))
 
 
-def _image(view: Scope, spec: Spec) -> str:
-    return spec.runtime.image or view.site.server_image
+def _image(scope: Scope, spec: Spec) -> str:
+    return spec.runtime.image or scope.site.server_image
 
 
-def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    said = [] if plan.spec is None else site_policy.advice(view, plan.spec)
-    if plan.spec is not None and view.site.policy.triton.warn_below is None:
-        said = [*said, *triton_images.outdated(_image(view, plan.spec))]
-    if not said:
+def _advice(scope: Scope, plan: ReconcilePlan) -> Condition | None:
+    messages = [] if plan.spec is None else site_policy.policy_warnings(scope, plan.spec)
+    if plan.spec is not None and scope.site.policy.triton.warn_below is None:
+        messages = [*messages, *triton_images.outdated(_image(scope, plan.spec))]
+    if not messages:
         return None
-    return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
+    return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(messages))
 
 
 # balancer Deployment    available    BalancerReady
@@ -172,28 +169,28 @@ def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
 # exists                 none         False    BalancerDegraded if a balancer reports a failure
 # doesn't exist          -            Unknown
 # isn't needed           -            True     NoBalancer
-def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
+def _balancer_ready(scope: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
         text = f"spec.traffic.mode is {plan.spec.traffic.mode}: clients reach the servers without a balancer"
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
-    name = names.balancer(view.key.name)
-    deployment = own(view, kinds.DEPLOYMENT, name)
+    name = names.balancer(scope.key.name)
+    deployment = own(scope, kinds.DEPLOYMENT, name)
     if deployment is None or plan.spec is None:
         text = "no balancer has been created yet"
         return Condition(Type.BALANCER_READY, status=None, reason=Reason.UNKNOWN, message=text)
     available = (deployment.get("status") or {}).get("availableReplicas") or 0
-    wanted = external_hpa.balancer_replicas(view, plan.spec)
-    text = f"{min(available, wanted)} of {wanted} balancers are ready"
-    if view.troubles:
-        text += f"; {'; '.join(view.troubles)}"
+    desired = external_hpa.balancer_replicas(scope, plan.spec)
+    text = f"{min(available, desired)} of {desired} balancers are ready"
+    if scope.balancer_errors:
+        text += f"; {'; '.join(scope.balancer_errors)}"
         return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)
     if available:
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
-    failure = child_condition(view, kinds.DEPLOYMENT, name, "ReplicaFailure")
+    failure = child_condition(scope, kinds.DEPLOYMENT, name, "ReplicaFailure")
     if failure.get("status") == "True":
         text += f": {failure.get('message')}"
-    elif view.balancer_trouble:
-        text += f": {view.balancer_trouble}"
+    elif scope.balancer_failure:
+        text += f": {scope.balancer_failure}"
     return Condition(Type.BALANCER_READY, status=False, reason=Reason.BALANCER_NOT_READY, message=text)
 
 
@@ -210,52 +207,49 @@ def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | N
 # current             all are of the revision, and one is ready         (absent)
 # any, if Stalled     any                                               (absent): kstatus would report InProgress for both
 # A change in the replicas is not a new revision and doesn't cause Reconciling.
-def _reconciling(view: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
-    if view.failing:
-        message = f"the operator can't write an object of the model, and retries: {view.failing}"
+def _reconciling(scope: Scope, plan: ReconcilePlan, served: Condition, balancer: Condition) -> Condition | None:
+    if scope.failing:
+        message = f"the operator can't write an object of the model, and retries: {scope.failing}"
         return Condition(Type.RECONCILING, status=True, reason=Reason.WRITES_FAILING, message=message)
     if plan.spec is None or plan.target is None:
         return None
-    current = _current(view, plan)
+    current = _current(scope, plan)
     if current == plan.target.key and balancer.status:
         return None
-    if current != plan.target.key and (rolling := rollout.reconciling(view.key.name, plan)) is not None:
-        return rolling
+    if current != plan.target.key and (rollout_condition := rollout.reconciling(scope.key.name, plan)) is not None:
+        return rollout_condition
     waiting = "the balancer" if current == plan.target.key else f"revision {plan.target.key}: {served.message}"
     return Condition(Type.RECONCILING, status=True, reason=Reason.PROGRESSING, message=f"waiting for {waiting}")
 
 
-def _current(view: Scope, plan: ReconcilePlan) -> str | None:
+def _current(scope: Scope, plan: ReconcilePlan) -> str | None:
     """Return the key of the current revision, which is the one that is fully rolled out.
 
     During a rollout it is the current revision in the published status, if that still has a ready pod. Return None if
     there is no such revision.
     """
-    deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)))
+    deployment = own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, servers.home_slot(plan)))
     if deployment is None or plan.target is None:
         return None
     status = deployment.get("status") or {}
-    asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
-    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
-    rolled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    revision = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
+    is_observed = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    is_updated = status.get("updatedReplicas", 0) == status.get("replicas", 0)
     # Count ready pods as `control/rollout` does, from the pods themselves: the Deployment's readyReplicas is updated later.
-    up = plan.replicas == 0 or asked in _serving(view)
-    return str(asked) if seen and rolled and up else _before(view)
+    is_served = plan.replicas == 0 or revision in _serving(scope)
+    return str(revision) if is_observed and is_updated and is_served else _before(scope)
 
 
-def _before(view: Scope) -> str | None:
-    """Return the key of the current revision in the published status.
-
-    Return None if this revision has no ready pod any more.
-    """
-    target = names.revision(view.key.name, "")
-    known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
-    return known if known in _serving(view) else None
+def _before(scope: Scope) -> str | None:
+    """Return the key of the published current revision; None if this revision has no ready pod any more."""
+    target = names.revision(scope.key.name, "")
+    revision = str((scope.status.get("revision") or {}).get("current") or "").removeprefix(target)
+    return revision if revision in _serving(scope) else None
 
 
-def _serving(view: Scope) -> set[str]:
+def _serving(scope: Scope) -> set[str]:
     """Return the keys of the revisions that have a ready pod."""
-    return {pods.revision(p) for p in view.pods if pods.is_ready(p)}
+    return {pods.revision(p) for p in scope.pods if pods.is_ready(p)}
 
 
 # Accepted   rollout                        model       Deployment            Stalled
@@ -267,18 +261,18 @@ def _serving(view: Scope) -> set[str]:
 #                                                                                      is within its own deadline)
 # else                                                                        (absent)
 def _stalled(
-    view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, served: Condition
+    scope: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, served: Condition
 ) -> Condition | None:
     if accepted.status is False:
         if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
-    progress = child_condition(view, kinds.DEPLOYMENT, names.server(view.key.name, servers.home(plan)), "Progressing")
+    progress = servers.deployment_condition(scope, plan, "Progressing")
     late = progress.get("reason") == "ProgressDeadlineExceeded"
     if plan.rollout is not None:
         late = plan.rollout.overdue or (late and not plan.rollout.has_time)
-    if (rolled := rollout.stalled(view.key.name, plan, late=late)) is not None:
-        return rolled
+    if (rollout_condition := rollout.stalled(scope.key.name, plan, late=late)) is not None:
+        return rollout_condition
     if loaded.status is False:
         return Condition(Type.STALLED, status=True, reason=loaded.reason, message=loaded.message)
     if late:
@@ -287,16 +281,16 @@ def _stalled(
     return None
 
 
-def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    _, total, ready = counts(view, plan)
-    stages = [pod_stage.stage(p) for p in view.pods]
+def _pods(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
+    _, total, ready = counts(scope, plan)
+    stages = [pod_stage.stage(p) for p in scope.pods]
     causes = Counter(filter(None, map(pod_stage.failure_cause, stages)))
     failures = [{"reason": cause, "pods": count} for cause, count in sorted(causes.items())]
     return {
         "total": total,
         "ready": ready,
-        "updated": sum(pods.is_live(p) for p in servers.target_pods(view, plan)),
-        "unschedulable": sum(pods.is_unschedulable(p) for p in view.pods),
+        "updated": sum(pods.is_live(p) for p in servers.target_pods(scope, plan)),
+        "unschedulable": sum(pods.is_unschedulable(p) for p in scope.pods),
         **_by_state(stages),
         **({"failures": failures} if failures else {}),
     }
@@ -308,7 +302,7 @@ _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
 
 def _by_state(stages: Iterable[Stage]) -> dict[str, int]:
     """Return the number of pods in each state, without states in which there is no pod."""
-    counted = Counter(_COUNTED_AS.get(one.state, one.state) for one in stages)
+    counted = Counter(_COUNTED_AS.get(stage.state, stage.state) for stage in stages)
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
@@ -325,25 +319,25 @@ def _state_order(ready: dict[str, Any]) -> tuple[str, ...]:
     return ("Stalled", "Ready") if is_known else ("Stalled", "Reconciling", "Ready")
 
 
-def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
-    found = {c["type"]: c for c in status["conditions"]}
-    state = next((found[kind]["reason"] for kind in _state_order(found["Ready"]) if kind in found), "")
-    desired, _, ready = counts(view, plan)
-    summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(view, plan)
-    if view.scaling.settling:
-        before = view.status.get("summary") or {}
-        kept = ("batch",) if plan.actuator is Actuator.NONE else _DECIDED_COLUMNS
-        return summary | {name: before[name] for name in kept if name in before}
-    summary |= scaling.columns(view, ready=status["readyReplicas"])
-    if view.signals and view.signals.mean_batch is not None:
-        summary["batch"] = f"{view.signals.mean_batch:.1f}"
+def _summary(scope: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
+    by_type = {c["type"]: c for c in status["conditions"]}
+    state = next((by_type[kind]["reason"] for kind in _state_order(by_type["Ready"]) if kind in by_type), "")
+    desired, _, ready = counts(scope, plan)
+    summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(scope, plan)
+    if scope.scaling.settling:
+        before = scope.status.get("summary") or {}
+        kept_columns = ("batch",) if plan.actuator is Actuator.NONE else _DECIDED_COLUMNS
+        return summary | {name: before[name] for name in kept_columns if name in before}
+    summary |= scaling.columns(scope, ready=status["readyReplicas"])
+    if scope.signals and scope.signals.mean_batch is not None:
+        summary["batch"] = f"{scope.signals.mean_batch:.1f}"
     return summary
 
 
-def _model(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
+def _model(scope: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     model: dict[str, Any] = {"name": plan.target.model if plan.target else ""}
-    if view.signals and view.signals.versions:
-        model["versions"] = sorted(view.signals.versions, key=lambda v: (len(v), v))[-MAX_VERSIONS:]
-    if (error := servers.load_error(view, plan)) is not None:
+    if scope.signals and scope.signals.versions:
+        model["versions"] = sorted(scope.signals.versions, key=lambda v: (len(v), v))[-MAX_VERSIONS:]
+    if (error := servers.load_error(scope, plan)) is not None:
         model["error"] = error[: conditions.MESSAGE_LIMIT]
     return model

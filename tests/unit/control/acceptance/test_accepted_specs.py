@@ -95,7 +95,7 @@ async def test_a_budget_holds_whatever_is_written_over_the_accepted_spec() -> No
     team.write_accepted("one", forged(team.accepted_text("one")))
     spec = team.spec_of.get(ONE)
     assert spec is not None
-    ceiling = GpuBudget(4).ask(ONE, wanted=8, current=1, gpus=spec.runtime.gpu.count)
+    ceiling = GpuBudget(4).request(ONE, desired=8, current=1, gpus=spec.runtime.gpu.count)
     assert ceiling is not None
     assert ceiling.replicas == 1
 
@@ -157,7 +157,7 @@ async def test_the_budget_knows_a_model_without_a_known_spec_by_its_servers() ->
     team = await served()
     budget = GpuBudget(4)
     ReplicaLimits(team.caches, OneSpec(None), DrivenClock(lambda: 0.0), budget).share(set())
-    assert budget.ask(Key("team", "two"), wanted=4, current=0, gpus=1) is not None
+    assert budget.request(Key("team", "two"), desired=4, current=0, gpus=1) is not None
     team.seen(DEPLOYMENT, "one-a", None)
     assert list(ReplicaLimits(team.caches, OneSpec(None), DrivenClock(lambda: 0.0), GpuBudget(4)).share(set())) == []
 

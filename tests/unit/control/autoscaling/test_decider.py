@@ -430,16 +430,16 @@ def test_the_planners_memory_is_shown_with_the_targets_of_the_spec() -> None:
     model.clock.now = 1250.0
     wanted = model.world.specs[DIGITS]
     model.hear(20, arrived=20, served=0)
-    assert model.deciding.known(DIGITS, wanted) is None
+    assert model.deciding.knowledge(DIGITS, wanted) is None
     model.hear(30, arrived=20)
 
-    known = model.deciding.known(DIGITS, wanted)
+    known = model.deciding.knowledge(DIGITS, wanted)
     assert known is not None
     # Those of every day: a schedule that is open now is none of the past's.
     assert (known.objectives.latency_s, known.objectives.low, known.objectives.windows) == (0.3, 1, ())
     assert known.replica.peak_rps > 0
     model.deciding.forget(DIGITS)
-    assert model.deciding.known(DIGITS, wanted) is None
+    assert model.deciding.knowledge(DIGITS, wanted) is None
 
 
 def test_a_forgotten_model_leaves_no_memory() -> None:
@@ -447,8 +447,8 @@ def test_a_forgotten_model_leaves_no_memory() -> None:
     model.hear(3, arrived=8, served=0)
     held = model.deciding._models[DIGITS]
     assert held.memory is not None
-    assert held.ruled is not None
-    assert held.opened is not None
+    assert held.rules_decision is not None
+    assert held.active is not None
 
     model.deciding.forget(DIGITS)
 
@@ -602,12 +602,12 @@ def test_a_batch_gets_replicas_after_the_users_from_what_the_planner_knows() -> 
     demands = (BatchDemand("nightly", rows_left=1e9, max_replicas=2),)
     adding = BatchReplicas(model.deciding, lambda _: demands)
     # Without a known capacity, nobody can say how many the rows need.
-    assert adding.added(DIGITS, wanted, unknown) is unknown
+    assert adding.with_batch_replicas(DIGITS, wanted, unknown) is unknown
 
     made = model.hear(30, arrived=20)
-    more = adding.added(DIGITS, wanted, made)
+    more = adding.with_batch_replicas(DIGITS, wanted, made)
     assert made.desired is not None
     assert more.desired == made.desired + 2
     assert f"{made.desired} for users and 2 for batch inference (nightly: " in more.why
     assert [part.name for part in more.parts][-1] == "batch"
-    assert BatchReplicas(model.deciding, lambda _: ()).added(DIGITS, wanted, made) is made
+    assert BatchReplicas(model.deciding, lambda _: ()).with_batch_replicas(DIGITS, wanted, made) is made

@@ -26,7 +26,7 @@ def test_the_median_of_decision_times_is_reported_to_a_tenth() -> None:
     registry = CollectorRegistry()
     times = DecisionMetrics(lambda: (), registry)
     for n in range(1, 200):
-        times.took(n * 1e-6)
+        times.add_duration(n * 1e-6)
     found = histogram_quantile({}, samples(registry), "halcyon_decision_seconds", 0.5)
     assert found == pytest.approx(1e-4, rel=0.1)
     assert samples(registry)["halcyon_decision_seconds_count"] == 199
@@ -36,7 +36,7 @@ def test_a_model_without_decisions_is_visible_among_frequent_ones() -> None:
     registry, stuck = CollectorRegistry(), [0.0]
     times = DecisionMetrics(lambda: stuck, registry)
     for _ in range(20 * 100):
-        times.ended(1.0)  # twenty models, once a second
+        times.add_age(1.0)  # twenty models, once a second
     stuck[0] = 100.0
     found = histogram_quantile({}, samples(registry), "halcyon_decision_age_seconds", 0.99)
     assert found is not None
@@ -48,7 +48,7 @@ def test_every_second_of_every_model_is_counted_once(ended: list[float], in_forc
     registry = CollectorRegistry()
     times = DecisionMetrics(lambda: in_force, registry)
     for age_s in ended:
-        times.ended(age_s)
+        times.add_age(age_s)
     found = samples(registry)
     assert found["halcyon_decision_age_seconds_count"] == pytest.approx(sum(ended) + sum(in_force))
     assert found["halcyon_decision_age_seconds_sum"] == pytest.approx(math.fsum(a * a / 2 for a in ended + in_force))

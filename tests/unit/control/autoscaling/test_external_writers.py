@@ -14,7 +14,7 @@ Look = tuple[float, int, int]
 
 def conflict_messages(looks: list[Look], rivals: ExternalWriters | None = None, *, writer: str = "argocd") -> list[str]:
     watching = ExternalWriters() if rivals is None else rivals
-    return [watching.look(DIGITS, count, desired, writer, at) for at, count, desired in looks]
+    return [watching.compare(DIGITS, count, desired, writer, at) for at, count, desired in looks]
 
 
 def fought(*, every_s: float = 30.0, times: int = TIMES) -> list[Look]:
@@ -112,14 +112,14 @@ def test_changes_of_replicas_that_others_own_are_no_conflict() -> None:
     rivals, found = ExternalWriters(), []
     for n in range(2 * TIMES):
         found += conflict_messages([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
-        rivals.rest(DIGITS)  # and the HPA takes it back to 1, by rules of its own
+        rivals.pause(DIGITS)  # and the HPA takes it back to 1, by rules of its own
     assert set(found) == {""}
 
 
 def test_a_conflict_resumes_after_a_time_under_another_owner() -> None:
     rivals = ExternalWriters()
     assert conflict_messages(fought(), rivals)[-1]
-    rivals.rest(DIGITS)
+    rivals.pause(DIGITS)
     assert conflict_messages([(100.0, 2, 6)], rivals) != [""]
     assert conflict_messages([(100.0 + CALM_S, 2, 6)], rivals) == [""]
 
@@ -127,7 +127,7 @@ def test_a_conflict_resumes_after_a_time_under_another_owner() -> None:
 def test_models_are_watched_apart_and_forgotten_with_their_history() -> None:
     rivals = ExternalWriters()
     assert conflict_messages(fought(), rivals)[-1]
-    assert rivals.look(OTHER, 2, 6, "argocd", 100.0) == ""
+    assert rivals.compare(OTHER, 2, 6, "argocd", 100.0) == ""
 
     rivals.forget(DIGITS)
 

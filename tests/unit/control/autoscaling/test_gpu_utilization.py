@@ -61,11 +61,11 @@ class Sources:
         """What the planner is told."""
         sensed = self.world.sensing.for_planner(DIGITS, self.spec)
         assert sensed is not None
-        return sensed.gathered.reading.gpu
+        return sensed.result.reading.gpu
 
     def rules(self) -> Value | Missing | None:
         """What the rules are told."""
-        read = self.world.sensing.by_rules(DIGITS, self.spec).read
+        read = self.world.sensing.by_rules(DIGITS, self.spec).reading
         assert not isinstance(read, Missing)
         return read.gpu_utilization
 

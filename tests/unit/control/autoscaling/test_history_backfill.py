@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.control.autoscaling.decider import Decider
-from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, HistoryBackfill, merged
+from halcyon.control.autoscaling.history_backfill import RETRY_S, UNUSABLE_RETRY_S, HistoryBackfill, merged
 from halcyon.control.autoscaling.planner_memory.entries import saved
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.forecast.season_models import DAY
@@ -162,9 +162,9 @@ def test_an_unknown_past_is_requested_once() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[None], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.want(DIGITS)
-        made.want(OTHER)
-        await ask_for(made, 10 * REFUSED_S)
+        made.enqueue(DIGITS)
+        made.enqueue(OTHER)
+        await ask_for(made, 10 * UNUSABLE_RETRY_S)
         assert asked.when == {"digits": [0.0], "other": [pytest.approx(0.2)]}
 
     run(scenario)
@@ -174,8 +174,8 @@ def test_every_query_waits_while_prometheus_is_down() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusUnavailable("away"), PrometheusUnavailable("away"), None], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.want(DIGITS)
-        made.want(OTHER)
+        made.enqueue(DIGITS)
+        made.enqueue(OTHER)
         await ask_for(made, 10 * RETRY_S)
         first = [0.0, RETRY_S + 0.2, 2 * (RETRY_S + 0.2)]
         assert asked.when == {"digits": pytest.approx(first), "other": [pytest.approx(first[-1] + 0.2)]}
@@ -187,10 +187,10 @@ def test_a_refused_query_delays_no_other_and_is_repeated_much_later() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series"), None], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.want(DIGITS)
-        made.want(OTHER)
-        await ask_for(made, 3 * REFUSED_S)
-        assert asked.when == {"digits": pytest.approx([0.0, REFUSED_S + 0.2]), "other": [pytest.approx(0.2)]}
+        made.enqueue(DIGITS)
+        made.enqueue(OTHER)
+        await ask_for(made, 3 * UNUSABLE_RETRY_S)
+        assert asked.when == {"digits": pytest.approx([0.0, UNUSABLE_RETRY_S + 0.2]), "other": [pytest.approx(0.2)]}
 
     run(scenario)
 
@@ -199,8 +199,8 @@ def test_a_past_that_cannot_be_merged_stops_no_other() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.want(DIGITS)
-        made.want(OTHER)
+        made.enqueue(DIGITS)
+        made.enqueue(OTHER)
 
         def known(_: Key) -> History:
             raise ArithmeticError
@@ -217,8 +217,8 @@ def test_a_later_model_does_not_wait_for_a_refused_one() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series")], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.want(DIGITS)
-        asyncio.get_running_loop().call_later(100, made.want, OTHER)
+        made.enqueue(DIGITS)
+        asyncio.get_running_loop().call_later(100, made.enqueue, OTHER)
         await ask_for(made, 200)
         assert asked.when == {"digits": [0.0], "other": [100.0]}
 
@@ -229,8 +229,8 @@ def test_a_deleted_model_is_not_queried_and_its_answer_is_dropped() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
         made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.want(DIGITS)
-        made.want(OTHER)
+        made.enqueue(DIGITS)
+        made.enqueue(OTHER)
         made.forget(OTHER)
         asyncio.get_running_loop().call_later(0.1, made.forget, DIGITS)
         await ask_for(made, 1000)

@@ -89,6 +89,20 @@ def test_a_standby_decides_and_writes_nothing() -> None:
     assert (world.writes, world.queued) == ([], [])
 
 
+def test_a_standby_drops_a_model_without_scaling_and_its_decision() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate()
+        key = world.model(actuator=None)
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert world.scaler.models[key].decision is not None
+            world.specs[key] = world.specs[key].model_copy(update={"scaling": None})
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 2)
+            assert world.scaler.models == {}
+
+    live(scenario, leads=False)
+
+
 def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
     async def scenario(world: OperatorReplica) -> None:
         world.dictate()
@@ -130,7 +144,7 @@ def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
             await world.load(400, 5)
             kept = holds(world.scaler, key)
             assert "models" in kept
-            assert {"decider._models", "external_writers._seen", "signals._models"} <= set(kept)
+            assert {"decider._models", "external_writers._replicas", "signals._models"} <= set(kept)
             if how == "planned":
                 world.scaler.planned(key, plan_of(None, Actuator.NONE))
             else:
@@ -323,7 +337,7 @@ def test_an_own_write_seen_before_its_response_is_no_change_by_others() -> None:
                 dictated.wanted[key] = wanted - 1
                 world.speak()
                 await asyncio.sleep(6)
-                rivals.append(world.scaler.models[key].rival)
+                rivals.append(world.scaler.models[key].external_writer)
         assert world.counts() == [89, 79, 69, 59]
 
     live(scenario, publishes_in_s=1e6)

@@ -51,7 +51,7 @@ def report_balancer(made: OperatorReplica, seconds: int = 3, **balancer: int) ->
 def gathered(made: OperatorReplica) -> ReadingResult:
     found = made.sensing.for_planner(DIGITS, made.specs[DIGITS])
     assert found is not None
-    return found.gathered
+    return found.result
 
 
 def reading(made: OperatorReplica) -> Reading:
@@ -82,8 +82,8 @@ def test_the_reading_is_none_without_reports() -> None:
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
     assert made.sensing.reported(DIGITS) is None
-    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer agent has reported yet")
-    assert made.sensing.by_rules(DIGITS, None).read == Missing(
+    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).reading == Missing("no balancer agent has reported yet")
+    assert made.sensing.by_rules(DIGITS, None).reading == Missing(
         "there is no ModelDeployment team/digits whose spec was accepted"
     )
 

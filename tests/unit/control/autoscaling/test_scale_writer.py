@@ -379,7 +379,7 @@ def test_a_repeated_writer_of_replicas_is_named_and_left_alone() -> None:
                 world.scale(key, 2, by="argocd")
             await asyncio.sleep(3)
             assert len(world.counts()) <= 4
-            assert "argocd" in world.scaler.published(key).rival
+            assert "argocd" in world.scaler.published(key).external_writer
             assert await served(world) == 2
             assert (world.queued[-1][1], world.replicas()) == (key, 2)
 
@@ -402,7 +402,7 @@ def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
             for _ in range(60):
                 world.speak()
                 await asyncio.sleep(1)
-            assert "their-operator" in world.scaler.published(key).rival
+            assert "their-operator" in world.scaler.published(key).external_writer
             assert len(world.counts()) <= 4
 
     live(scenario)
@@ -416,7 +416,7 @@ def test_a_person_who_sets_the_replicas_once_is_no_conflict() -> None:
             await asyncio.sleep(2)
             world.scale(key, 1, by="kubectl-edit")
             await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
-            assert world.scaler.published(key).rival == ""
+            assert world.scaler.published(key).external_writer == ""
             assert world.counts() == [6, 6]
 
     live(scenario)
@@ -436,7 +436,7 @@ def test_a_persons_changes_of_replicas_are_no_conflict() -> None:
                 await asyncio.sleep(3)
                 world.scale(key, 2, by="kubectl")
                 await asyncio.sleep(3)
-            assert world.scaler.published(key).rival == ""
+            assert world.scaler.published(key).external_writer == ""
             assert world.counts() == [6] * 5
 
     live(scenario)

@@ -82,6 +82,16 @@ def test_a_change_of_the_routing_mode_shuts_no_client_out() -> None:
     assert let_in(after(available, None, balancers=2)) == ["halcyon", "balancer"]
 
 
+@pytest.mark.parametrize("argument", ["--url=https://store:port/m", "--identity=edited", "proxy=http://edge:3128"])
+def test_an_edited_argument_of_the_fetcher_is_overwritten_by_the_plan(argument: str) -> None:
+    edited = after(scope_of(site=WALLED), None, balancers=0)
+    (fetcher, *_) = edited.children[kinds.DEPLOYMENT, "digits-a"]["spec"]["template"]["spec"]["initContainers"]
+    arguments, fetcher["args"] = fetcher["args"], ["--url=https://store/m", argument]
+
+    (deployment,) = (o for o in make(edited).then if o["metadata"]["name"] == "digits-a" and o["kind"] == "Deployment")
+    assert deployment["spec"]["template"]["spec"]["initContainers"][0]["args"] == arguments
+
+
 def test_agents_are_let_out_to_the_operators_port() -> None:
     ports = {
         port["port"] for rule in policies(scope_of(site=WALLED))["digits-balancer"]["egress"] for port in rule["ports"]

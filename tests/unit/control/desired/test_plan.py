@@ -216,7 +216,7 @@ def test_the_actuator_is_chosen_and_says_why(
     scaling: dict[str, Any] | None, api: ExternalMetricsApi, foreign: str, actuator: Actuator, why: str
 ) -> None:
     spec = {} if scaling is None else {"scaling": {"maxReplicas": 4} | scaling}
-    planned = make(scope_of(spec, metrics_api=api, foreign_autoscaler=foreign))
+    planned = make(scope_of(spec, metrics_api=api, external_hpa=foreign))
 
     assert planned.actuator is actuator
     assert planned.actuator_why.startswith(why)
@@ -232,7 +232,7 @@ def test_an_autoscaler_of_ours_that_is_no_longer_wanted_goes(spec: dict[str, Any
 
 def test_an_external_hpa_is_never_deleted() -> None:
     planned = make(
-        scope_of(children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, foreign_autoscaler="digits")
+        scope_of(children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, external_hpa="digits")
     )
 
     assert planned.delete == ()
@@ -246,7 +246,7 @@ def scaled_below(
     spec: dict[str, Any], *, replicas: int, canary: int = 0, below: dict[str, str] = BELOW, **fields: Any
 ) -> Scope:
     """Served, and then somebody else's autoscaler has set the Deployment's count."""
-    now = after(scope_of(spec), spec, foreign_below=below, **fields)
+    now = after(scope_of(spec), spec, deployment_hpas=below, **fields)
     here = copy.deepcopy(now.children[kinds.DEPLOYMENT, "digits-a"])
     here["spec"]["replicas"] = replicas
     beside = {
@@ -278,7 +278,7 @@ def test_the_replicas_of_an_external_hpa_on_our_deployment_stay(
     planned = make(now)
 
     assert deployment(planned)["replicas"] == planned.replicas == count
-    assert planned.followed == to_be_written
+    assert planned.adopted_replicas == to_be_written
     assert planned.actuator is Actuator.NONE
     assert planned.actuator_why == (
         "HorizontalPodAutoscaler theirs scales Deployment digits-a, which Halcyon manages for this ModelDeployment"
@@ -299,7 +299,7 @@ def test_the_replicas_of_an_external_hpa_on_our_deployment_stay(
 def test_replicas_without_an_hpa_are_ours(now: Scope, count: int) -> None:
     planned = make(now)
 
-    assert (planned.replicas, planned.foreign, planned.followed) == (count, None, None)
+    assert (planned.replicas, planned.external_hpa, planned.adopted_replicas) == (count, None, None)
 
 
 STATEFUL = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
@@ -324,7 +324,7 @@ def test_a_stateful_model_stays_at_one_replica_despite_an_hpa() -> None:
     assert planned.target is not None
     here = applied_children(before, planned)
     here[kinds.DEPLOYMENT, "digits-a"]["spec"]["replicas"] = 3
-    now = replace(before, children=here, revisions=(planned.target,), foreign_below=BELOW)
+    now = replace(before, children=here, revisions=(planned.target,), deployment_hpas=BELOW)
 
     assert make(now).replicas == 1
 

@@ -63,15 +63,15 @@ def test_the_service_leads_to_the_servers_before_the_balancers_go() -> None:
     assert leads_to(planned) == "server"
     # Agents that drain still read: theirs stays until they are gone.
     assert set(planned.delete) == {BESIDE[kinds.DEPLOYMENT], BESIDE[kinds.PDB]}
-    assert planned.lingers
+    assert planned.has_surplus_balancers
 
     draining = then(changed, SERVICE, balancers=1)
     assert make(draining).delete == ()
-    assert make(draining).lingers
+    assert make(draining).has_surplus_balancers
 
     gone = then(changed, SERVICE)
     assert set(make(gone).delete) == {BESIDE[kinds.ROLE], BESIDE[kinds.ROLE_BINDING], IDENTITY}
-    assert not make(gone).lingers
+    assert not make(gone).has_surplus_balancers
 
 
 @pytest.mark.parametrize(("available", "leads"), [(0, "server"), (1, "balancer")])
@@ -116,14 +116,14 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
     before = then(scope_of(), balancers=2, available=2)
     before.children[BESIDE[kinds.DEPLOYMENT]]["spec"]["replicas"] = replicas
     theirs = {"digits-balancer": "HorizontalPodAutoscaler theirs"} if above else {}
-    now = replace(before, foreign_below=theirs)
+    now = replace(before, deployment_hpas=theirs)
     planned = make(now)
     objects = {(o["kind"], o["metadata"]["name"]): o for o in planned.then}
     assert objects["Deployment", "digits-balancer"]["spec"]["replicas"] == expected
     plan = BalancerPlan.from_json(objects["ConfigMap", "digits-balancer"]["data"][PLAN_KEY])
     assert plan.balancers == expected
     assert '"balancerReplicas":2' in objects["ConfigMap", "digits-balancer"]["data"]["accepted.json"]
-    assert planned.foreign is None, "Halcyon still scales the servers"
+    assert planned.external_hpa is None, "Halcyon still scales the servers"
     found = ignored(now, planned)
     assert (None if found is None else found.message) == (
         f"spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment digits-balancer to {expected}; "

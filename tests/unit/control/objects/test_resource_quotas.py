@@ -30,7 +30,7 @@ def quota(name: str = "team", *, hard: dict[str, str], used: dict[str, str], **s
 
 
 def allowed(*there: Object, template: Object = ONE_GPU, present: int = 2) -> int | None:
-    found = resource_quotas.room(there, template, present=present)
+    found = resource_quotas.tightest_limit(there, template, present=present)
     return None if found is None else found.pods
 
 
@@ -40,15 +40,15 @@ def test_pods_granted_to_others_are_no_free_capacity_of_a_quota() -> None:
         quota("cpu", hard={"requests.cpu": "9"}, used={"requests.cpu": "2"}),
     )
     two_gpus = pod(limits={"nvidia.com/gpu": "2"})
-    found = resource_quotas.room(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
+    found = resource_quotas.tightest_limit(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
     assert found is not None
     assert found.pods == 4
-    assert found.say() == (
+    assert found.describe() == (
         "ResourceQuota team allows 4: requests.nvidia.com/gpu is 2 of 8 used, and 4 are granted to other models"
     )
     of_high = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
     scoped = quota(hard={GPU: "8"}, used={GPU: "2"}, scopeSelector=of_high)
-    found = resource_quotas.room(
+    found = resource_quotas.tightest_limit(
         [scoped], ONE_GPU | {"priorityClassName": "high"}, present=2, promised=[Promised(two_gpus, 2)]
     )
     assert found is not None
@@ -98,9 +98,9 @@ def test_the_tightest_quota_is_named_with_its_figures() -> None:
         quota("wide", hard={"pods": "50"}, used={"pods": "9"}),
         quota("team", hard={GPU: "4"}, used={GPU: "4"}),
     )
-    found = resource_quotas.room([wide, tight], ONE_GPU, present=4)
+    found = resource_quotas.tightest_limit([wide, tight], ONE_GPU, present=4)
     assert found is not None
-    assert found.say() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
+    assert found.describe() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
 
 
 @pytest.mark.parametrize(

@@ -356,7 +356,7 @@ async def test_objects_of_the_last_spec_stay_when_a_name_is_taken() -> None:
     before = {where: obj for where, obj in api.objects.items() if where[0] is not kinds.MODEL_DEPLOYMENT}
     api._put((kinds.SERVICE, "team", "one-headless"), foreign(kinds.SERVICE, "one-headless"))
     team.ask("one", traffic={"mode": "Direct"})
-    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(3)]
+    again_s = [(await team.reconciler.reconcile(ONE)).requeue_s for _ in range(3)]
 
     assert api.accepted["one"] == "Conflict"
     assert again_s == [CONFLICT_REQUEUE_S] * 3
@@ -386,7 +386,7 @@ async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
     for _ in range(3):
         await team.reconciler.reconcile(ONE)
     team.ask("one", traffic={"mode": "Direct"})
-    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(3)]
+    again_s = [(await team.reconciler.reconcile(ONE)).requeue_s for _ in range(3)]
 
     assert team.api.accepted["one"] == "Forbidden"
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S, REJECTED_WRITE_REQUEUE_S]
@@ -418,7 +418,7 @@ async def test_a_kind_that_the_cluster_no_longer_has_is_reported() -> None:
     team = Team(api=api)
     api.errors["PodDisruptionBudget"] = errors.NotFound(404, "the server could not find the requested resource")
     team.ask("one")
-    again_s = [(await team.reconciler.reconcile(ONE)).again_s for _ in range(2)]
+    again_s = [(await team.reconciler.reconcile(ONE)).requeue_s for _ in range(2)]
 
     assert api.accepted["one"] == "Forbidden"
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S]

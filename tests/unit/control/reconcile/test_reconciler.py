@@ -73,9 +73,9 @@ async def test_a_new_refusal_is_requeued_at_once_and_changed_words_are_not() -> 
 
     subject = reconciling(Applying(refuse))
 
-    assert (await subject.reconcile(DIGITS)).again_s == 0.0
+    assert (await subject.reconcile(DIGITS)).requeue_s == 0.0
     for _ in range(3):
-        assert (await subject.reconcile(DIGITS)).again_s == STATUS_INTERVAL_S
+        assert (await subject.reconcile(DIGITS)).requeue_s == STATUS_INTERVAL_S
 
 
 async def test_new_object_of_the_same_name_begins_without_a_state() -> None:
@@ -238,7 +238,7 @@ async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice(
         seen["metadata"]["resourceVersion"] = str(version)
         caches.resources._store(DIGITS, seen)
         kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = seen
-        return (await subject.reconcile(DIGITS)).again_s
+        return (await subject.reconcile(DIGITS)).requeue_s
 
     def have(number: int) -> None:
         made = pod(f"digits-a-{number}", ready=False)

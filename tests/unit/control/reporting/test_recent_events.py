@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.control.reporting.recent_events import KEPT, MODELS, RecentEvents
+from halcyon.control.reporting.recent_events import MAX_EVENTS, MAX_MODELS, RecentEvents
 from halcyon.kube.event_recorder import QUIET_S
 from halcyon.kube.kinds import Key
 from tests.clocks import DrivenClock
@@ -63,12 +63,12 @@ def test_the_same_again_is_kept_after_a_while_only() -> None:
 
 def test_the_history_is_bounded_and_goes_with_the_model() -> None:
     happened = RecentEvents(DrivenClock(ManualClock()))
-    for n in range(2 * KEPT):
+    for n in range(2 * MAX_EVENTS):
         happened.changed(KEY, model("False"), model("True", message=f"number {n}"))
-    assert len(happened.of(KEY)) == KEPT
-    assert happened.of(KEY)[0].message == f"number {2 * KEPT - 1}"
+    assert len(happened.of(KEY)) == MAX_EVENTS
+    assert happened.of(KEY)[0].message == f"number {2 * MAX_EVENTS - 1}"
 
-    for n in range(MODELS - 1):
+    for n in range(MAX_MODELS - 1):
         happened.changed(Key("team", f"other-{n}"), model("False"), model("True"))
     assert happened.of(KEY)
     happened.changed(Key("team", "one-more"), model("False"), model("True"))

@@ -194,7 +194,7 @@ class Cluster:
         self.spec |= change
         planned = make(self.look())
         assert planned.rollout is not None
-        return planned.rollout.asked.key
+        return planned.rollout.requested.key
 
     def _deployment(self, slot: str) -> Object:
         return self.children[kinds.DEPLOYMENT, f"digits-{slot}"]

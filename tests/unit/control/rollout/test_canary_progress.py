@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Analysis, Canary, CanaryPause, CanaryStep
 from halcyon.api.timestamps import rfc3339
-from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, PROMOTE_STEP, advance, share, wish
+from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, PROMOTE_STEP, advance, canary_request, pod_count
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryResult
@@ -62,10 +62,10 @@ def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
 )
 def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, said: str) -> None:
     wished, verdict, ready, now, analysis = case
-    found = advance(READY, rules(analysis), now=now, count=10, ready=ready, canary_result=verdict, wished=wished)
+    found = advance(READY, rules(analysis), now=now, count=10, ready=ready, canary_result=verdict, request=wished)
 
     assert (found.outcome, found.record.step) == (outcome, step)
-    assert said in found.say
+    assert said in found.message
 
 
 MANUAL = (CanaryStep(weight=20, pause=CanaryPause()), CanaryStep(weight=50, pause=CanaryPause()))
@@ -88,24 +88,24 @@ def test_a_pause_without_a_duration_ends_by_a_person(
     case: tuple[Any, ...], outcome: str, step: int, paused: bool
 ) -> None:
     wished, verdict, ready, now = case
-    found = advance(READY, rules(steps=MANUAL), now=now, count=10, ready=ready, canary_result=verdict, wished=wished)
+    found = advance(READY, rules(steps=MANUAL), now=now, count=10, ready=ready, canary_result=verdict, request=wished)
 
     assert (found.outcome, found.record.step, found.paused, found.due) == (outcome, step, paused, None)
 
 
 def test_a_step_ended_by_a_person_skips_its_time_and_the_analysis() -> None:
-    assert advance(READY, rules(), now=START, count=10, ready=2, canary_result=OPEN, wished="step").record.step == 1
+    assert advance(READY, rules(), now=START, count=10, ready=2, canary_result=OPEN, request="step").record.step == 1
 
 
 def test_a_canary_gets_every_request_after_its_last_step() -> None:
     last = RolloutRecord(began=rfc3339(START), step=1, step_at=rfc3339(START))
 
-    assert advance(last, rules(), now=OVER, count=10, ready=5, canary_result=FINE, wished="").outcome == "promoted"
+    assert advance(last, rules(), now=OVER, count=10, ready=5, canary_result=FINE, request="").outcome == "promoted"
 
 
 @given(st.integers(1, 1000), st.integers(1, 99))
 def test_both_revisions_have_a_pod_and_the_sum_is_the_replicas(count: int, weight: int) -> None:
-    pods = share(count, weight)
+    pods = pod_count(count, weight)
 
     assert pods >= 1
     assert count == 1 or count - pods >= 1
@@ -114,12 +114,12 @@ def test_both_revisions_have_a_pod_and_the_sum_is_the_replicas(count: int, weigh
 
 @pytest.mark.parametrize("named", ["k", "digits-k"])
 def test_a_persons_command_counts_for_the_revision_that_it_names(named: str) -> None:
-    assert wish({PROMOTE: named}, "k", "digits-k") == "promote"
-    assert wish({PROMOTE: named, ABORT: named}, "k", "digits-k") == "abort"
-    assert not wish({PROMOTE: named, ABORT: named}, "j", "digits-j")
-    assert wish({PROMOTE_STEP: f"{named}/2"}, "k", "digits-k", 1) == "step"
-    assert not wish({PROMOTE_STEP: f"{named}/2"}, "k", "digits-k", 2)
-    assert not wish({PROMOTE_STEP: named}, "k", "digits-k", 0)
+    assert canary_request({PROMOTE: named}, "k", "digits-k") == "promote"
+    assert canary_request({PROMOTE: named, ABORT: named}, "k", "digits-k") == "abort"
+    assert not canary_request({PROMOTE: named, ABORT: named}, "j", "digits-j")
+    assert canary_request({PROMOTE_STEP: f"{named}/2"}, "k", "digits-k", 1) == "step"
+    assert not canary_request({PROMOTE_STEP: f"{named}/2"}, "k", "digits-k", 2)
+    assert not canary_request({PROMOTE_STEP: named}, "k", "digits-k", 0)
 
 
 # Whole ones
@@ -265,7 +265,7 @@ def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
     cluster.now += 600
 
     again = decided(cluster)
-    assert (again.phase, again.asked.key) == (RolloutPhase.PROGRESSING, asked), again.trouble
+    assert (again.phase, again.requested.key) == (RolloutPhase.PROGRESSING, asked), again.failure
     assert again.record.replacing > found.record.replacing
     cluster.settle(rounds=6, step_s=1)
     assert split(cluster) == (4, 1)
@@ -386,7 +386,7 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
             cluster.now += 45
         for _ in range(3):
             watched.round()
-    cluster.verdict, cluster.annotations = CanaryResult(decided(cluster).asked.key, "promote", "fine"), {}
+    cluster.verdict, cluster.annotations = CanaryResult(decided(cluster).requested.key, "promote", "fine"), {}
     found = watched.end()
     assert found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
     assert len(cluster.slots()) == 1

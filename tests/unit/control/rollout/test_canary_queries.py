@@ -11,7 +11,7 @@ import pytest
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
-from halcyon.control.rollout.canary_queries import CanaryQueries, filled
+from halcyon.control.rollout.canary_queries import CanaryQueries, render_query
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.state.scope import CanaryResult
 from halcyon.signals.observation_store import ObservationStore
@@ -63,7 +63,7 @@ class Queried:
 
     def verdict(self, action: str = "promote") -> CanaryResult | None:
         compared: Any = CanaryResult(self.canary, action, f"{action}: compared")  # type: ignore[arg-type]
-        return self.queries.judged(KEY, compared if action else None)
+        return self.queries.combined_result(KEY, compared if action else None)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_a_query_knows_its_canary() -> None:
     await queried.after(intervals=1)
 
     assert queried.asked == [f"team digits {queried.canary} {queried.stable} digits-b digits-a"]
-    assert filled('x{a="{{name}}"}', {"name": "m"}) == 'x{a="m"}'
+    assert render_query('x{a="{{name}}"}', {"name": "m"}) == 'x{a="m"}'
 
 
 @pytest.mark.parametrize("end", ["deleted", "disabled", "another spec", "no rollout"])

@@ -208,7 +208,7 @@ def test_a_slot_stays_while_its_last_pod_stops_and_a_minute_longer() -> None:
     cluster.settle(rounds=12, step_s=1)
     assert not cluster.of("a")
     assert cluster.slots() == ["a", "b"]
-    again_s = decided(cluster).again_s
+    again_s = decided(cluster).requeue_s
     assert again_s is not None
     assert cluster.now + again_s == pytest.approx(ends + LOST_AFTER_S)
     cluster.now += again_s

@@ -113,7 +113,7 @@ def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
     cluster, _ = under_way(surgeTimeout="30s")
 
     assert decided(cluster).pace.strategy == "Surge"
-    assert decided(cluster).again_s == 30
+    assert decided(cluster).requeue_s == 30
     cluster.now += 30
     found = decided(cluster)
     assert (found.pace.strategy, found.pace.max_surge, found.pace.max_unavailable) == ("Replace", 0, 1)
@@ -237,7 +237,7 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
     deployment["status"] = {**deployment["status"], "conditions": [late]}
 
     # It may not have heard of the new pod yet.
-    assert (decided(cluster).phase, decided(cluster).again_s) == (RolloutPhase.PROGRESSING, REPORTS_TIMEOUT_S)
+    assert (decided(cluster).phase, decided(cluster).requeue_s) == (RolloutPhase.PROGRESSING, REPORTS_TIMEOUT_S)
     cluster.now += REPORTS_TIMEOUT_S
     assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
 
@@ -302,7 +302,7 @@ def test_a_pod_that_went_for_nothing_comes_back() -> None:
     cluster.room = 1  # somebody else was quicker
     cluster.control()
     cluster.schedule()
-    grace_s, wait_s = decided(cluster).asked.template["spec"]["terminationGracePeriodSeconds"], 60
+    grace_s, wait_s = decided(cluster).requested.template["spec"]["terminationGracePeriodSeconds"], 60
     cluster.now += grace_s + wait_s - 1
     assert decided(cluster).phase is RolloutPhase.PROGRESSING
     cluster.now += 1
@@ -341,7 +341,7 @@ def test_a_failure_that_could_not_be_reported_yet_is_waited_for() -> None:
     found = plan.make(type(seen)(**{**vars(seen), "scaling": PublishedScaling(settling=True)})).rollout
 
     assert found is not None
-    assert (found.phase, found.again_s) == (RolloutPhase.PROGRESSING, 1)
+    assert (found.phase, found.requeue_s) == (RolloutPhase.PROGRESSING, 1)
 
 
 def test_a_revision_hidden_by_0_replicas_fails_when_it_is_woken() -> None:
@@ -420,7 +420,7 @@ def test_a_return_to_the_spec_that_serves_ends_the_matter() -> None:
 
     assert (decided(cluster).phase, cluster.made) == (RolloutPhase.COMPLETE, made)
     assert condition(status_of(cluster), "Stalled") == ("", "")
-    assert decided(cluster).asked.key == first
+    assert decided(cluster).requested.key == first
 
 
 def test_the_last_good_one_is_kept_whatever_fails_after_it() -> None:
@@ -473,7 +473,7 @@ def test_a_rollout_at_rest_changes_nothing_as_time_goes_by() -> None:
     cluster.now += 1e6
 
     assert cluster.operate() == before
-    assert decided(cluster).again_s is None
+    assert decided(cluster).requeue_s is None
 
 
 @given(st.text(max_size=40) | st.sampled_from(['{"barred": "yes"}', '{"began": 1}', "[]", "null", '{"later": true}']))

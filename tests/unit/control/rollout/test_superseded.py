@@ -56,7 +56,7 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, s
     cluster, first, asked = half(spare=spare)
     request_spec(cluster, to)
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": strategy}
-    cluster.verdict = CanaryResult(decided(cluster).asked.key, "promote", "as good")
+    cluster.verdict = CanaryResult(decided(cluster).requested.key, "promote", "as good")
     shares = leave(cluster, least=4 if spare and strategy != "Replace" else 3)
 
     drained = shares.index(0)
@@ -80,12 +80,12 @@ def test_specs_in_quick_succession_cost_no_more_pods_than_one(strategy: str, to:
     assert cluster.of("b")
     request_spec(cluster, to[1])
     leave(cluster, least=3, rounds=1)
-    cluster.verdict = CanaryResult(decided(cluster).asked.key, "promote", "as good")
+    cluster.verdict = CanaryResult(decided(cluster).requested.key, "promote", "as good")
     leave(cluster, least=3)
     found = decided(cluster)
 
     assert (found.phase, len(cluster.slots())) == (RolloutPhase.COMPLETE, 1)
-    assert [s.revision for s in cluster.servers] == [found.asked.key] * 4
+    assert [s.revision for s in cluster.servers] == [found.requested.key] * 4
 
 
 def test_a_share_is_that_of_its_pods_and_never_grows() -> None:
@@ -146,11 +146,11 @@ def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
     cluster.now += 600
 
     again = decided(cluster)
-    assert again.phase is RolloutPhase.PROGRESSING, again.trouble
+    assert again.phase is RolloutPhase.PROGRESSING, again.failure
     assert again.record.replacing > found.record.replacing
     cluster.settle(rounds=20, step_s=2)
     ended = decided(cluster)
-    assert (ended.phase, ended.target.key) == (RolloutPhase.COMPLETE, again.asked.key)
+    assert (ended.phase, ended.target.key) == (RolloutPhase.COMPLETE, again.requested.key)
     assert cluster.slots() == ["a"]
 
 
@@ -223,7 +223,7 @@ def test_a_waiting_rollout_is_requeued_when_time_alone_lets_a_pod_go() -> None:
     for act in (cluster.operate, cluster.control, cluster.schedule):
         act()
 
-    assert decided(cluster).again_s == 60
+    assert decided(cluster).requeue_s == 60
     cluster.now += 60
     assert {p.slot: p.replicas for p in decided(cluster).slots} == {"a": 4, "b": 1}
     assert status_of(cluster)["rollout"]["phase"] == "Progressing"

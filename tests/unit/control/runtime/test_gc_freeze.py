@@ -87,10 +87,10 @@ async def test_cycles_among_what_was_frozen_are_found_in_the_end() -> None:
     async with running(ManualHeap(size=4)) as heap:
         one, two = Node(), Node()
         one.other, two.other = two, one
-        heap.settle()
+        heap.freeze()
         del one, two
         while heap.settled % THAWED_EVERY:
-            heap.settle()
+            heap.freeze()
         gc.unfreeze()
         assert not any(isinstance(found, Node) for found in gc.get_objects())
 

@@ -23,7 +23,7 @@ async def closed_twice(*, handler: bool) -> None:
     """A loop closes a generator that a task is in."""
     loop = asyncio.get_running_loop()
     if handler:
-        loop.set_exception_handler(kopf_watch._ended_anyway)
+        loop.set_exception_handler(kopf_watch._handle_loop_error)
     inside = asyncio.ensure_future(anext(endless()))
     await asyncio.sleep(0)
     await loop.shutdown_asyncgens()
@@ -49,7 +49,7 @@ def test_a_watch_that_is_closing_already_is_no_error(
 )
 def test_other_failures_of_the_loop_are_reported(caplog: pytest.LogCaptureFixture, context: dict[str, Any]) -> None:
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(kopf_watch._ended_anyway)
+    loop.set_exception_handler(kopf_watch._handle_loop_error)
     loop.call_exception_handler(context)
     loop.close()
 

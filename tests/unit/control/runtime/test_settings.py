@@ -118,6 +118,31 @@ def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
         taken("--gpu-budget=-1")
 
 
+@pytest.mark.parametrize(
+    "url", ["http://[::1/v1/traces", "http://collector:port/v1/traces", "http://collector:99999/v1/x"]
+)
+def test_a_traces_endpoint_without_a_valid_address_is_rejected_with_an_example(url: str) -> None:
+    with pytest.raises(SettingsError, match="for example --traces-endpoint=http:"):
+        taken(f"--traces-endpoint={url}")
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--workers=0", "'0' is not a number from 1 to 1000; for example 32"),
+        ("--workers=-4", "'-4' is not a number from 1 to 1000; for example 32"),
+        ("--port=0", "'0' is not a number from 1 to 65535; for example 10250"),
+        ("--http-port=99999", "'99999' is not a number from 1 to 65535; for example 8080"),
+        ("--dashboard-port=http", "'http' is not a number from 1 to 65535; for example 8090"),
+    ],
+)
+def test_ports_and_workers_out_of_range_are_rejected_with_an_example(option: str, reason: str) -> None:
+    with pytest.raises(argparse.ArgumentError) as caught:
+        taken(option)
+
+    assert reason in str(caught.value)
+
+
 @pytest.mark.parametrize("limit", ["", "2", "1.5", "50m"])
 def test_cpu_limit_is_an_amount_of_cpu_or_none(limit: str) -> None:
     assert taken(f"--cpu-limit={limit}").cpu_limit == limit

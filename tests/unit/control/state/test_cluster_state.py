@@ -173,7 +173,7 @@ async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
     seen = await world.scopes.build(DIGITS, uncached={}, rejected="")
     assert seen is not None
     assert (
-        seen.balancer_trouble
+        seen.balancer_failure
         == "pod b-0: container agent terminated: Error (exit code 1): cannot list resource, 2 restarts"
     )
 

@@ -49,7 +49,7 @@ async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) ->
     view = await world.scopes.build(DIGITS, uncached={}, rejected="")
 
     assert view is not None
-    assert view.foreign_autoscaler == said
+    assert view.external_hpa == said
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object
     view = await world.scopes.build(DIGITS, uncached={}, rejected="")
 
     assert view is not None
-    assert (view.foreign_autoscaler, view.foreign_below) == ("", below)
+    assert (view.external_hpa, view.deployment_hpas) == ("", below)
 
 
 def test_an_hpa_on_our_deployment_concerns_its_owner_and_others_none() -> None:

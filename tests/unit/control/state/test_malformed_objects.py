@@ -187,10 +187,10 @@ class Replica:
 
     async def walk_in_loop(self) -> tuple[dict[Name, TableRow], list[str]]:
         """The same, in a loop that runs already: a start of the loop for each of thousands takes longer than the rest."""
-        self.scaler._follow()
+        self.scaler._add_models()
         self.scaler._allocate_budget(1000.0)
         served_metrics(self.scaler).unserved()
-        self.scraping._wanted()
+        self.scraping._scraped_models()
         self.gpus._shares = None
         self.gpus.gpus(GOOD)
         for key in self.caches.resources.all_keys():

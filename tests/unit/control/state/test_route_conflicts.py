@@ -77,22 +77,22 @@ def test_two_routes_of_one_model_name_share_the_same_requests(
 ) -> None:
     first, second = route("a", one), route("b", other)
 
-    assert route_conflicts.same(first, second) == requests
-    assert route_conflicts.same(second, first) == requests
+    assert route_conflicts.shared_requests(first, second) == requests
+    assert route_conflicts.shared_requests(second, first) == requests
 
 
 def test_models_share_a_hostname_over_http_and_not_over_grpc() -> None:
     asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
 
-    assert route_conflicts.same(route("a", asked), route("b", asked, model="bert")) == ""
-    assert route_conflicts.same(route("a", asked), route("b", asked, model="resnet50")) == "", (
+    assert route_conflicts.shared_requests(route("a", asked), route("b", asked, model="bert")) == ""
+    assert route_conflicts.shared_requests(route("a", asked), route("b", asked, model="resnet50")) == "", (
         "a name that begins alike"
     )
     assert (
-        route_conflicts.same(route("a", asked, grpc=True), route("b", asked, model="bert", grpc=True))
+        route_conflicts.shared_requests(route("a", asked, grpc=True), route("b", asked, model="bert", grpc=True))
         == "gRPC at grpc.example.com"
     )
-    assert route_conflicts.same(route("a", asked), route("b", asked, grpc=True)) == ""
+    assert route_conflicts.shared_requests(route("a", asked), route("b", asked, grpc=True)) == ""
 
 
 def test_the_older_route_wins_and_then_the_first_by_name() -> None:
@@ -123,7 +123,7 @@ def served(*beside: Object) -> Scope:
         found["metadata"] |= {"generation": 1, "creationTimestamp": NEW}
         found["status"] = {"parents": [{"parentRef": EDGE, "conditions": yes}]}
     pods = (pod("p", ready=True, revision=planned.target.key),)
-    return replace(before, children=children, revisions=(planned.target,), pods=pods, routes_beside=beside)
+    return replace(before, children=children, revisions=(planned.target,), pods=pods, other_routes=beside)
 
 
 def condition(now: Scope, kind: str = "RoutesAccepted") -> tuple[str, str, str]:

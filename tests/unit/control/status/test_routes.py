@@ -115,4 +115,4 @@ def test_an_older_route_that_the_gateway_rejects_is_no_conflict(said: Object | N
     older = {"namespace": "team-b", "creationTimestamp": "2026-01-01T00:00:00Z"}
     theirs = {**mine, "metadata": {**mine["metadata"], **older}, "status": said or {}}
 
-    assert conditions(replace(now, routes_beside=(theirs,)))["RoutesAccepted"][1] == reason
+    assert conditions(replace(now, other_routes=(theirs,)))["RoutesAccepted"][1] == reason

@@ -123,7 +123,7 @@ def test_accepted_is_true_where_the_spec_is_valid_and_its_source_there() -> None
 
 
 def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
-    now = deployed(refused="PATCH deployments: exceeded quota")
+    now = deployed(rejected_write="PATCH deployments: exceeded quota")
 
     assert condition(now, "Accepted") == ("False", "Forbidden", "PATCH deployments: exceeded quota")
 
@@ -328,9 +328,9 @@ def test_a_failing_balancer_is_reported_if_none_is_ready() -> None:
         "pod digits-balancer-x: container agent terminated: Error (exit code 1): cannot list "
         'resource "endpointslices", 3 restarts'
     )
-    now = replace(deployed(balancers=0), balancer_trouble=why)
+    now = replace(deployed(balancers=0), balancer_failure=why)
     assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", f"0 of 2 balancers are ready: {why}")
-    assert reason_and_message(replace(deployed(balancers=1), balancer_trouble=why), "BalancerReady") == (
+    assert reason_and_message(replace(deployed(balancers=1), balancer_failure=why), "BalancerReady") == (
         "True",
         "BalancerReady",
     )
@@ -339,7 +339,7 @@ def test_a_failing_balancer_is_reported_if_none_is_ready() -> None:
 def test_limitations_of_a_balancer_are_shown_whether_or_not_another_serves() -> None:
     troubles = ("pod digits-balancer-x: Secret digits-tls: key tls.crt is missing",)
     for balancers, so in ((1, "True"), (0, "False")):
-        now = replace(deployed(balancers=balancers), troubles=troubles)
+        now = replace(deployed(balancers=balancers), balancer_errors=troubles)
         told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
         assert condition(now, "BalancerReady") == (so, "BalancerDegraded", told_of)
 
@@ -363,8 +363,8 @@ def of_mode(mode: str) -> dict[str, Any]:
     ("now", "expected"),
     [
         (deployed(), ("True", "FixedReplicas")),
-        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ExternalAutoscaler")),
-        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ExternalAutoscaler")),
+        (deployed(SCALING, external_hpa="HorizontalPodAutoscaler theirs"), ("False", "ExternalAutoscaler")),
+        (deployed(deployment_hpas={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ExternalAutoscaler")),
         (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ExternalWriter")),
         (deployed(SCALING), ("Unknown", "Unknown")),
         (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
@@ -436,14 +436,14 @@ def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (deployed(foreign_autoscaler="HorizontalPodAutoscaler x"), None),
+        (deployed(external_hpa="HorizontalPodAutoscaler x"), None),
         (deployed(SCALING, signals=HEARD, scaling=decided()), None),
         (
-            deployed(SCALING, foreign_autoscaler=ANOTHER),
+            deployed(SCALING, external_hpa=ANOTHER),
             ("True", "ExternalAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
         ),
-        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
-        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(SCALING, deployment_hpas={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(deployment_hpas={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
         (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ExternalWriter", "kubectl did")),
     ],
 )  # fmt: skip
@@ -527,8 +527,8 @@ def test_a_queue_timeout_shorter_than_a_start_causes_a_warning() -> None:
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("False", "Invalid")),
-        (deployed(refused="no"), ("True", "Ready")),
-        (deployed(refused="no", ready=0, starting=1), ("False", "Forbidden")),
+        (deployed(rejected_write="no"), ("True", "Ready")),
+        (deployed(rejected_write="no", ready=0, starting=1), ("False", "Forbidden")),
         (replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}})), ("True", "Ready")),
         (replace(deployed(balancers=0), resource=resource({"batching": {"maxBatchSize": 0}})), ("False", "Invalid")),
         (scope_of(), ("Unknown", "Unknown")),
@@ -537,7 +537,7 @@ def test_a_queue_timeout_shorter_than_a_start_causes_a_warning() -> None:
         (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
         (deployed(), ("True", "Ready")),
         (deployed({"replicas": 3}, ready=1, starting=2), ("True", "Ready")),
-        (deployed(SCALING, foreign_autoscaler="theirs"), ("True", "Ready")),
+        (deployed(SCALING, external_hpa="theirs"), ("True", "Ready")),
         (
             deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}),
             ("False", "ModelConfigInvalid"),
@@ -566,7 +566,7 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
         (deployed({"replicas": 5}, ready=1, starting=4), None),
         (deployed({"replicas": 0}, ready=0), None),
         (scope_of({"replicas": -1}), None),
-        (deployed(refused="no"), None),
+        (deployed(rejected_write="no"), None),
         (deployed(failing="no answer of a webhook"), "True"),
         (scope_of({"replicas": -1}, failing="no answer of a webhook"), None),
     ],
@@ -586,7 +586,7 @@ LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "Pro
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("True", "Invalid")),
-        (deployed(refused="no"), ("True", "Forbidden")),
+        (deployed(rejected_write="no"), ("True", "Forbidden")),
         (
             scope_of(children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")}),
             ("True", "Conflict"),
@@ -619,7 +619,7 @@ def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None)
         (deployed(), "Current"),
         (deployed({"replicas": 0}, ready=0), "Current"),
         (deployed({"replicas": 5}, ready=1, starting=4), "Current"),
-        (deployed(SCALING, foreign_autoscaler="theirs"), "Current"),
+        (deployed(SCALING, external_hpa="theirs"), "Current"),
         (scope_of(), "InProgress"),
         (deployed(ready=0, starting=1), "InProgress"),
         (deployed(ready=1, old=1), "InProgress"),
@@ -632,7 +632,7 @@ def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None)
         ),
         (scope_of({"replicas": -1}), "Failed"),
         (scope_of(source=SourceState(missing="no")), "Failed"),
-        (deployed(refused="no"), "Failed"),
+        (deployed(rejected_write="no"), "Failed"),
         (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), "Failed"),
         (deployed(ready=0, starting=1, server=LATE), "Failed"),
     ],
@@ -680,7 +680,7 @@ def test_a_status_always_fits_the_schema(
         signals=signals if heard else None,
         metrics_api=ExternalMetricsApi(ours=False, why="z" * 5000),
         scaling=PublishedScaling(made_of, changes, "r" * 5000) if heard else PublishedScaling(),
-        refused="v" * 5000 if old else "",
+        rejected_write="v" * 5000 if old else "",
     )
     made = of(now)
 
@@ -967,7 +967,7 @@ def test_a_condition_of_another_version_or_spec_is_not_taken_over() -> None:
 
 def test_scaling_is_absent_without_an_actuator() -> None:
     assert "scaling" not in of(deployed())
-    assert "scaling" not in of(deployed(SCALING, foreign_autoscaler="theirs"))
+    assert "scaling" not in of(deployed(SCALING, external_hpa="theirs"))
 
 
 def test_a_complete_rollouts_revision_is_in_force_whatever_the_deployments_counts() -> None:

@@ -31,12 +31,12 @@ class GpuBudget:
         """Initialize the budget without grants, so that all GPUs are free."""
         self._free = self.gpus
 
-    def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
+    def request(self, key: Key, *, desired: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
         """Update a model's demand. Return the limit on its replicas, or None if all of them are granted.
 
         Args:
             key: the model.
-            wanted: desired replicas.
+            desired: desired replicas.
             current: current replicas.
             gpus: GPUs of one replica; 0 for a model without GPUs.
             priority: priority of the model's pods. Models with a higher value are granted GPUs first.
@@ -45,20 +45,20 @@ class GpuBudget:
             self.forget(key)
             return None
         self._free += self._held(key)
-        demand = Demand(str(key), wanted, gpus, current, priority=priority, need=float(wanted))
+        demand = Demand(str(key), desired, gpus, current, priority=priority, need=float(desired))
         if demand != self._demands.get(key):
             self._demands[key] = demand
             self._stale = True
         allowed = max(self._granted.get(key, 0), current)
-        if ResourceLimit(self.gpus, self.gpus - self._free).allows(wanted * gpus, held=allowed * gpus):
-            allowed = max(wanted, allowed)
-        self._granted[key] = min(wanted, allowed)
+        if ResourceLimit(self.gpus, self.gpus - self._free).allows(desired * gpus, held=allowed * gpus):
+            allowed = max(desired, allowed)
+        self._granted[key] = min(desired, allowed)
         self._free -= self._held(key)
-        if wanted <= allowed:
+        if desired <= allowed:
             return None
-        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).describe())
+        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, desired, gpus, "site", self.gpus).describe())
 
-    def known(self) -> set[Key]:
+    def models(self) -> set[Key]:
         """Return the models that have a demand for GPUs."""
         return set(self._demands)
 
@@ -75,12 +75,12 @@ class GpuBudget:
             return []
         self._stale = False
         before = self._granted
-        grants = allocate((self._lasting(key) for key in self._demands), Budget(self.gpus, preempt=False, fill=True))
-        self._granted = {key: min(grants[str(key)].replicas, asked.desired) for key, asked in self._demands.items()}
+        grants = allocate((self._with_floor(key) for key in self._demands), Budget(self.gpus, preempt=False, fill=True))
+        self._granted = {key: min(grants[str(key)].replicas, demand.desired) for key, demand in self._demands.items()}
         self._free = self.gpus - sum(self._held(key) for key in self._granted)
         return [key for key, count in self._granted.items() if count > before[key]]
 
-    def _lasting(self, key: Key) -> Demand:
+    def _with_floor(self, key: Key) -> Demand:
         """Return a model's demand for the allocation.
 
         The demand has a floor: the number of replicas that the model holds, but at least 1. The floors of all models
@@ -88,8 +88,8 @@ class GpuBudget:
         """
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
-        wanted = max(demand.desired, held)
-        return replace(demand, desired=wanted, current=held, floor=min(wanted, max(held, 1)))
+        desired = max(demand.desired, held)
+        return replace(demand, desired=desired, current=held, floor=min(desired, max(held, 1)))
 
     def _held(self, key: Key) -> int:
         """Return the number of GPUs that a model holds.

@@ -16,7 +16,7 @@ from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.objects import pods, resource_quotas
-from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
+from halcyon.control.state.cluster_state import QUOTA_INDEX, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
@@ -31,7 +31,7 @@ PROMISE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Granted:
+class _Grant:
     """Recent grant of replicas to a model. Its pods might not all be counted in the quotas yet."""
 
     count: int
@@ -42,14 +42,14 @@ class _Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _LastLimit:
     """Last known limit of the ResourceQuotas on a model's replicas."""
 
     present: int
     """Number of the model's pods that have not ended and are not being deleted."""
     since: float
     """Monotonic time since which the model has had this number of live pods, in seconds."""
-    known_room: resource_quotas.QuotaRoom
+    limit: resource_quotas.QuotaLimit
 
 
 @dataclass
@@ -64,32 +64,34 @@ class ReplicaLimits:
     hold: SiteHold | None = None
     """The site's switch that stops scaling down; None if the operator is run without it."""
 
-    _rooms: dict[Key, _Known] = field(default_factory=dict)
-    _granted: dict[str, dict[Key, _Granted]] = field(default_factory=dict)
+    _limits: dict[Key, _LastLimit] = field(default_factory=dict)
+    _granted: dict[str, dict[Key, _Grant]] = field(default_factory=dict)
     """Recent grants of replicas, by namespace and model."""
 
-    def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
+    def apply(self, key: Key, spec: Spec, decision: Decision) -> Decision:
         """Return the decision, with its desired replicas limited by quotas, GPU budget and the scale-down switch."""
-        over = self._over(key, spec, made)
-        return over if self.hold is None or spec.scaling is None else self.hold.over(over, spec.scaling.max_replicas)
+        decision = self._limit(key, spec, decision)
+        if self.hold is None or spec.scaling is None:
+            return decision
+        return self.hold.apply(decision, spec.scaling.max_replicas)
 
-    def _over(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        rises = made.desired is not None and made.desired > made.current
-        if self.budget is None and not rises:
-            return made  # the usual case: quotas only limit growth
+    def _limit(self, key: Key, spec: Spec, decision: Decision) -> Decision:
+        is_increase = decision.desired is not None and decision.desired > decision.current
+        if self.budget is None and not is_increase:
+            return decision  # the usual case: quotas only limit growth
         is_active = spec.scaling is not None and spec.scaling.mode == "Active"
-        wanted = made.desired if made.desired is not None and is_active else made.current
-        found = [self._budgeted(key, spec, wanted, made.current)]
-        if rises:
-            found.append(self._room(key, made.current))
-        over = limited(made, (ceiling for ceiling in found if ceiling is not None))
-        if rises and is_active:
-            self._grant(key, over)
-        return over
+        desired = decision.desired if decision.desired is not None and is_active else decision.current
+        limits = [self._budget_limit(key, spec, desired, decision.current)]
+        if is_increase:
+            limits.append(self._quota_limit(key, decision.current))
+        decision = limited(decision, (limit for limit in limits if limit is not None))
+        if is_increase and is_active:
+            self._grant(key, decision)
+        return decision
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted model."""
-        self._rooms.pop(key, None)
+        self._limits.pop(key, None)
         self._granted.get(key.namespace, {}).pop(key, None)
         if self.budget is not None:
             self.budget.forget(key)
@@ -101,13 +103,13 @@ class ReplicaLimits:
         """
         if self.budget is None:
             return ()
-        there = set(self.caches.resources.all_keys())
-        for key in self.budget.known() - there:
+        existing = set(self.caches.resources.all_keys())
+        for key in self.budget.models() - existing:
             self.budget.forget(key)
-        for key in there:
+        for key in existing:
             if key not in decided and (gpus := self._gpus(key)) is not None:
                 count = self.caches.replicas(key)
-                self.budget.ask(key, wanted=count, current=count, gpus=gpus)
+                self.budget.request(key, desired=count, current=count, gpus=gpus)
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
@@ -118,55 +120,56 @@ class ReplicaLimits:
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
 
-    def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> ReplicaLimit | None:
+    def _budget_limit(self, key: Key, spec: Spec, desired: int, current: int) -> ReplicaLimit | None:
         if self.budget is None:
             return None
         priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=0)
-        return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
+        return self.budget.request(key, desired=desired, current=current, gpus=spec.runtime.gpus, priority=priority)
 
-    def _room(self, key: Key, current: int) -> ReplicaLimit | None:
+    def _quota_limit(self, key: Key, current: int) -> ReplicaLimit | None:
         """Return the limit of the quotas on a model's replicas; None if there is no limit.
 
         The limit is never lower than the current number of replicas.
         """
-        there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
-        deployment = servers(self.caches, key) if there else None
+        quotas = self.caches.quotas.find(key.namespace, QUOTA_INDEX)
+        deployment = servers(self.caches, key) if quotas else None
         if deployment is None:
             return None
         present, now = self._present(key), self.clock.monotonic()
         template, promised = deployment["spec"]["template"]["spec"], self._promised(key, now)
-        room = resource_quotas.room(there, template, present=present, promised=promised)
-        if room is None:
+        limit = resource_quotas.tightest_limit(quotas, template, present=present, promised=promised)
+        if limit is None:
             return None
-        known = self._rooms.get(key)
-        since = -math.inf if known is None else known.since if known.present == present else now
-        known_room = room if known is None or now - since >= SETTLED_S else known.known_room
-        self._rooms[key] = _Known(present, since, known_room)
-        return ReplicaLimit("quota", max(known_room.pods, current), known_room.say())
+        last = self._limits.get(key)
+        since = -math.inf if last is None else last.since if last.present == present else now
+        settled = limit if last is None or now - since >= SETTLED_S else last.limit
+        self._limits[key] = _LastLimit(present, since, settled)
+        return ReplicaLimit("quota", max(settled.pods, current), settled.describe())
 
     def _present(self, key: Key) -> int:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
-    def _grant(self, key: Key, made: Decision) -> None:
+    def _grant(self, key: Key, decision: Decision) -> None:
         """Record a grant of replicas, so that no other model gets the same part of a quota before the pods exist."""
-        if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
+        if decision.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_INDEX):
             return
         now = self.clock.monotonic()
         granted = self._granted.setdefault(key.namespace, {})
-        for other in [other for other, known in granted.items() if now - known.at >= PROMISE_S]:
+        for other in [other for other, grant in granted.items() if now - grant.at >= PROMISE_S]:
             del granted[other]
         before = granted.get(key)
-        if before is None or before.count != made.desired:
-            granted[key] = _Granted(made.desired, self._present(key), now)
+        if before is None or before.count != decision.desired:
+            granted[key] = _Grant(decision.desired, self._present(key), now)
 
     def _promised(self, key: Key, now: float) -> list[resource_quotas.Promised]:
         """Return the pods granted to other models of the namespace that may not be counted in a quota yet."""
-        found = []
+        promised = []
         for other, granted in self._granted.get(key.namespace, {}).items():
             deployment = servers(self.caches, other)
             if other == key or deployment is None or now - granted.at >= PROMISE_S:
                 continue
             counted = granted.present if now - granted.at < SETTLED_S else self._present(other)
             if counted < granted.count:
-                found.append(resource_quotas.Promised(deployment["spec"]["template"]["spec"], granted.count - counted))
-        return found
+                template = deployment["spec"]["template"]["spec"]
+                promised.append(resource_quotas.Promised(template, granted.count - counted))
+        return promised

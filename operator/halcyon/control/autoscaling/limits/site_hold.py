@@ -60,11 +60,11 @@ class SiteHold:
     async def poll(self) -> None:
         """Read the ConfigMap with the switch once. If it can't be read, the switch keeps its last state."""
         try:
-            found = await self.client.get(kinds.CONFIG_MAP, self.namespace, self.name)
+            config_map = await self.client.get(kinds.CONFIG_MAP, self.namespace, self.name)
         except (ApiError, Unreachable) as error:
             log.warning("cannot read the switch for scaling down; its last state stays", extra={"error": str(error)})
             return
-        reason = " ".join(str(((found or {}).get("data") or {}).get(SWITCH) or "").split())[:MAX_REASON_LENGTH]
+        reason = " ".join(str(((config_map or {}).get("data") or {}).get(SWITCH) or "").split())[:MAX_REASON_LENGTH]
         if reason != self.reason:
             self.reason = reason
             log.info(
@@ -73,13 +73,13 @@ class SiteHold:
             )
             self.on_change()
 
-    def over(self, made: Decision, max_replicas: int) -> Decision:
+    def apply(self, decision: Decision, max_replicas: int) -> Decision:
         """Return the decision, changed so that it doesn't reduce the replicas while the switch is on.
 
         Replicas above the spec's `max_replicas` are still reduced to this maximum.
         """
         return (
-            held(made, min(made.current, max_replicas), f"the site has stopped scaling down ({self.reason})")
+            held(decision, min(decision.current, max_replicas), f"the site has stopped scaling down ({self.reason})")
             if self.reason
-            else made
+            else decision
         )

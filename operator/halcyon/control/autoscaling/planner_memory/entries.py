@@ -105,8 +105,8 @@ def sign_of(memory: PlannerMemory) -> str:
         spikes.spikes[-1].onset if spikes.spikes else None,
         spikes.bet.due if spikes.bet else None,
     )
-    learnt = [*("-" if at is None else f"{at:.3f}" for at in times), *(f"{s:.9g}" for s in (*line, *capacity.starts))]
-    return f"{zlib.crc32(' '.join(learnt).encode()):08x}"
+    numbers = [*("-" if at is None else f"{at:.3f}" for at in times), *(f"{s:.9g}" for s in (*line, *capacity.starts))]
+    return f"{zlib.crc32(' '.join(numbers).encode()):08x}"
 
 
 NOTHING_LEARNT = sign_of(PlannerMemory())

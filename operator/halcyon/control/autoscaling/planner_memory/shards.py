@@ -38,13 +38,13 @@ def place(entry: str, count: int) -> int:
     return zlib.crc32(entry.encode()) % count
 
 
-def shard_count(sizes: Mapping[str, int], now: int) -> int:
-    """Return the number of shards, a power of two, for entries of these sizes in bytes. `now` is the current number.
+def shard_count(sizes: Mapping[str, int], current: int) -> int:
+    """Return the number of shards, a power of two, for entries of these sizes in bytes. `current` is the present one.
 
     The number grows as soon as needed. To avoid flapping, it shrinks only if half as many shards would be at most half
     full.
     """
-    count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
+    count: int = 1 << (min(max(current, 1), MAX_SHARDS) - 1).bit_length()
     while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
         count *= 2
     while count > 1 and _fits(sizes, count // 2, 0.5):
@@ -53,10 +53,10 @@ def shard_count(sizes: Mapping[str, int], now: int) -> int:
 
 
 def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
-    filled = [0] * count
+    sizes_of_shards = [0] * count
     for entry, size in sizes.items():
-        filled[place(entry, count)] += size + len(entry)
-    return sum(filled) <= share * MEAN_SHARD_BYTES * count and max(filled) <= share * MAX_SHARD_BYTES
+        sizes_of_shards[place(entry, count)] += size + len(entry)
+    return sum(sizes_of_shards) <= share * MEAN_SHARD_BYTES * count and max(sizes_of_shards) <= share * MAX_SHARD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ShardWrite:
 
     index: int
     content: dict[str, bytes] | None
-    takes: bool
+    removes: bool
     """Whether the write removes an entry that belongs to another shard. The other shard must be written first."""
 
 
@@ -77,15 +77,15 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
     there when the number of shards was m. If m < count, m divides count, so i = hash mod m < j = hash mod count. If m >
     count and i isn't the right shard, i >= count, so shard i is deleted.
     """
-    wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
+    contents: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
     for entry in sorted(entries):
-        wanted[place(entry, count)][entry] = entries[entry]
+        contents[place(entry, count)][entry] = entries[entry]
     puts, deletes = [], []
-    for index in sorted({*stored, *wanted}, reverse=True):
-        before, after = stored.get(index, {}), wanted.get(index)
-        takes = any(entry in entries and place(entry, count) != index for entry in before)
+    for index in sorted({*stored, *contents}, reverse=True):
+        before, after = stored.get(index, {}), contents.get(index)
+        removes = any(entry in entries and place(entry, count) != index for entry in before)
         if after is None:
-            deletes.append(ShardWrite(index, None, takes))
+            deletes.append(ShardWrite(index, None, removes))
         elif before != after:
-            puts.append(ShardWrite(index, after, takes))
+            puts.append(ShardWrite(index, after, removes))
     return puts + deletes

@@ -53,7 +53,7 @@ class GpuUtilizationSources:
         self,
         key: Key,
         spec: Spec,
-        observation: Observation,
+        observation: Observation | None,
         ready: Collection[str],
         sampled: Callable[[str, str], Sampled | None] | None,
     ) -> GpuUtilization | None:
@@ -64,14 +64,16 @@ class GpuUtilizationSources:
         Args:
             key: the model.
             spec: the model's spec.
-            observation: the agents' reports.
+            observation: the agents' reports; None if there are none.
             ready: names of the ready pods.
             sampled: function that returns a pod's GPU utilisation from Prometheus, by namespace and name of the pod;
                 None if the site has no Prometheus.
         """
-        now, seen = observation.at, {pod.name: pod for pod in observation.pods}
-        own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
-        if spec.runtime.gpus == 0 or 2 * own >= len(ready):
+        if observation is None or spec.runtime.gpus == 0:
+            return None
+        now, pods = observation.at, {pod.name: pod for pod in observation.pods}
+        own = sum(name in pods and fresh(pods[name].points, now, lambda p: p.gpu) is not None for name in ready)
+        if 2 * own >= len(ready):
             return None
         # Update this even if Prometheus has values: the counters need some time before they yield a value.
         busy = self._busy[key] = self._busy.get(key, BusyMemory()).with_observation(observation)

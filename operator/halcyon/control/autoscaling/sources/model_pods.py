@@ -31,9 +31,9 @@ class ModelPodFacts:
     models."""
     deployments: tuple[Any, ...]
     """ResourceVersions of the server Deployments."""
-    found: Sequence[Object]
+    server_pods: Sequence[Object]
     """Server pods from which this data was computed."""
-    beside: Sequence[Object]
+    balancer_pods: Sequence[Object]
     """Balancer pods from which this data was computed."""
     pods: tuple[PodReading, ...]
     balancers: frozenset[str]
@@ -55,49 +55,50 @@ class ModelPods:
         The data is computed again only after a pod or a Deployment has changed.
         """
         pods_now, deployments_now = caches.pods.changes, caches.children[kinds.DEPLOYMENT].changes
-        held = self._facts
-        if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
-            return held
+        cached = self._facts
+        if cached is not None and cached.spec is spec and cached.changes == (pods_now, deployments_now):
+            return cached
         deployments = server_versions(caches, key)
-        is_same = held is not None and held.deployments == deployments
-        revision = held.revision if held is not None and is_same else _revision(caches, key)
-        found = caches.pods.find(key.namespace, key.name)
-        beside = caches.pods.find(key.namespace, f"balancer/{key.name}")
-        if held is not None and (held.spec, held.revision, held.found, held.beside) == (spec, revision, found, beside):
-            held.spec, held.changes, held.deployments = spec, (pods_now, deployments_now), deployments
-            return held
-        made = self._facts = ModelPodFacts(
+        is_same = cached is not None and cached.deployments == deployments
+        revision = cached.revision if cached is not None and is_same else _revision(caches, key)
+        server_pods = caches.pods.find(key.namespace, key.name)
+        balancer_pods = caches.pods.find(key.namespace, f"balancer/{key.name}")
+        inputs = (spec, revision, server_pods, balancer_pods)
+        if cached is not None and (cached.spec, cached.revision, cached.server_pods, cached.balancer_pods) == inputs:
+            cached.spec, cached.changes, cached.deployments = spec, (pods_now, deployments_now), deployments
+            return cached
+        facts = self._facts = ModelPodFacts(
             spec=spec,
             changes=(pods_now, deployments_now),
             deployments=deployments,
-            found=found,
-            beside=beside,
-            pods=self._readings(found, duration_s(spec.runtime.startup_timeout)),
+            server_pods=server_pods,
+            balancer_pods=balancer_pods,
+            pods=self._readings(server_pods, duration_s(spec.runtime.startup_timeout)),
             balancers=ready_balancers(caches, key),
             revision=revision,
-            of_revision=frozenset(pod["metadata"]["name"] for pod in found if pods.revision(pod) == revision),
+            of_revision=frozenset(pod["metadata"]["name"] for pod in server_pods if pods.revision(pod) == revision),
         )
-        return made
+        return facts
 
-    def _readings(self, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
-        known = self.ready_at
+    def _readings(self, server_pods: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
+        before = self.ready_at
         fresh: dict[str, float] = {}
-        for pod in found:
+        for pod in server_pods:
             uid = pod["metadata"]["uid"]
-            if uid in known:
-                fresh[uid] = known[uid]
+            if uid in before:
+                fresh[uid] = before[uid]
             elif (since := pods.ready_since(pod)) is not None:
                 fresh[uid] = since
         self.ready_at = fresh
         readings = []
-        for pod in found:
+        for pod in server_pods:
             ready_at = fresh.get(pod["metadata"]["uid"])
-            made = pods.reading(pod, ready_at)
-            if made is None:
+            reading = pods.reading(pod, ready_at)
+            if reading is None:
                 continue
-            if ready_at is not None and ready_at - made.created_at > longest_start_s:
-                made = replace(made, ready_at=None)
-            readings.append(made)
+            if ready_at is not None and ready_at - reading.created_at > longest_start_s:
+                reading = replace(reading, ready_at=None)
+            readings.append(reading)
         return tuple(readings)
 
 

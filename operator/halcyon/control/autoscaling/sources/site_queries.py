@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
-from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, Ask
+from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, RunQuery
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
@@ -52,13 +52,13 @@ class SiteQueries:
     specs: SpecsInForce
     queries: Mapping[str, str]
     """Queries in PromQL, with the variables `$namespace` and `$name`, by the query's name."""
-    asks: tuple[Ask, ...]
+    runners: tuple[RunQuery, ...]
     """Functions that run a query. Each runs one query at a time."""
     clock: Clock
     _results: dict[Key, _Result] = field(default_factory=dict)
 
     @classmethod
-    def over(
+    def create(
         cls, source: PrometheusSource | None, caches: ClusterState, specs: SpecsInForce, clock: Clock
     ) -> SiteQueries | None:
         """Create the runner of the site's queries; return None if the site has no Prometheus or no queries.
@@ -67,64 +67,64 @@ class SiteQueries:
         """
         if source is None or not source.queries:
             return None
-        asks = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))
-        return cls(caches, specs, source.queries, asks, clock)
+        runners = tuple(source.beside(QUERY_TIMEOUT_S, kind="metric").value for _ in range(MAX_AT_ONCE))
+        return cls(caches, specs, source.queries, runners, clock)
 
     def value(self, key: Key, query: str) -> Value | Missing:
         """Return the last value of a query for a model, or the reason why there is no value."""
         if query not in self.queries:
             return Missing(f"this site has no query {query}")
-        found = self._results.get(key)
-        if found is None or found.query != query:
+        result = self._results.get(key)
+        if result is None or result.query != query:
             return Missing(f"query {query}: it has not been queried yet")
-        if found.value is None or self.clock.monotonic() - found.value.at > MAX_AGE_S:
-            return Missing(f"query {query}: {found.missing}")
-        return found.value
+        if result.value is None or self.clock.monotonic() - result.value.at > MAX_AGE_S:
+            return Missing(f"query {query}: {result.missing}")
+        return result.value
 
     async def run(self) -> None:
         """Run the site's Prometheus queries periodically, until cancelled."""
         while True:
-            began = self.clock.monotonic()
+            started = self.clock.monotonic()
             await self.poll()
-            await asyncio.sleep(max(began + INTERVAL_S - self.clock.monotonic(), _MIN_PAUSE_S))
+            await asyncio.sleep(max(started + INTERVAL_S - self.clock.monotonic(), _MIN_PAUSE_S))
 
     async def poll(self) -> None:
         """Run the query that the spec names, for each model whose spec names one."""
-        wanted = {
+        queries = {
             key: spec.scaling.targets.metric.query
             for key, spec in with_scaling(self.caches, self.specs)
             if spec.scaling is not None and spec.scaling.targets.metric is not None
         }
-        for key in self._results.keys() - wanted.keys():
+        for key in self._results.keys() - queries.keys():
             del self._results[key]
         due: list[tuple[Key, _Result]] = []
-        for key, query in wanted.items():
-            known = self._results.get(key)
-            if known is None or known.query != query:
-                known = self._results[key] = _Result(query)
+        for key, query in queries.items():
+            result = self._results.get(key)
+            if result is None or result.query != query:
+                result = self._results[key] = _Result(query)
             if query in self.queries:
-                due.append((key, known))
-        left = iter(due)
+                due.append((key, result))
+        pending = iter(due)
         async with asyncio.TaskGroup() as group:
-            for ask in self.asks:
-                group.create_task(self._run_each(left, ask))
+            for run_query in self.runners:
+                group.create_task(self._run_each(pending, run_query))
 
-    async def _run_each(self, left: Iterator[tuple[Key, _Result]], ask: Ask) -> None:
-        """Run the queries in `left` one after the other. Several tasks take queries from `left` at the same time."""
-        for key, known in left:
-            await self._run(key, known, ask)
+    async def _run_each(self, pending: Iterator[tuple[Key, _Result]], run_query: RunQuery) -> None:
+        """Run the queries in `pending` one after the other. Several tasks take queries from `pending` at the same time."""
+        for key, result in pending:
+            await self._run(key, result, run_query)
 
-    async def _run(self, key: Key, known: _Result, ask: Ask) -> None:
+    async def _run(self, key: Key, result: _Result, run_query: RunQuery) -> None:
         names = {"namespace": key.namespace, "name": key.name}
-        sent = self.clock.monotonic()
+        sent_at = self.clock.monotonic()
         try:
-            value = await ask(_VARIABLE.sub(lambda found: names[found[1]], self.queries[known.query]))
+            value = await run_query(_VARIABLE.sub(lambda match: names[match[1]], self.queries[result.query]))
         except PrometheusError as error:
-            known.missing = str(error)
+            result.missing = str(error)
             return
         if value is None:
-            known.missing = "it has no value"
+            result.missing = "it has no value"
         elif value < 0:
-            known.missing = f"its value {value:g} is below 0"
+            result.missing = f"its value {value:g} is below 0"
         else:
-            known.value, known.missing = Value(value, sent), "its last value is too old"
+            result.value, result.missing = Value(value, sent_at), "its last value is too old"

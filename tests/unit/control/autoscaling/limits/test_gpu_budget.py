@@ -9,14 +9,14 @@ A, B = Key("ml", "a"), Key("ml", "b")
 
 def test_free_gpus_are_given_at_once() -> None:
     budget = GpuBudget(8)
-    assert budget.ask(A, wanted=3, current=1, gpus=1) is None
-    assert budget.ask(B, wanted=5, current=1, gpus=1) is None
+    assert budget.request(A, desired=3, current=1, gpus=1) is None
+    assert budget.request(B, desired=5, current=1, gpus=1) is None
 
 
 def test_a_model_without_free_gpus_keeps_its_own_and_has_the_reason() -> None:
     budget = GpuBudget(8)
-    assert budget.ask(A, wanted=6, current=6, gpus=1) is None
-    ceiling = budget.ask(B, wanted=5, current=2, gpus=1)
+    assert budget.request(A, desired=6, current=6, gpus=1) is None
+    ceiling = budget.request(B, desired=5, current=2, gpus=1)
     assert ceiling is not None
     assert (ceiling.name, ceiling.replicas) == ("budget", 2)
     assert ceiling.why == ("desires 5 (5 GPUs), granted 2: the site's budget of 8 GPUs is shared by priority and need")
@@ -24,44 +24,47 @@ def test_a_model_without_free_gpus_keeps_its_own_and_has_the_reason() -> None:
 
 def test_gpus_that_a_model_returns_are_free_once_they_are_gone() -> None:
     budget = GpuBudget(8)
-    budget.ask(A, wanted=6, current=6, gpus=1)
-    assert budget.ask(B, wanted=5, current=2, gpus=1) is not None
+    budget.request(A, desired=6, current=6, gpus=1)
+    assert budget.request(B, desired=5, current=2, gpus=1) is not None
     assert budget.share() == []
-    budget.ask(A, wanted=2, current=6, gpus=1)
+    budget.request(A, desired=2, current=6, gpus=1)
     assert budget.share() == []
-    budget.ask(A, wanted=2, current=2, gpus=1)
+    budget.request(A, desired=2, current=2, gpus=1)
     assert budget.share() == [B]
-    assert budget.ask(B, wanted=5, current=2, gpus=1) is None
+    assert budget.request(B, desired=5, current=2, gpus=1) is None
     assert budget.share() == []
 
 
 def test_a_higher_priority_goes_first_and_takes_nothing_from_running_models() -> None:
     budget = GpuBudget(4)
     for key, priority in ((A, 0), (B, 10)):
-        assert budget.ask(key, wanted=6, current=1, gpus=1, priority=priority) is not None
+        assert budget.request(key, desired=6, current=1, gpus=1, priority=priority) is not None
     assert budget.share() == [B]
-    after = budget.ask(A, wanted=6, current=1, gpus=1), budget.ask(B, wanted=6, current=1, gpus=1, priority=10)
+    after = (
+        budget.request(A, desired=6, current=1, gpus=1),
+        budget.request(B, desired=6, current=1, gpus=1, priority=10),
+    )
     assert [ceiling.replicas for ceiling in after if ceiling] == [1, 3]
 
 
 def test_a_model_without_a_gpu_is_not_in_it() -> None:
-    assert GpuBudget(0).ask(A, wanted=100, current=1, gpus=0) is None
+    assert GpuBudget(0).request(A, desired=100, current=1, gpus=0) is None
 
 
 def test_a_model_that_went_leaves_its_share() -> None:
     budget = GpuBudget(4)
-    budget.ask(A, wanted=4, current=4, gpus=1)
+    budget.request(A, desired=4, current=4, gpus=1)
     budget.share()
     budget.forget(A)
-    assert budget.ask(B, wanted=4, current=0, gpus=1) is None
+    assert budget.request(B, desired=4, current=0, gpus=1) is None
 
 
 def test_models_without_replicas_come_before_growing_ones() -> None:
     budget = GpuBudget(4)
-    budget.ask(A, wanted=9, current=3, gpus=1)
-    budget.ask(B, wanted=1, current=0, gpus=1)
-    budget.ask(A, wanted=9, current=3, gpus=1)
-    assert budget.ask(B, wanted=1, current=0, gpus=1) is None
+    budget.request(A, desired=9, current=3, gpus=1)
+    budget.request(B, desired=1, current=0, gpus=1)
+    budget.request(A, desired=9, current=3, gpus=1)
+    assert budget.request(B, desired=1, current=0, gpus=1) is None
 
 
 _ASKED = st.tuples(st.sampled_from("abcd"), st.integers(0, 12), st.booleans())
@@ -73,6 +76,6 @@ def test_held_gpus_never_exceed_the_budget(gpus: int, asked: list[tuple[str, int
     for name, wanted, shared in asked:
         if shared:
             budget.share()
-        ceiling = budget.ask(Key("ml", name), wanted=wanted, current=counts[name], gpus=sizes[name])
+        ceiling = budget.request(Key("ml", name), desired=wanted, current=counts[name], gpus=sizes[name])
         counts[name] = wanted if ceiling is None else min(wanted, ceiling.replicas)
         assert sum(counts[each] * sizes[each] for each in counts) <= gpus

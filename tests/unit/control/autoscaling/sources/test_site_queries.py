@@ -11,7 +11,7 @@ import pytest
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
-from halcyon.control.acceptance.site_policy import refused
+from halcyon.control.acceptance.site_policy import violations
 from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, MAX_AT_ONCE, SiteQueries
 from halcyon.kube.kinds import Key
 from halcyon.render import hpa
@@ -218,4 +218,4 @@ def test_a_replica_kept_by_the_result_has_another_reason(metric: float | None) -
 def test_a_query_that_the_site_does_not_have_is_refused(queries: tuple[str, ...], said: list[str]) -> None:
     view = scope_of()
 
-    assert refused(replace(view, site=replace(view.site, queries=queries)), spec()) == said
+    assert violations(replace(view, site=replace(view.site, queries=queries)), spec()) == said
