@@ -200,16 +200,17 @@ class Authorizer:
         if self._reviews is None or not token or not token.isascii():
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
         key = token_digest(token)
-        if (held := self._users.get(key)) is None:
+        if (entry := self._users.get(key)) is None:
             async with self._review_slots:
                 if wait_s := self._failures.wait_s(address):
                     raise TooOften(wait_s)
                 reviewed = await self._reviews.user(token)
-            known = reviewed if reviewed is not None and reviewed.name else None
-            if known is None:
+            valid = reviewed if reviewed is not None and reviewed.name else None
+            if valid is None:
                 self._failures.take(address)
-            held = (self._users.put(key, known, expires_at=self._clock() + (ALLOWED_TTL_S if known else DENIED_TTL_S)),)
-        if (user := held[0]) is None:
+            ttl_s = DENIED_TTL_S if valid is None else ALLOWED_TTL_S
+            entry = (self._users.put(key, valid, expires_at=self._clock() + ttl_s),)
+        if (user := entry[0]) is None:
             raise Unauthenticated(
                 "the cluster doesn't know this token, or it has expired; good: kubectl create token NAME"
             )
@@ -221,15 +222,17 @@ class Authorizer:
             return None
         if self._reviews.knows_all and await self._may(self._reviews, user, namespace=""):
             return None
-        spaces, reviews = sorted(self._namespaces()), self._reviews
-        ttl_s = max(DENIED_TTL_S, len(spaces) / MAX_REVIEWS_PER_S)
-        who = _identity(user)
-        known = {space: held[0] for space in spaces if (held := self._allowed.get((*who, space, ""))) is not None}
-        missing = [space for space in spaces if space not in known]
-        found = await asyncio.gather(
+        namespaces, reviews = sorted(self._namespaces()), self._reviews
+        ttl_s = max(DENIED_TTL_S, len(namespaces) / MAX_REVIEWS_PER_S)
+        identity = _identity(user)
+        cached = {
+            space: entry[0] for space in namespaces if (entry := self._allowed.get((*identity, space, ""))) is not None
+        }
+        missing = [space for space in namespaces if space not in cached]
+        answers = await asyncio.gather(
             *(self._may(reviews, user, namespace=space, denied_ttl_s=ttl_s) for space in missing)
         )
-        return frozenset(space for space, may in (known | dict(zip(missing, found, strict=True))).items() if may)
+        return frozenset(space for space, may in (cached | dict(zip(missing, answers, strict=True))).items() if may)
 
     async def may_get(self, user: User, name: Name) -> None:
         """Raise an error if the user may not get the model.

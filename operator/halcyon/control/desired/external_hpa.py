@@ -49,7 +49,7 @@ def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
     if not spec.replicas or len(there) != 1 or not (who := view.foreign_below.get(there[0])):
         return None
     limit = site_policy.most(view, spec)
-    count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[there[0]]}))
+    count = defaults.bounded_replicas(spec.model_copy(update={"replicas": counts[there[0]]}))
     return ExternalHpa(
         f"{who} scales Deployment {there[0]}, which Halcyon manages for this ModelDeployment",
         f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",

@@ -142,7 +142,7 @@ def _of_gpus(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
 def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float]]:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
-    yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
+    yield per_model_metrics.SPEC_REPLICAS, (), defaults.bounded_replicas(spec.model_copy(update={"replicas": count}))
     if spec.scaling is None:
         return
     yield per_model_metrics.MIN, (), spec.scaling.min_replicas

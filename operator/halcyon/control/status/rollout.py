@@ -115,7 +115,7 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
             "The rollout continues as soon as there is capacity. "
             "Add nodes, lower the replicas of a model, or raise the quota"
         )
-    count = defaults.wanted_replicas(spec)
+    count = defaults.bounded_replicas(spec)
     kept = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
         f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept} until the new "
