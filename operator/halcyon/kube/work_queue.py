@@ -51,7 +51,7 @@ class WorkQueue:
         self._later: list[tuple[float, int, Key, Priority]] = []
         self._due: dict[Key, tuple[float, Priority]] = {}
         self._working: dict[Key, Priority] = {}
-        self._again: dict[Key, Priority] = {}
+        self._requeued: dict[Key, Priority] = {}
         self._failures: dict[Key, int] = {}
         self._resting: dict[Key, float] = {}
         self._wake = asyncio.Event()
@@ -72,15 +72,15 @@ class WorkQueue:
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
         """Queue the key now, without a delay."""
-        rest = self._resting.get(key, 0.0) - self._clock.monotonic()
-        if rest > 0 and key not in self._working:
-            self.add_after(key, rest, priority)
+        rest_s = self._resting.get(key, 0.0) - self._clock.monotonic()
+        if rest_s > 0 and key not in self._working:
+            self.add_after(key, rest_s, priority)
             return
         self._add(key, priority)
 
     def _add(self, key: Key, priority: Priority) -> None:
         if key in self._working:
-            self._again[key] = min(priority, self._again.get(key, priority))
+            self._requeued[key] = min(priority, self._requeued.get(key, priority))
             return
         queued = self._queued.get(key)
         if queued is not None and queued[0] <= priority:
@@ -124,7 +124,7 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """Record that the worker has finished with the key. If the key was added in between, queue it again."""
         self._working.pop(key, None)
-        if (priority := self._again.pop(key, None)) is not None:
+        if (priority := self._requeued.pop(key, None)) is not None:
             self.add(key, priority)
 
     def take(self) -> Key | None:

@@ -114,15 +114,15 @@ def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
     Raises:
         ValueError: `names` is empty.
     """
-    wanted = list(dict.fromkeys(names))
-    if not wanted:
+    hosts = list(dict.fromkeys(names))
+    if not hosts:
         raise ValueError("a serving certificate requires a name, for example halcyon.halcyon-system.svc")
     issuer, issuer_key = load(ca.cert_pem), _key(ca)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "halcyon")])
     end = min(now + SERVING_LIFE, issuer.not_valid_after_utc)
     builder = _builder(subject, issuer.subject, key.public_key(), now, end)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in wanted]), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in hosts]), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

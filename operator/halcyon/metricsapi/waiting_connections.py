@@ -80,18 +80,18 @@ class WaitingConnections(Generic[T]):
 
     def expired(self, now: float) -> list[T]:
         """Remove and return the sockets that have waited for `MAX_WAIT_S`."""
-        found: list[T] = []
+        expired: list[T] = []
         for source, own in list(self._by_source.items()):
             while own and now - own[0][0] >= MAX_WAIT_S:
-                found.append(own.popleft()[1])
+                expired.append(own.popleft()[1])
             if not own:
                 del self._by_source[source]
-        self._count -= len(found)
-        return found
+        self._count -= len(expired)
+        return expired
 
     def clear(self) -> list[T]:
         """Remove and return all sockets."""
-        found = [waiting for own in self._by_source.values() for _, waiting in own]
+        cleared = [waiting for own in self._by_source.values() for _, waiting in own]
         self._by_source.clear()
         self._count = 0
-        return found
+        return cleared

@@ -76,7 +76,7 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup, added: Mapping[str, _Sha
                 "is loaded). Add them, for example inputs: [{name: X, dataType: FP32, dims: [4]}]"
             )
         return {**own, **added}
-    requested = {one.name: (model_config_proto.data_type(one.data_type), one.dims) for one in warmup.inputs}
+    requested = {tensor.name: (model_config_proto.data_type(tensor.data_type), tensor.dims) for tensor in warmup.inputs}
     for name in requested:
         if own and name not in own and name not in added:
             raise ConflictError(

@@ -54,6 +54,6 @@ def count(template: Object) -> int:
     pod = template.get("spec") or {}
     limits = ((c.get("resources") or {}).get("limits") or {} for c in pod.get("containers") or ())
     # Extended resources have a domain in their names, and only GPUs are requested this way.
-    found = sum(int(quantity(str(amount))) for each in limits for name, amount in each.items() if "/" in name)
+    extended = sum(int(quantity(str(amount))) for each in limits for name, amount in each.items() if "/" in name)
     annotations = (template.get("metadata") or {}).get("annotations") or {}
-    return found + (int(annotations.get(COUNT, 0)) if pod.get("resourceClaims") else 0)
+    return extended + (int(annotations.get(COUNT, 0)) if pod.get("resourceClaims") else 0)

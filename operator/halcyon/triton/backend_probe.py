@@ -235,9 +235,9 @@ class BackendProbes:
             return None
         began = self._clock()
         proof = await (
-            self._of_instances(endpoint, probe, revision)
+            self._probe_instances(endpoint, probe, revision)
             if suspicion == "partly"
-            else self._of_all(endpoint, probe, revision, suspicion, config)
+            else self._probe_repeatedly(endpoint, probe, revision, suspicion, config)
         )
         now = self._clock()
         self._next[key] = (now + max(min(2.0**count, MAX_PROBE_INTERVAL_S), (now - began) / _MAX_LOAD), count + 1)
@@ -246,7 +246,7 @@ class BackendProbes:
     async def _stub_exit(self, endpoint: Endpoint) -> str | None:
         return (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
 
-    async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
+    async def _probe_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
         """Send a few probes for each instance of the model.
 
         If one of them fails with Triton's message for a dead stub, return the proof that the backend is dead. Otherwise
@@ -267,7 +267,7 @@ class BackendProbes:
         others = {name: await self._client.config(endpoint.address, model=name) for name in names}
         return not may_share_batches(config, others, probe.rows)
 
-    async def _of_all(
+    async def _probe_repeatedly(
         self,
         endpoint: Endpoint,
         probe: Probe,

@@ -127,7 +127,7 @@ class Agent:
         finally:
             server.close()
 
-    async def haproxy_is_gone(self) -> None:
+    async def haproxy_ended(self) -> None:
         """Wait until HAProxy no longer responds."""
         with contextlib.suppress(HaproxyError):
             while True:
@@ -323,11 +323,13 @@ class Agent:
         clock = asyncio.get_running_loop().time
         next_s = clock()
         while True:
-            known = self._endpoints or ()
-            self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
+            endpoints = self._endpoints or ()
+            self._samples, _ = await asyncio.gather(
+                pod_sampler.sample(endpoints), self._shares.read_facts(client, endpoints)
+            )
             self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
-            suspects = self._dead.look(known, self._samples, clock(), pod_requests(self._controller.reading))
-            examinations.examine(known, suspects)
+            suspects = self._dead.update(endpoints, self._samples, clock(), pod_requests(self._controller.reading))
+            examinations.examine(endpoints, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
             statistics = {pod: pod_statistics(sample) for pod, sample in self._samples.items()}

@@ -72,8 +72,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_MAX_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
     # For an invalid HTTP request no variable is set, not even to its default.
-    known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
-    out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
+    fields = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
+    out.add(f"error-log-format '{_line(fields)}'", protocol=protocol)
     # Do not log connections without a request, for example TCP health checks.
     out.add("option dontlognull")
     harmless = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"

@@ -148,8 +148,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add("acl waits var(txn.waits) -m found")
     if protocol == "grpc":
         for unit, convert in _UNITS:
-            of_unit = f"{{ req.fhdr(grpc-timeout) -m end {unit} }}"
-            out.add(f"http-request set-var(txn.left_ms) req.fhdr(grpc-timeout),{convert} if waits {of_unit}")
+            has_unit = f"{{ req.fhdr(grpc-timeout) -m end {unit} }}"
+            out.add(f"http-request set-var(txn.left_ms) req.fhdr(grpc-timeout),{convert} if waits {has_unit}")
     sooner = "{ var(txn.left_ms) -m int lt $ms }"
     # A client's deadline includes the time in a server; the queue timeout does not.
     out.add("http-request set-var(txn.service_ms) int(0) if waits")

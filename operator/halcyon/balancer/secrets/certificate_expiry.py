@@ -59,7 +59,7 @@ def of_pem(text: str) -> tuple[Validity, ...]:
     Raises:
         ValueError: one of the blocks is not a certificate.
     """
-    return tuple(_of_der(ssl.PEM_cert_to_DER_cert(found[0])) for found in _CERTIFICATE.finditer(text))
+    return tuple(_of_der(ssl.PEM_cert_to_DER_cert(match[0])) for match in _CERTIFICATE.finditer(text))
 
 
 def describe(key: str, certificates: Iterable[Validity], now: float) -> str:

@@ -117,9 +117,7 @@ class MountedSecrets:
     def expires(self) -> Mapping[str, float]:
         """Earliest time at which a certificate in use expires, by key of the Secret, in seconds since the epoch."""
         keys = {kind.folder: kind.certificates for kind in self._kinds}
-        return {
-            keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
-        }
+        return {keys[folder]: min(c.ends for c in served) for folder, served in self._certificates.items() if served}
 
     def refresh(self) -> None:
         """Read the mounted Secrets, and write new files if they changed."""
@@ -240,7 +238,7 @@ def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> b
     This requires the first certificate of a server, or any of the CAs, to be valid.
     """
     deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
-    return any(not one.is_over(now) for one in deciding)
+    return any(not certificate.is_over(now) for certificate in deciding)
 
 
 def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:

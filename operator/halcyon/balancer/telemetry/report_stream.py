@@ -97,9 +97,9 @@ class _Mailbox:
 
     def take(self) -> list[AgentReport]:
         """Remove and return the reports to send now, oldest first."""
-        taken = [report for report in (self.before_urgent, self.report) if report is not None]
+        reports = [report for report in (self.before_urgent, self.report) if report is not None]
         self.before_urgent, self.is_urgent, self.is_sent = None, False, True
-        return taken
+        return reports
 
 
 class ReportStream:

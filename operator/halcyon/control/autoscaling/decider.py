@@ -83,7 +83,7 @@ class _Ruled:
         """Return the memory for the next decision, at which there are `current` replicas."""
         before, wanted = self.decision.current, self.decision.desired
         at, wanted = self.at, before if wanted is None else wanted
-        return carried_out(self.memory, at=at, before=before, wanted=wanted, current=current, behavior=behavior)
+        return carried_out(self.memory, at=at, before=before, recommended=wanted, current=current, behavior=behavior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ class Decider:
         found = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
-            () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
+            () if isinstance(found.read, Missing) else algorithm.signal_proposals(found.read, defaults.targets(spec)),
             at=self.signals.epoch.at(now),
             signals=found.signals,
             has_reports=found.has_reports,

@@ -169,7 +169,7 @@ class ModelSignals:
             memory=model.memory,
             balancers=facts.balancers,
             revision=facts.revision,
-            of_revision=facts.of_revision,
+            revision_pods=facts.of_revision,
         )
         model.memory = gathered.memory
         source, seen_at = AGENTS, gathered.reading.at

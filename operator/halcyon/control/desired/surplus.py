@@ -36,7 +36,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
     asked, needed_back = rolled.asked, {r.key for r in (rolled.target, rolled.way_back) if r is not None}
     used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {asked.key} | needed_back
     by_age = sorted((r for r in view.revisions if r.key != asked.key), key=lambda r: r.number, reverse=True)
-    old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
+    old = [r for r in by_age[revision.HISTORY_LIMIT - 1 :] if r.key not in used]
     found += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
     if unread_revisions(view):
         # Delete no ConfigMap: an unreadable revision may need any of them.

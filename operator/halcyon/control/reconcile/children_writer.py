@@ -181,7 +181,7 @@ class ChildrenWriter:
         if there is None or there["metadata"]["uid"] != live["metadata"]["uid"]:
             return
         meta = there["metadata"]
-        entries = field_ownership.taken_over(meta.get("managedFields") or (), FIELD_MANAGER, ("spec", "template"))
+        entries = field_ownership.with_sole_owner(meta.get("managedFields") or (), FIELD_MANAGER, ("spec", "template"))
         if entries is None:
             return
         condition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}

@@ -81,7 +81,7 @@ class Reviews(Protocol):
     async def user(self, token: str) -> User | None:
         """Return the user of a token for the API server; None if the token is not valid."""
 
-    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+    async def may(self, user: User, access: ResourceAttributes) -> bool:
         """Return True if the user may send a request with these attributes."""
 
 

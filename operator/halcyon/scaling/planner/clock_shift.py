@@ -22,7 +22,7 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
         return None if time is None else time + by_s
 
     def moved(hold: ScaleDownHold) -> ScaleDownHold:
-        needs, bare = (tuple((time + by_s, count) for time, count in kept) for kept in (hold.needs, hold.bare))
+        needs, bare = (tuple((time + by_s, count) for time, count in entries) for entries in (hold.needs, hold.bare))
         return replace(hold, needs=needs, bare=bare, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
 
     seen = memory.arrivals

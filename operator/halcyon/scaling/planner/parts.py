@@ -319,14 +319,14 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     # capacity.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
     total = plan.keep + plan.new + stuck
-    what = f"{waiting:.0f} waiting to drain in {drain_s:.3g} s needs"
+    subject = f"{waiting:.0f} waiting to drain in {drain_s:.3g} s needs"
     if waiting < 0.5:
         # Nothing waits yet, but the ready pods can't keep up: at zero, any request is too many.
-        what = f"{rate:.3g} req/s for {staying} ready needs"
+        subject = f"{rate:.3g} req/s for {staying} ready needs"
     elif plan.new < plan.quickest:
         more = plan.quickest - plan.new
-        what = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"
-    return PlanPart("backlog", total, f"{what} {total} ({plan.new} new)")
+        subject = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"
+    return PlanPart("backlog", total, f"{subject} {total} ({plan.new} new)")
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:

@@ -175,11 +175,11 @@ class ArrivalRate:
         A higher last value of the counter never lowers the result, because a shorter window gains more from it than a
         longer one.
         """
-        known = self._rate
-        if known is not None and math.isnan(known):
-            known = self._measured()
-            object.__setattr__(self, "_rate", known)
-        return known
+        rate = self._rate
+        if rate is not None and math.isnan(rate):
+            rate = self._measured()
+            object.__setattr__(self, "_rate", rate)
+        return rate
 
     def _measured(self) -> float | None:
         times, counts = self.times, self.counts
@@ -355,14 +355,14 @@ class ArrivalRate:
             return self._ends[1]
         spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_INTERVAL_S) for times in _TREND_SPANS}
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
-        known = []
+        covered = []
         for span in spans:
             begin, block = self._at(now - span), span / TREND_BLOCKS
             if begin is not None:
-                known.append(
+                covered.append(
                     (span, (self._at(now - span + block) or 0.0) - begin, total - (self._at(now - block) or 0.0))
                 )
-        ends = (horizon_s, tuple(known))
+        ends = (horizon_s, tuple(covered))
         object.__setattr__(self, "_ends", ends)
         return ends[1]
 
