@@ -64,7 +64,7 @@ class AccessReviews(Protocol):
     """Interface to reviews by the API server. All methods raise an exception if it is unavailable."""
 
     @property
-    def knows_all(self) -> bool:
+    def covers_all(self) -> bool:
         """Whether a single access review can cover all namespaces."""
 
     async def user(self, token: str) -> User | None:
@@ -86,7 +86,7 @@ class ModelReviews(AccessReviews):
 
     @property
     @override
-    def knows_all(self) -> bool:
+    def covers_all(self) -> bool:
         return self._reviews.covers_all_namespaces
 
     @override
@@ -216,11 +216,11 @@ class Authorizer:
             )
         return user
 
-    async def sees(self, user: User) -> frozenset[str] | None:
+    async def visible_namespaces(self, user: User) -> frozenset[str] | None:
         """Return the namespaces whose models the user may list; None means all namespaces."""
         if self._reviews is None:
             return None
-        if self._reviews.knows_all and await self._may(self._reviews, user, namespace=""):
+        if self._reviews.covers_all and await self._may(self._reviews, user, namespace=""):
             return None
         namespaces, reviews = sorted(self._namespaces()), self._reviews
         ttl_s = max(DENIED_TTL_S, len(namespaces) / MAX_REVIEWS_PER_S)
@@ -232,7 +232,9 @@ class Authorizer:
         answers = await asyncio.gather(
             *(self._may(reviews, user, namespace=space, denied_ttl_s=ttl_s) for space in missing)
         )
-        return frozenset(space for space, may in (cached | dict(zip(missing, answers, strict=True))).items() if may)
+        return frozenset(
+            space for space, allowed in (cached | dict(zip(missing, answers, strict=True))).items() if allowed
+        )
 
     async def may_get(self, user: User, name: Name) -> None:
         """Raise an error if the user may not get the model.

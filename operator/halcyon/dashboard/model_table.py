@@ -146,7 +146,7 @@ class Fleet:
         names: Collection[Name],
         model: Callable[[Name], Object | None],
         numbers: Callable[[Name], ModelNumbers],
-        sees: frozenset[str] | None,
+        namespaces: frozenset[str] | None,
         changes: int,
         step: int,
     ) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Fleet:
             names: keys of all models.
             model: returns the ModelDeployment of a model.
             numbers: returns the current numbers of a model; called only for the rows on the page.
-            sees: namespaces that the user may see; None means all.
+            namespaces: namespaces that the user may see; None means all.
             changes: number of changes to ModelDeployments so far, which invalidates the cache.
             step: number of steps in the history so far, which invalidates the cache.
         """
@@ -174,13 +174,13 @@ class Fleet:
             self._read_at = (changes, step)
             self._visible.clear()
         self._step = step
-        scope = (sees, query.namespace)
+        scope = (namespaces, query.namespace)
         visible = self._cached(self._visible, scope, lambda: self._select_visible(*scope))
         order = (*scope, query.text, query.state, query.problem, query.sort, query.descending)
         matched = self._cached(self._orders, order, lambda: self._sorted(self._matching(visible.rows, query), query))
         rows = matched[query.offset : query.offset + query.limit]
         return visible.totals | {
-            "namespaces": sorted({name.namespace for name in self._rows if sees is None or name.namespace in sees}),
+            "namespaces": sorted({n.namespace for n in self._rows if namespaces is None or n.namespace in namespaces}),
             "matched": len(matched),
             "offset": query.offset,
             "rows": [self._document(row, numbers(row.key)) for row in rows],
@@ -198,11 +198,11 @@ class Fleet:
                 )
         self._rows = rows
 
-    def _select_visible(self, sees: frozenset[str] | None, namespace: str) -> _VisibleModels:
+    def _select_visible(self, namespaces: frozenset[str] | None, namespace: str) -> _VisibleModels:
         rows = [
             self._rows[name][1]
             for name in sorted(self._rows)
-            if (sees is None or name.namespace in sees) and namespace in {"", name.namespace}
+            if (namespaces is None or name.namespace in namespaces) and namespace in {"", name.namespace}
         ]
         return _VisibleModels(rows, totals(rows, self._loads))
 
@@ -275,8 +275,8 @@ class Fleet:
         ranked.sort(key=lambda pair: pair[0], reverse=query.descending)
         return [row for _, row in ranked] + unranked
 
-    def _value(self, row: TableRow, by: SortKey) -> Any:
-        match by:
+    def _value(self, row: TableRow, sort: SortKey) -> Any:
+        match sort:
             case "urgency":
                 return self._urgency(row)
             case "state":
@@ -295,8 +295,8 @@ class Fleet:
                 return row.created or None
             case "queue" | "gpu" | "rate" | "latency" | "batch" | "errors":
                 newest = self._history.newest(row.key)
-                value = None if newest is None else newest[_COLUMNS[by]]
-                return {"queue": row.queue, "gpu": row.gpu, "batch": row.batch}.get(by) if value is None else value
+                value = None if newest is None else newest[_COLUMNS[sort]]
+                return {"queue": row.queue, "gpu": row.gpu, "batch": row.batch}.get(sort) if value is None else value
 
 
 def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:

@@ -86,15 +86,15 @@ def inlined(page: str, files: Mapping[str, str]) -> tuple[str, str]:
     """
     hashes: dict[str, list[str]] = {"script": [], "style": []}
 
-    def within(tag: str, match: re.Match[str]) -> str:
+    def inline(tag: str, match: re.Match[str]) -> str:
         text = files.get(match[1])
         if text is None:
             return match[0]
         hashes[tag].append(f" 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'")
         return f"<{tag}>{text}</{tag}>"
 
-    page = _STYLE_SHEET.sub(lambda match: within("style", match), page)
-    page = _SCRIPT.sub(lambda match: within("script", match), page)
+    page = _STYLE_SHEET.sub(lambda match: inline("style", match), page)
+    page = _SCRIPT.sub(lambda match: inline("script", match), page)
     return page, _policy("".join(hashes["script"]), "".join(hashes["style"]))
 
 

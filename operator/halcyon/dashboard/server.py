@@ -255,13 +255,13 @@ class Dashboard:
 
     async def _table_document(self, request: web.Request, query: TableQuery) -> bytes:
         user = await self._access.user(request)
-        sees = await self._access.sees(user)
+        namespaces = await self._access.visible_namespaces(user)
         document = self._fleet.page(
             query,
             names=self._source.names(),
             model=self._source.model,
             numbers=self._source.reading,
-            sees=sees,
+            namespaces=namespaces,
             changes=self._source.changes,
             step=self._steps(),
         )

@@ -75,16 +75,16 @@ def status(detail: bytes) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {"message": str(parsed)}
 
 
-def error(doing: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
+def error(operation: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
     """Return the exception for an HTTP error response.
 
-    `doing` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of the
+    `operation` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of the
     header Retry-After.
     """
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(
         status,
-        f"{doing}: {detail.get('message') or detail.get('reason') or status}",
+        f"{operation}: {detail.get('message') or detail.get('reason') or status}",
         reason=str(detail.get("reason") or ""),
         retry_after_s=float(wait) if wait and str(wait).isdigit() else None,
     )

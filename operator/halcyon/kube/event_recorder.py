@@ -132,6 +132,6 @@ class EventRecorder:
         try:
             await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
         except (errors.ApiError, errors.Unreachable) as error:
-            about = event["regarding"]
-            key = f"{about['namespace']}/{about['name']}"
+            regarding = event["regarding"]
+            key = f"{regarding['namespace']}/{regarding['name']}"
             log.warning("cannot write an event", extra={"key": key, "error": str(error)})

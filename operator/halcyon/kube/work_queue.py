@@ -92,12 +92,12 @@ class WorkQueue:
 
     def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
         """Queue the key after a delay. If the key is delayed already, the earlier time applies."""
-        when = self._clock.monotonic() + delay_s
+        due_at = self._clock.monotonic() + delay_s
         due = self._due.get(key)
-        if due is not None and due[0] <= when:
+        if due is not None and due[0] <= due_at:
             return
-        self._due[key] = (when, priority)
-        heapq.heappush(self._later, (when, next(self._order), key, priority))
+        self._due[key] = (due_at, priority)
+        heapq.heappush(self._later, (due_at, next(self._order), key, priority))
         self._wake.set()
 
     def postpone(self, key: Key, delay_s: float) -> None:
@@ -157,7 +157,7 @@ class WorkQueue:
     def _promote(self) -> None:
         now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
-            when, _, key, priority = heapq.heappop(self._later)
-            if self._due.get(key) == (when, priority):
+            due_at, _, key, priority = heapq.heappop(self._later)
+            if self._due.get(key) == (due_at, priority):
                 del self._due[key]
                 self._add(key, priority)

@@ -67,7 +67,7 @@ class Revision:
     """Data that a later operator version has stored, and that this version doesn't know."""
 
     @property
-    def asks(self) -> str:
+    def spec_key(self) -> str:
         """Return the key of the user's spec, which is the same for all renderings of it."""
         return self.base or self.key
 

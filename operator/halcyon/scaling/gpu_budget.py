@@ -287,8 +287,8 @@ def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], 
     for _ in range(200):
         if not open_:
             break
-        some = [corner for item in open_[:: len(open_) // 16 + 1] for corner in item[:2] if begin < corner < end]
-        middle = sorted(some)[len(some) // 2] if some else (begin + end) / 2
+        corners = [corner for item in open_[:: len(open_) // 16 + 1] for corner in item[:2] if begin < corner < end]
+        middle = sorted(corners)[len(corners) // 2] if corners else (begin + end) / 2
         filled = flat + slope * middle
         filled += sum(
             [(middle if first < middle < last else first if middle <= first else last) * w for first, last, w in open_]

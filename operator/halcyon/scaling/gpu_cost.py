@@ -118,22 +118,22 @@ class Ledger:
         The first sample adds no time. A sample that comes more than `MAX_GAP_S` after the last one adds no time either.
         """
         before, hour = self.last, int(usage.at // HOUR_S)
-        hours = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
+        hours = tuple((at, entry) for at, entry in self.hours if hour - HOURS < at <= hour)
         if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
             return replace(self, last=usage, hours=hours)
         spent = _between(before, usage)
-        now = next((was for at, was in hours if at == hour), Spent())
-        past = ((at, was) for at, was in hours if at != hour)
+        now = next((entry for at, entry in hours if at == hour), Spent())
+        past = ((at, entry) for at, entry in hours if at != hour)
         return Ledger(usage, self.total + spent, (*past, (hour, now + spent)))
 
     @property
     def day(self) -> Spent:
         """Return the GPU time of the last 24 hours, as the sum of the stored hours."""
-        return sum((was for _, was in self.hours), Spent())
+        return sum((entry for _, entry in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:
         """Return the GPU time of each stored hour as JSON values, which `of_json` restores after a restart."""
-        return [[hour, *(round(value, 3) for value in was.parts)] for hour, was in self.hours]
+        return [[hour, *(round(value, 3) for value in entry.parts)] for hour, entry in self.hours]
 
     @classmethod
     def from_json(cls, stored: object) -> Ledger:

@@ -357,8 +357,8 @@ class ObservedModel:
         elif before.facts != facts:
             self.merged[pod] = before._replace(facts=facts)
             # Whether a pod is starting, ready or draining is known from its Kubernetes object.
-            of_object = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
-            self.changed = self.changed or not of_object
+            is_expected = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
+            self.changed = self.changed or not is_expected
 
     def _drop_unreported(self, pod: str) -> None:
         if not any(pod in seen.pods for seen in self.agents.values()):

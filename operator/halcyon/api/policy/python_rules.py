@@ -68,7 +68,7 @@ def _elsewhere(image: str, limit: tuple[str, ...]) -> list[str]:
     return [] if not image or any(_covers(entry, name) for entry in limit) else [image]
 
 
-def loose(subject: PolicySubject, limit: str) -> list[str]:
+def unpinned(subject: PolicySubject, limit: str) -> list[str]:
     """Return the images whose references are not pinned as the limit requires (`Tag` or `Digest`)."""
 
     def tagged(image: str) -> bool:
@@ -87,7 +87,7 @@ def triton_version(image: str, policy: SitePolicy) -> str:
     return match[1] if match else ""
 
 
-def old(subject: PolicySubject, limit: str) -> list[str]:
+def old_release(subject: PolicySubject, limit: str) -> list[str]:
     """Return a list with the server's image if its Triton version is too old or unknown; otherwise an empty list."""
     # An unknown version is an empty text, which sorts before all versions.
     return [] if not subject.image or triton_version(subject.image, subject.policy) >= limit else [subject.image]

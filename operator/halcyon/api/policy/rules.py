@@ -101,20 +101,20 @@ RULES: Final = (
     ),
     PolicyRule(
         "images.pinned",
-        findings.loose,
+        findings.unpinned,
         "spec.runtime.image or spec.model.source.image.reference is {found}, but this site requires "
         "image references by {limit} (a tag other than latest, or a digest); for example "
         "tritonserver@sha256: and 64 hexadecimal digits",
     ),
     PolicyRule(
         "triton.refuseBelow",
-        findings.old,
+        findings.old_release,
         "spec.runtime.image is {found}, but this site requires Triton {limit} or newer, with a tag "
         "such as 26.07-py3 or a digest listed in sitePolicy.triton.digests; " + _PULLED,
     ),
     PolicyRule(
         "triton.warnBelow",
-        findings.old,
+        findings.old_release,
         "spec.runtime.image is {found}, but this site recommends Triton {limit} or newer, with a tag "
         "such as 26.07-py3 or a digest listed in sitePolicy.triton.digests; " + _PULLED,
         action="Warn",

@@ -133,7 +133,7 @@ class EnvVarSource(ApiModel):
 
 RESERVED_ENV = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 """Prefixes of environment variables that change the container and not the model."""
-_RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{beginning}')" for beginning in RESERVED_ENV)
+_RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{prefix}')" for prefix in RESERVED_ENV)
 _RESERVED_TEXT = f"must not start with {', '.join(RESERVED_ENV[:-1])} or {RESERVED_ENV[-1]}"
 
 

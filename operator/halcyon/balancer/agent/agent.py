@@ -114,7 +114,7 @@ class Agent:
                     self._plans.run(session, self._access, self._denials.callback("the plan")),
                     self._follow_plan(session),
                     self._run_passes(),
-                    self._denials.check(lambda: self._plan is not None and self._knows_endpoints),
+                    self._denials.check(lambda: self._plan is not None and self._has_endpoints),
                     self._front_ends.run(),
                     slow_clients.run(self._runtime, self._controller),
                     tasks.until(stop),
@@ -149,7 +149,7 @@ class Agent:
             self._controller,
             self._front_ends,
             is_leaving=self._drain.is_leaving,
-            knows_endpoints=self._knows_endpoints,
+            knows_endpoints=self._has_endpoints,
             denials=self._denials.texts,
         )
 
@@ -159,7 +159,7 @@ class Agent:
         return self._endpoint_watch.endpoints(time.monotonic())
 
     @property
-    def _knows_endpoints(self) -> bool:
+    def _has_endpoints(self) -> bool:
         return self._endpoints is not None or self._has_adopted
 
     @property

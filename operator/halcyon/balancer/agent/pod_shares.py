@@ -125,6 +125,6 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def _write(path: Path, bounds: Mapping[str, int]) -> None:
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(bounds))
-    aside.replace(path)
+    new_path = path.with_suffix(".new")
+    new_path.write_text(json.dumps(bounds))
+    new_path.replace(path)

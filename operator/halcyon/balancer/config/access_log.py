@@ -91,13 +91,13 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"http-after-response set-header {_ID} %[var(txn.id)] if {{ var(txn.id) -m found }}")
     out.add(f"http-response set-var(txn.way) res.hdr({_HOP_HEADER})")
     out.add(f"http-response del-header {_HOP_HEADER}")
-    way = "if { var(txn.way) -m found }"
-    out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {way}""")
+    has_way = "if { var(txn.way) -m found }"
+    out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {has_way}""")
     for number, name in enumerate(("service", "retries"), 2):
-        out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {way}")
+        out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {has_way}")
     # HAProxy's own queue timer does not include the time for which a request was held.
-    out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {way}")
-    out.add(f"http-response set-var(txn.log_queue) int(0) {way} {{ var(txn.log_queue) -m int lt 0 }}")
+    out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {has_way}")
+    out.add(f"http-response set-var(txn.log_queue) int(0) {has_way} {{ var(txn.log_queue) -m int lt 0 }}")
     out.add("http-after-response set-var(txn.log_retries) txn.conn_retries if !{ var(txn.log_retries) -m found }")
     if protocol == "grpc":
         out.add("http-after-response set-var(txn.log_grpc) res.fhdr(grpc-status),add(0)")

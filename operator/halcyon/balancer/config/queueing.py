@@ -156,9 +156,9 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     waits = {"waits": plan.queue_timeout_ms}
     if plan.longest_wait_ms > plan.queue_timeout_ms:
         waits = {"waits up": plan.queue_timeout_ms, "waits !up": plan.longest_wait_ms}
-    for when, limit_ms in waits.items():
-        out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {when} {sooner}", ms=limit_ms)
-        out.add(f"http-request set-var(txn.left_ms) int($ms) if {when} !{sooner}", ms=limit_ms)
+    for condition, limit_ms in waits.items():
+        out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {condition} {sooner}", ms=limit_ms)
+        out.add(f"http-request set-var(txn.left_ms) int($ms) if {condition} !{sooner}", ms=limit_ms)
     client_limits.queue_rules(out, plan, protocol)
     overload_rules.rejection_rules(out, plan, protocol, counters=COUNTERS)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is

@@ -334,9 +334,9 @@ class HaproxyController:
 
 def _replace(path: Path, text: str) -> None:
     # Rename the finished file, so that HAProxy never reads an incomplete one.
-    aside = path.with_suffix(".new")
-    aside.write_text(text)
-    aside.replace(path)
+    new_path = path.with_suffix(".new")
+    new_path.write_text(text)
+    new_path.replace(path)
 
 
 def _with_surplus_servers(desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:

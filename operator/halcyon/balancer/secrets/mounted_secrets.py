@@ -249,14 +249,14 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
     """
     (chain, unread), (key, unread_key) = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
     # OpenSSL can load certificate and key only from a file.
-    aside = _write(run_dir / "certificate.try", chain + key)
+    trial = _write(run_dir / "certificate.try", chain + key)
     try:
         # Pass a wrong password, so that OpenSSL does not prompt for one if the key is encrypted.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(trial, password=lambda: "-")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise SecretError(f"tls.crt and tls.key are not a certificate and its key: {_words(error)}") from error
     finally:
-        aside.unlink()
+        trial.unlink()
     return chain + key, unread or unread_key
 
 

@@ -27,7 +27,7 @@ def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | No
     wanted = revision.key(view.subject, spec, view.source.content)
     number = newest.number if newest else 0
     # After a refresh one spec has several renderings; the newest is in force.
-    known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
+    known = max((r for r in view.revisions if r.spec_key == wanted), key=lambda r: r.number, default=None)
     if known is None:
         return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
     kept = known if known.number == number else replace(known, number=number + 1)

@@ -43,7 +43,7 @@ def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tup
     The new revision's key is derived from the key of `known`, so repeated calls return the same revision, even after a
     restart.
     """
-    key = names.digest([known.asks, known.key])
+    key = names.digest([known.spec_key, known.key])
     successor = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
     return tuple(_differences(known, successor)), successor
 

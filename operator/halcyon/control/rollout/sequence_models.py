@@ -29,7 +29,7 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
     if content is None or not any(in_config(text.decode(errors="replace")) for text in configs if text is not None):
         return False
     # Use it only if it belongs to this revision: if the spec was rejected, its source isn't the one that is served.
-    return revision.key(view.subject, spec, content) == asked.asks
+    return revision.key(view.subject, spec, content) == asked.spec_key
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:

@@ -167,8 +167,8 @@ class Informer:
                     await self._follow(scope)
             except Exception as error:
                 scope.failures += 1
-                broke = isinstance(error, errors.Unreachable | errors.Busy)
-                if not broke or asyncio.get_running_loop().time() - scope.proven_at >= UNPROVEN_S:
+                is_transient = isinstance(error, errors.Unreachable | errors.Busy)
+                if not is_transient or asyncio.get_running_loop().time() - scope.proven_at >= UNPROVEN_S:
                     scope.version = ""
                 delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 context = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}

@@ -151,11 +151,11 @@ class Capital:
         """Return the logarithm of the total capital of all bets."""
         return _log_sum(self.logs) if self.logs else 0.0
 
-    def after(self, won: Sequence[float], *, design: float, most: float = math.inf) -> Capital:
+    def after(self, gains: Sequence[float], *, design: float, most: float = math.inf) -> Capital:
         """Return the capital after a window.
 
         Args:
-            won: the result of `log_e` for each bet, in the same order in every call.
+            gains: the result of `log_e` for each bet, in the same order in every call.
             design: number of requests that share one outcome, 1 or more, known before the window. Each bet's E-variable is
                 raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
                 of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
@@ -163,7 +163,7 @@ class Capital:
             most: cap on the logarithm of each E-variable. A reduced E-variable is still an E-variable, so the error
                 rate stays valid. With the cap, no single window decides.
         """
-        factors = (*won, 0.0)
+        factors = (*gains, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
         dealt = _log_sum(before) + math.log(_SHARED / len(factors))
         retained = math.log(1 - _SHARED)

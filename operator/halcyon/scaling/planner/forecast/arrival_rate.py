@@ -313,12 +313,12 @@ class ArrivalRate:
         at, count = self._begin(now - window_s)
         return now - at, total - count
 
-    def _begin(self, when: float) -> tuple[float, float]:
-        """Return (time, counter) of the newest fine sample at or before the time `when`.
+    def _begin(self, time: float) -> tuple[float, float]:
+        """Return (time, counter) of the newest fine sample at or before `time`.
 
         If there is no such sample, the oldest one is used.
         """
-        index = max(bisect_right(self.times, when) - 1, 0)
+        index = max(bisect_right(self.times, time) - 1, 0)
         return self.times[index], self.counts[index]
 
     def rising(self, horizon_s: float) -> float | None:
@@ -375,13 +375,13 @@ class ArrivalRate:
         between = [self._at(now - block * k) or 0.0 for k in range(TREND_BLOCKS - 1, 0, -1)]
         return [first, *(b - a for a, b in pairwise(between)), last]
 
-    def _at(self, when: float) -> float | None:
+    def _at(self, time: float) -> float | None:
         """Return the counter's value at a time, interpolated between coarse samples; None before the first sample."""
-        index = bisect_right(self.coarse_times, when) - 1
+        index = bisect_right(self.coarse_times, time) - 1
         if index < 0:
             return None
         if index + 1 == len(self.coarse_times):
             return self.coarse_counts[-1]
         t0, t1 = self.coarse_times[index], self.coarse_times[index + 1]
         c0, c1 = self.coarse_counts[index], self.coarse_counts[index + 1]
-        return c0 + (c1 - c0) * (when - t0) / (t1 - t0)
+        return c0 + (c1 - c0) * (time - t0) / (t1 - t0)
