@@ -128,7 +128,7 @@ class PodScraper:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
         sightings = await read.eyes.sample(endpoints)
         now = self.clock.monotonic()
-        read.examinations.examine(endpoints, read.dead.look(endpoints, sightings, now))
+        read.examinations.examine(endpoints, read.dead.update(endpoints, sightings, now))
         record = sampler.report(
             namespace=key.namespace,
             name=key.name,
