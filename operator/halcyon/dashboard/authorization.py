@@ -200,7 +200,7 @@ class Authorizer:
         if self._reviews is None or not token or not token.isascii():
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
         key = token_digest(token)
-        if (entry := self._users.get(key)) is None:
+        if (item := self._users.get(key)) is None:
             async with self._review_slots:
                 if wait_s := self._failures.wait_s(address):
                     raise TooOften(wait_s)
@@ -208,9 +208,8 @@ class Authorizer:
             valid = reviewed if reviewed is not None and reviewed.name else None
             if valid is None:
                 self._failures.take(address)
-            ttl_s = DENIED_TTL_S if valid is None else ALLOWED_TTL_S
-            entry = (self._users.put(key, valid, expires_at=self._clock() + ttl_s),)
-        if (user := entry[0]) is None:
+            item = (self._users.put(key, valid, expires_at=self._clock() + (ALLOWED_TTL_S if valid else DENIED_TTL_S)),)
+        if (user := item[0]) is None:
             raise Unauthenticated(
                 "the cluster doesn't know this token, or it has expired; good: kubectl create token NAME"
             )
@@ -224,17 +223,14 @@ class Authorizer:
             return None
         namespaces, reviews = sorted(self._namespaces()), self._reviews
         ttl_s = max(DENIED_TTL_S, len(namespaces) / MAX_REVIEWS_PER_S)
-        identity = _identity(user)
-        cached = {
-            space: entry[0] for space in namespaces if (entry := self._allowed.get((*identity, space, ""))) is not None
-        }
+        prefix = _identity(user)
+        cached = {space: hit[0] for space in namespaces if (hit := self._allowed.get((*prefix, space, ""))) is not None}
         missing = [space for space in namespaces if space not in cached]
         answers = await asyncio.gather(
             *(self._may(reviews, user, namespace=space, denied_ttl_s=ttl_s) for space in missing)
         )
-        return frozenset(
-            space for space, allowed in (cached | dict(zip(missing, answers, strict=True))).items() if allowed
-        )
+        allowed = cached | dict(zip(missing, answers, strict=True))
+        return frozenset(space for space in namespaces if allowed[space])
 
     async def may_get(self, user: User, name: Name) -> None:
         """Raise an error if the user may not get the model.

@@ -147,8 +147,7 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     # | ------------------------------------------------- | ------------------------------------------------------- |
     # | nothing, or no CA that is valid now               | new CA and new serving certificate                      |
     # | CA with less than a third left, no new CA         | new CA, only published                                  |
-    # | new CA that has been published for `SPREAD`, or   | it signs; the old CA stays trusted until it expires     |
-    # | whose predecessor isn't valid                     |                                                         |
+    # | new CA published for `SPREAD`, or old CA expired  | new CA signs; old CA stays trusted until it expires     |
     # | serving certificate with less than a third left   | new serving certificate                                 |
     # | serving certificate that is not valid yet         | new serving certificate                                 |
     # | serving certificate with other names or other CA  | new serving certificate                                 |
@@ -160,13 +159,11 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     result = stored if former == stored.former_cas else replace(stored, former_cas=former)
     if result.next_ca is None and needs_rotation(result.ca.cert_pem, now):
         result = replace(result, next_ca=make_ca(now))
-    elif result.next_ca is not None and (
-        load(result.next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD <= now
-        or not _is_valid(result.ca.cert_pem, now)
+    elif (next_ca := result.next_ca) is not None and not (
+        _is_valid(result.ca.cert_pem, now) and now < load(next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD
     ):
-        ca = result.next_ca
         replaced = () if load(result.ca.cert_pem).not_valid_after_utc <= now else (result.ca.cert_pem,)
-        result = Certificates(issue(ca, unique_names, now), ca, None, (*replaced, *former))
+        result = Certificates(issue(next_ca, unique_names, now), next_ca, None, (*replaced, *former))
     serving = result.serving.cert_pem
     if (
         needs_rotation(serving, now)

@@ -109,13 +109,10 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
         return Evidence(
             name="latency", finding="open" if few else "unknown", test=_EXACT, stable=stable_s, canary=canary_s, why=why
         )
-    evidence = _shares("latency", memory.late, rules.part / 2, rules, stable=stable_s, canary=canary_s, limit=bounds[1])
-    very = _shares(
-        "latency", memory.very_late, rules.part / 2, rules, stable=stable_s, canary=canary_s, limit=bounds[1]
-    )
-    if very.finding == "worse":
-        evidence = very
-    track = memory.very_late if evidence is very else memory.late
+    for track in (memory.very_late, memory.late):
+        evidence = _shares("latency", track, rules.part / 2, rules, stable=stable_s, canary=canary_s, limit=bounds[1])
+        if evidence.finding == "worse":
+            break
     slow = track.canary.share, track.stable.share
     shares = "" if None in slow else f"; {_percent(slow[0] or 0)} and {_percent(slow[1] or 0)} are late"
     canary_text = f"above {memory.canary.bounds_s[-1]:g} s" if canary_s is None else _time(canary_s)
