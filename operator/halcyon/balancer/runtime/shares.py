@@ -110,7 +110,7 @@ class BalancerLoad:
             raw = json.loads(text)
             return cls(
                 str(raw["agent"]),
-                {str(slot): (float(pair[0]), float(pair[1])) for slot, pair in raw["demand"].items()},
+                {str(slot): (_finite(pair[0]), _finite(pair[1])) for slot, pair in raw["demand"].items()},
                 {str(slot): int(count) for slot, count in raw["waiting"].items()},
                 {
                     str(address): PodLoad(_pair(pod["inflight"]), _pair(pod["limits"]), int(pod["answered"]))
@@ -118,12 +118,12 @@ class BalancerLoad:
                 },
                 {str(revision): int(bound) for revision, bound in raw["found"].items()},
                 # An older agent has no lower class.
-                float(raw.get("users_rps", 0.0)),
+                _finite(raw.get("users_rps", 0.0)),
                 int(raw.get("lower", 0)),
                 int(raw.get("lower_sent", 0)),
                 int(raw.get("late", 0)),
             )
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, OverflowError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise LoadError(f"not the load of a balancer: {error!r}") from error
 
 
@@ -142,6 +142,12 @@ class Elsewhere:
     def present(self) -> int:
         """Number of requests that wait or are in progress, without late ones."""
         return self.waiting + self.inflight
+
+
+def _finite(raw: float) -> float:
+    if not math.isfinite(number := float(raw)):
+        raise ValueError(f"{number} is not finite")
+    return number
 
 
 def _pair(raw: Sequence[int]) -> tuple[int, int]:
