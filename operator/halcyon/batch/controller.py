@@ -91,9 +91,9 @@ class BatchController:
         is_new = before is None or after is None or _generation(before) != _generation(after)
         is_moved = _manager(before) != _manager(after)
         for batch in self.batches.find(key.namespace, key.name):
-            own = Key(key.namespace, batch["metadata"]["name"])
-            if is_new or is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
-                self.queue.add(own)
+            batch_key = Key(key.namespace, batch["metadata"]["name"])
+            if is_new or is_moved or self.jobs.get(Key(batch_key.namespace, job_name(batch_key.name))) is None:
+                self.queue.add(batch_key)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
@@ -183,13 +183,13 @@ class BatchController:
             model = self.model(Key(key.namespace, spec.model_deployment))
             if self.site.release and _manager(model) not in {"", self.site.release}:
                 return None  # another release manages the model, and runs its batches
-            seen = await self._observe(key, batch, spec, self._served(key, spec, model), session)
+            observed = await self._observe(key, batch, spec, self._served(key, spec, model), session)
         except ValueError as error:
-            seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
-        wait_s = await self._write(key, batch, spec, seen)
-        if seen.is_done or seen.is_failed or spec is None:
+            observed = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
+        wait_s = await self._write(key, batch, spec, observed)
+        if observed.is_done or observed.is_failed or spec is None:
             return wait_s
-        if seen.obstacle is not None and seen.obstacle.reason == BatchReason.NAME_CONFLICT:
+        if observed.obstacle is not None and observed.obstacle.reason == BatchReason.NAME_CONFLICT:
             return CONFLICT_INTERVAL_S
         host = runner_pod.address(self._pod(key))
         if host is None and not spec.suspend:

@@ -255,15 +255,15 @@ class Authorizer:
         denied_ttl_s: float = DENIED_TTL_S,
     ) -> bool:
         key = (*_identity(user), namespace, name)
-        if (held := self._allowed.get(key)) is None:
+        if (item := self._allowed.get(key)) is None:
             async with self._review_slots:
                 allowed = await reviews.may_see(user, namespace=namespace, name=name)
-            held = (
+            item = (
                 self._allowed.put(
                     key, allowed, expires_at=self._clock() + (ALLOWED_TTL_S if allowed else denied_ttl_s)
                 ),
             )
-        return held[0]
+        return item[0]
 
 
 def _identity(user: User) -> tuple[object, ...]:

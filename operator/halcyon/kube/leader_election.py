@@ -109,18 +109,18 @@ class LeaderElector:
             end = renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
                 async with asyncio.timeout(min(RENEW_DEADLINE_S / 2, end - began)):
-                    held = await self._run_round()
+                    is_leader = await self._run_round()
             except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
                 log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
-                held = None
-            if held:
+                is_leader = None
+            if is_leader:
                 renewed_at = began
                 self.fence.renew(began)
                 end = began + RENEW_DEADLINE_S
                 if not self.leading.is_set():
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()
-            elif self.leading.is_set() and (held is False or self.clock.monotonic() >= end):
+            elif self.leading.is_set() and (is_leader is False or self.clock.monotonic() >= end):
                 raise errors.LeaseLost(
                     f"lease {self.namespace}/{self.name} is held by '{self.holder}' or cannot be reached"
                 )

@@ -127,12 +127,12 @@ class Connections:
             The new connection, and the one that the caller must close for it, or None. If the connection is rejected,
                 the exceeded limit.
         """
-        own = self._by_source.get(source, {})
-        full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source
+        siblings = self._by_source.get(source, {})
+        full, crowded = self.unidentified >= self.limits.unidentified, len(siblings) >= self.limits.per_source
         replaced: Connection | None = None
         if full or (crowded and self.unidentified >= self.limits.pressure):
-            most = own if crowded else max(self._by_source.values(), key=len)
-            replaced = _replaceable(most, now, at_once=len(most) > len(own) + 1)
+            most = siblings if crowded else max(self._by_source.values(), key=len)
+            replaced = _replaceable(most, now, at_once=len(most) > len(siblings) + 1)
             if replaced is None:
                 return "source" if crowded else "all"
             self.end(replaced)

@@ -80,14 +80,14 @@ def _backend(config: ModelConfig, backend: str | None) -> None:
     if backend is None:
         return
     _not_for_ensembles(config, "spec.model.backend")
-    own = backend_of(config)
-    if own and own != backend:
+    configured = backend_of(config)
+    if configured and configured != backend:
         field = f'backend: "{config.backend}"' if config.backend else f'platform: "{config.platform}"'
         raise ConflictError(
             f"spec.model.backend is {backend}, but config.pbtxt sets {field}. Leave spec.model.backend out, or remove "
             "the line from config.pbtxt"
         )
-    if not own:
+    if not configured:
         config.backend = backend
 
 

@@ -37,8 +37,8 @@ def pull_secrets(spec: Spec, site: Site) -> Object:
 
     The Secrets of the model come before those of the site.
     """
-    own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
-    secrets = dict.fromkeys((*own, *site.pull_secrets))
+    model_secrets = (secret.name for secret in spec.runtime.image_pull_secrets or ())
+    secrets = dict.fromkeys((*model_secrets, *site.pull_secrets))
     return {"imagePullSecrets": [{"name": name} for name in secrets]} if secrets else {}
 
 

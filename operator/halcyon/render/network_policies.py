@@ -62,10 +62,10 @@ def servers(
         clients: whether clients connect directly to the servers.
         ports: ports of the servers from which the model is downloaded.
     """
-    mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
+    balancer_pods = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
     if balancers:
-        ingress.append(_from([mine], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT))
+        ingress.append(_from([balancer_pods], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT))
     if clients:
         ingress.append(_from(network.clients, names.HTTP_PORT, names.GRPC_PORT))
     if network.scrapers:

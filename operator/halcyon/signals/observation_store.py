@@ -201,10 +201,10 @@ class ObservationStore:
         model = self._models.get((namespace, name))
         return {
             agent: histogram
-            for agent, seen in (model.agents if model else {}).items()
-            if now - seen.received_at <= MAX_AGE_S
-            and seen.last_sample is not None
-            and (histogram := seen.last_sample.clients) is not None
+            for agent, state in (model.agents if model else {}).items()
+            if now - state.received_at <= MAX_AGE_S
+            and state.last_sample is not None
+            and (histogram := state.last_sample.clients) is not None
         }
 
     def has_model(self, namespace: str, name: str) -> bool:
@@ -224,7 +224,7 @@ class ObservationStore:
             return
         self._swept_at = now
         for key, model in list(self._models.items()):
-            for agent in [a for a, seen in model.agents.items() if now - seen.received_at > EXPIRE_TIMEOUT_S]:
+            for agent in [a for a, state in model.agents.items() if now - state.received_at > EXPIRE_TIMEOUT_S]:
                 model.drop_agent(agent)
             if not model.agents:
                 del self._models[key]
@@ -390,7 +390,7 @@ def _has_unserved_requests(model: ObservedModel) -> bool:
     if any(pod.state == "ready" for pod in model.merged.values()):
         return False
     return any(
-        seen.last_sample is not None
-        and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < MAX_AGE_S)
-        for seen in model.active()
+        agent.last_sample is not None
+        and (agent.last_sample.queued > 0 or agent.received_at - agent.rejected_at < MAX_AGE_S)
+        for agent in model.active()
     )

@@ -319,18 +319,18 @@ def _with_batches(
     last = memory.merged_batches
     if revision != memory.revision:
         before, last = MergedBatches(), {}
-    seen = snapshot.pods
+    reported = snapshot.pods
     new: dict[str, array[int]] = {}
     tables: dict[str, Batches] = {}
-    for name, pod in seen.items():
+    for name, pod in reported.items():
         row = pod.batches
         if row is None or row is last.get(name):
             continue
         if revision_pods is None or name in revision_pods:
             new[name], tables[name] = row, pod.sizes()
-    if not new and revision == memory.revision and before.last.keys() <= seen.keys():
+    if not new and revision == memory.revision and before.last.keys() <= reported.keys():
         return memory
-    exist = {str(pod.name) for pod in pods} | seen.keys()
+    exist = {str(pod.name) for pod in pods} | reported.keys()
     batches = before.with_tables(tables, exist=exist)
     if batches is memory.batches and revision == memory.revision:
         return memory

@@ -301,13 +301,13 @@ class ObservedModel:
         """Return the state at the time `now`, without the agents that have become silent."""
         if self._derived is not None and self._derived.holds(now):
             return self._derived
-        silent = [(name, seen.received_at) for name, seen in sorted(self.agents.items()) if _is_silent(seen, now)]
+        silent = [(name, agent.received_at) for name, agent in sorted(self.agents.items()) if _is_silent(agent, now)]
         for name, _ in silent:
             self._silence(name)
-        for name, seen in self.agents.items():
-            if name not in self._active and not _is_silent(seen, now):
+        for name, agent in self.agents.items():
+            if name not in self._active and not _is_silent(agent, now):
                 self._active[name] = None
-                for pod in seen.pods:
+                for pod in agent.pods:
                     self._merge(pod)
         if not self._is_sorted:
             self.merged, self._is_sorted = dict(sorted(self.merged.items())), True
@@ -333,7 +333,7 @@ class ObservedModel:
                 observed.counters.pop(name, None)
 
     def _merge(self, pod: str) -> None:
-        views = [seen.pods[pod] for name in self._active if pod in (seen := self.agents[name]).pods]
+        views = [agent.pods[pod] for name in self._active if pod in (agent := self.agents[name]).pods]
         self._derived = None
         if not views:
             self.changed = self.merged.pop(pod, None) is not None or self.changed
@@ -361,12 +361,12 @@ class ObservedModel:
             self.changed = self.changed or not is_expected
 
     def _drop_unreported(self, pod: str) -> None:
-        if not any(pod in seen.pods for seen in self.agents.values()):
+        if not any(pod in agent.pods for agent in self.agents.values()):
             self.pods.pop(pod, None)
 
 
-def _is_silent(seen: AgentState, now: float) -> bool:
-    return now - seen.received_at > MAX_AGE_S
+def _is_silent(agent: AgentState, now: float) -> bool:
+    return now - agent.received_at > MAX_AGE_S
 
 
 def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:

@@ -137,10 +137,10 @@ def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
     The inputs are those of the first warm-up request that are inputs of the model. If the model has no warm-up request,
     they are the inputs of the model.
     """
-    own = config.get("input") or ()
+    inputs = config.get("input") or ()
     warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
-    names = {tensor["name"] for tensor in own}
-    listed = [{"name": n, **tensor} for n, tensor in warmups[0].items() if n in names] if warmups else own
+    names = {tensor["name"] for tensor in inputs}
+    listed = [{"name": n, **tensor} for n, tensor in warmups[0].items() if n in names] if warmups else inputs
     return [
         (str(t["name"]), str(t.get("data_type")).removeprefix("TYPE_"), [int(length) for length in t.get("dims") or ()])
         for t in listed

@@ -142,8 +142,8 @@ def _computes_longer(stable: Sample, canary: Sample) -> bool:
 
 def _settles_s(stable: Histogram) -> float:
     """Return how long after a pod's first answer its latencies begin to count as evidence, in seconds."""
-    own = stable.quantile(QUANTILE)
-    return SETTLE_S if own is None else min(max(SETTLE_RESPONSES * own, SETTLE_S), MAX_SETTLE_S)
+    quantile_s = stable.quantile(QUANTILE)
+    return SETTLE_S if quantile_s is None else min(max(SETTLE_RESPONSES * quantile_s, SETTLE_S), MAX_SETTLE_S)
 
 
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
@@ -197,9 +197,9 @@ def late_bounds(stable: Histogram, ratio: float) -> tuple[float, float] | None:
     """
     if stable.total < MIN_FOR_QUANTILE:
         return None
-    own = stable.least_bound(QUANTILE)
-    allowed = None if own is None else stable.bound_above(own * ratio)
-    return None if own is None or allowed is None else (own, allowed)
+    bound_s = stable.least_bound(QUANTILE)
+    allowed = None if bound_s is None else stable.bound_above(bound_s * ratio)
+    return None if bound_s is None or allowed is None else (bound_s, allowed)
 
 
 def _alike(*histograms: Histogram | None) -> bool:

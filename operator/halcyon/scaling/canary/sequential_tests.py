@@ -213,8 +213,8 @@ class Spread:
             return self
         shares = [tally.guess(prior) for tally in totals]
         variance = sum(p * (1 - p) / tally.trials for p, tally in zip(shares, window, strict=True))
-        seen = [tally.events / tally.trials for tally in window]
-        deviation = (seen[1] - seen[0] - shares[1] + shares[0]) / math.sqrt(variance)
+        observed = [tally.events / tally.trials for tally in window]
+        deviation = (observed[1] - observed[0] - shares[1] + shares[0]) / math.sqrt(variance)
         return Spread(self.squares + deviation**2, self.windows + 1, self.products + self.last * deviation, deviation)
 
 

@@ -212,10 +212,10 @@ class AnswerEvidence:
         line = "Triton reports no batch times"
         if self.line_rps is not None:
             line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
-        seen = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
+        facts = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
         if self.rps is not None:
-            seen.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
-        text = f"{line}, but {', and '.join(seen)}" if seen else line
+            facts.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
+        text = f"{line}, but {', and '.join(facts)}" if facts else line
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
@@ -382,7 +382,7 @@ class AnswerEvidence:
             contradicts_at=None if self.contradicts_at is None else self.contradicts_at + by_s,
             agrees_at=None if self.agrees_at is None else self.agrees_at + by_s,
             shared=None if shared is None else replace(shared, at=shared.at + by_s),
-            peaks=tuple((count, rate, seen + by_s) for count, rate, seen in self.peaks),
+            peaks=tuple((count, rate, time + by_s) for count, rate, time in self.peaks),
             alone=None if self.alone is None else (*self.alone[:2], self.alone[2] + by_s),
             anchor=None,
             samples=(),

@@ -66,7 +66,7 @@ def with_peak(
     their batch times. `alone` is used only to find a limit below the number of ready pods, because such a limit can be
     tested by running fewer pods.
     """
-    recent = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
+    recent = {count: (total, time) for count, total, time in peaks if at - time <= _PEAK_S}
     previous = recent.get(ready)
     recent[ready] = rate if previous is None else previous[0] + 0.2 * (rate - previous[0]), at
     peaks = tuple((count, *recent[count]) for count in sorted(recent))

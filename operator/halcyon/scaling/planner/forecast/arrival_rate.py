@@ -242,14 +242,14 @@ class ArrivalRate:
         if len(self.times) < 2:
             return 1.0
         young = 1.0 - self.seen_s() / _LONG_S
-        seen = self.counts[-1] - self.coarse_counts[0]
-        if young <= 0 or seen <= 0:
+        requests = self.counts[-1] - self.coarse_counts[0]
+        if young <= 0 or requests <= 0:
             return 1.0
         spread = self.spread.doubt
         if not self.spread.is_seen:
-            spread = max(spread, _UNKNOWN_NOISE**2 * seen / self.seen_s())
+            spread = max(spread, _UNKNOWN_NOISE**2 * requests / self.seen_s())
         # A factor is used so that even the first request counts in part.
-        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / seen))
+        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / requests))
 
     def opening(self) -> float | None:
         """Return a likely rate since the first request, in the first minute after it; None at any other time.

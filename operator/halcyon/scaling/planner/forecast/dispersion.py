@@ -149,16 +149,16 @@ class Dispersion:
             # for Poisson arrivals.
             pair_count = count + self.before
             if pair_count > 0:
-                seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * pair_count)
+                square = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * pair_count)
                 weight = 1 - math.exp(-min(length, self.before_s) / _SPAN_S)
-                value = _moved(value, seen, weight)
+                value = _moved(value, square, weight)
                 if edge > 0:
                     edge -= 1
                 elif len(first) >= _FIRST:
                     later += 1
-                    noise = _moved(noise, seen, max(weight, 1 / (_MEDIAN_WORTH + later)))
+                    noise = _moved(noise, square, max(weight, 1 / (_MEDIAN_WORTH + later)))
                 else:
-                    first = (*first, seen)
+                    first = (*first, square)
                     noise = min(_median(first) / _MEDIAN, _MAX_INDEX) if len(first) >= _MIN_DIFFERENCES else noise
             elif not first:
                 noise = 1.0

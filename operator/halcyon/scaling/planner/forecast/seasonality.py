@@ -114,8 +114,8 @@ class History:
                 before = edge - max(begin, edge - BIN_S)
                 history = replace(self, requests=self.requests + rate * before, seconds=self.seconds + before)
             history = _closed(history, number)
-        seen = at - max(begin, edge)
-        requests, seconds = history.requests + rate * seen, history.seconds + seen
+        open_s = at - max(begin, edge)
+        requests, seconds = history.requests + rate * open_s, history.seconds + open_s
         return History(history.bins, number, requests, seconds, at, history.fit)
 
     @classmethod
