@@ -180,7 +180,7 @@ def mean_of_sum(
     last: list[float] = []
     for points in series:
         newest_known = None
-        for begin, end, value in _held(points, now, getter):
+        for begin, end, value in _runs(points, now, getter):
             if end >= now - window_s:
                 newest_known = value
             begin_in = max(begin, now - window_s)
@@ -195,7 +195,7 @@ def mean_of_sum(
     return sum(last) if last else None
 
 
-def _held(points: Sequence[P], now: float, getter: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
+def _runs(points: Sequence[P], now: float, getter: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
     """Yield (begin, end, value) for each point with a known value. The value applies from `begin` to `end`."""
     for index, point in enumerate(points):
         value = getter(point)

@@ -168,7 +168,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
         parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     elif target and at.ready:
         why = "the GPU utilisation is missing, so the replicas are not lowered"
-        parts.append(PlanPart("gpuUtilization", _kept(at), why))
+        parts.append(PlanPart("gpuUtilization", _floor(at), why))
     held = at.reading.inflight if at.reading.concurrency is None else at.reading.concurrency
     most = objectives.concurrency
     if most and held is not None and 0 <= held < math.inf:
@@ -184,7 +184,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     return tuple(parts)
 
 
-def _kept(at: Situation) -> int:
+def _floor(at: Situation) -> int:
     """Return the replicas to keep while the value for a target is missing.
 
     These are the replicas that the last decision kept for the load.
@@ -204,7 +204,7 @@ def _metric_part(at: Situation, target: float) -> PlanPart:
     result = at.reading.metric
     if result is None or not 0 <= result < math.inf:
         return PlanPart(
-            "metric", _kept(at), "the result of the site's query is missing, so the replicas are not lowered"
+            "metric", _floor(at), "the result of the site's query is missing, so the replicas are not lowered"
         )
     need = min(math.ceil(result / target - 1e-9), at.max_replicas)
     return PlanPart("metric", need, f"the site's query is {result:.4g}, and at {target:g} per replica needs {need}")
