@@ -323,13 +323,11 @@ class Agent:
         clock = asyncio.get_running_loop().time
         next_s = clock()
         while True:
-            endpoints = self._endpoints or ()
-            self._samples, _ = await asyncio.gather(
-                pod_sampler.sample(endpoints), self._shares.read_facts(client, endpoints)
-            )
+            pods = self._endpoints or ()
+            self._samples, _ = await asyncio.gather(pod_sampler.sample(pods), self._shares.read_facts(client, pods))
             self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
-            suspects = self._dead.update(endpoints, self._samples, clock(), pod_requests(self._controller.reading))
-            examinations.examine(endpoints, suspects)
+            suspects = self._dead.update(pods, self._samples, clock(), pod_requests(self._controller.reading))
+            examinations.examine(pods, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
             statistics = {pod: pod_statistics(sample) for pod, sample in self._samples.items()}
