@@ -338,7 +338,7 @@ class Fleet:
                 began = time.monotonic()
                 endpoints = [pod.endpoint for pod in self.pods.values()]
                 samples = await sampler.sample(endpoints)
-                suspects = dead.look(endpoints, samples, time.monotonic(), self.loads if number == 0 else None)
+                suspects = dead.update(endpoints, samples, time.monotonic(), self.loads if number == 0 else None)
                 probes.examine(endpoints, suspects)
                 self.note()
                 interval_s = SUSPECT_SAMPLE_INTERVAL_S if suspects else SAMPLE_INTERVAL_S

@@ -40,40 +40,40 @@ Other commands, such as get and explain, come with {_INSTALL}.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a process of an installation or a command for users, and return the exit status."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if given and given[0] in _PROCESSES:
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args and args[0] in _PROCESSES:
         try:
-            run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
+            run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[args[0]]).main
         except ModuleNotFoundError as error:
             if error.name not in _DISTRIBUTIONS:
                 raise
             name, folder = _DISTRIBUTIONS[error.name]
-            sys.stderr.write(f"halcyon {given[0]}: needs the distribution {name}: pip install {folder}, in a clone\n")
+            sys.stderr.write(f"halcyon {args[0]}: needs the distribution {name}: pip install {folder}, in a clone\n")
             return 2
-        return run(given[1:])
+        return run(args[1:])
     try:
-        status: int = import_module(_COMMANDS).run(given)
+        status: int = import_module(_COMMANDS).run(args)
     except ModuleNotFoundError as error:
         if error.name != _COMMANDS.partition(".")[0]:
             raise
-        return _without_commands(given)
+        return _without_commands(args)
     except KeyboardInterrupt:  # while modules are imported; the commands handle later ones
         return _INTERRUPTED
     return status
 
 
-def _without_commands(given: Sequence[str]) -> int:
+def _without_commands(args: Sequence[str]) -> int:
     """Print the version, the help or an error, if the distribution halcyon-cli is not installed.
 
     Return the exit status.
     """
-    if "--version" in given[:1]:
+    if "--version" in args[:1]:
         sys.stdout.write(f"halcyon {version('halcyon-core')}\n")
         return 0
-    if not given or given[0] in {"-h", "--help"}:
+    if not args or args[0] in {"-h", "--help"}:
         sys.stdout.write(_HELP)
-        return 0 if given else 2
-    sys.stderr.write(f"halcyon {given[0]}: needs {_INSTALL}\n")
+        return 0 if args else 2
+    sys.stderr.write(f"halcyon {args[0]}: needs {_INSTALL}\n")
     return 2
 
 

@@ -155,7 +155,7 @@ def test_numbers_of_the_fleet_are_those_of_its_document(page: Page, simulated: s
 
 def test_counts_of_a_large_fleet_are_exact(page: Page, simulated: str) -> None:
     page.goto(simulated)
-    whole = "async (value) => (await import('/static/format.js')).whole(value)"
+    whole = "async (value) => (await import('/static/format.js')).integer(value)"
     money = "async (value) => (await import('/static/format.js')).money(value)"
     assert page.evaluate(whole, 7512) == "7,512"
     assert page.evaluate(money, 12345.678) == "12,345.68"

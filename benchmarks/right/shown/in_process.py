@@ -105,7 +105,7 @@ class Operator:
         assert seen is not None
         targets = replace(defaults.targets(spec), gpu_utilization=None)
         read = metrics.read(seen, targets=targets, replicas=pods)
-        return read.waiting, algorithm.asked(read, targets)[0].proposal
+        return read.waiting, algorithm.signal_proposals(read, targets)[0].proposal
 
     def planner(self, spec: Spec, now: float, pods: int) -> tuple[float | None, int]:
         """Return the waiting requests and the replicas that the planner asks for; the count in force stays."""

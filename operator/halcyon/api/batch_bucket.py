@@ -57,31 +57,31 @@ class BatchCredentials(Credentials):
     rules: ClassVar = credentials_rules("the field credentials of a BatchInference", example="sets-s3")
 
 
-def bucket_rules(where: str, good: str) -> tuple[Rule, ...]:
+def bucket_rules(subject: str, example: str) -> tuple[Rule, ...]:
     """Return the validation rules of an object that is either on a volume or in a bucket.
 
     The object has the fields persistentVolumeClaim, uri, credentials, endpoint and region. Messages name the object as
-    `where`. They show `good`, a valid example of a volume.
+    `subject`. They show `example`, a valid example of a volume.
     """
     return (
-        exactly_one("persistentVolumeClaim", "uri", where=where, good=good),
+        exactly_one("persistentVolumeClaim", "uri", subject=subject, example=example),
         Rule(
             cel="has(self.uri) || !(" + " || ".join(f"has(self.{name})" for name in _ONLY_URI) + ")",
             check=lambda m: m.uri is not None or (m.credentials, m.endpoint, m.region) == (None,) * len(_ONLY_URI),
-            message=f"{where} has credentials, endpoint or region, which apply only to uri; remove them, or set uri",
+            message=f"{subject} has credentials, endpoint or region, which apply only to uri; remove them, or set uri",
         ),
         Rule(
             cel="!has(self.uri) || self.uri.startsWith('s3://') || !has(self.region)",
             check=lambda m: m.uri is None or m.uri.startswith("s3://") or m.region is None,
-            message=f"{where}.region applies only to s3:// URIs, but uri is {{uri}}; remove it",
+            message=f"{subject}.region applies only to s3:// URIs, but uri is {{uri}}; remove it",
         ),
         Rule(
             cel="!has(self.uri) || !self.uri.startsWith('az://') || has(self.endpoint)",
             check=lambda m: m.uri is None or not m.uri.startswith("az://") or m.endpoint is not None,
             message=(
-                f"{where}.uri is {{uri}} but endpoint is not set; set endpoint to the URL of the storage account, for "
+                f"{subject}.uri is {{uri}} but endpoint is not set; set endpoint to the URL of the storage account, for "
                 "example endpoint: https://ACCOUNT.blob.core.windows.net"
             ),
         ),
-        identity_scheme_rule(where),
+        identity_scheme_rule(subject),
     )

@@ -326,5 +326,5 @@ def parse(spec: object) -> BatchInferenceSpec:
         return BatchInferenceSpec.model_validate(spec, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"spec.{where}: {first['msg']}") from None
+        field = ".".join(map(str, first["loc"]))
+        raise ValueError(f"spec.{field}: {first['msg']}") from None

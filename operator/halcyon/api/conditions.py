@@ -266,11 +266,11 @@ def keep(
     seconds.
     """
     earlier = {str(c.get("type")): c for c in before}
-    kept = []
+    entries = []
     for condition in sorted(decided, key=lambda c: _PLACES[c.type]):
         old = earlier.get(condition.type)
         same = old is not None and old.get("status") == condition.status_text()
-        kept.append(
+        entries.append(
             {
                 "type": condition.type.value,
                 "status": condition.status_text(),
@@ -280,9 +280,9 @@ def keep(
                 "lastTransitionTime": old.get("lastTransitionTime", now) if same and old else now,
             }
         )
-    return kept
+    return entries
 
 
-def find(conditions: Iterable[Condition], wanted: Type) -> Condition | None:
+def find(conditions: Iterable[Condition], condition_type: Type) -> Condition | None:
     """Return the condition of the given type from a list; None if the list has none."""
-    return next((c for c in conditions if c.type is wanted), None)
+    return next((c for c in conditions if c.type is condition_type), None)

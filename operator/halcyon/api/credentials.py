@@ -20,42 +20,42 @@ IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
 """URI scheme of the buckets for which an identity is valid, by the kind of the identity."""
 
 
-def identity_rules(where: str, *, role: str) -> tuple[Rule, ...]:
-    """Return the validation rules of a cloud identity. Messages name it as `where`, with an AWS role named `role`."""
+def identity_rules(subject: str, *, role: str) -> tuple[Rule, ...]:
+    """Return the validation rules of a cloud identity. Messages name it as `subject`, with an AWS role named `role`."""
     return (
         exactly_one(
             "aws",
             "azure",
             "google",
-            where=where,
-            good=f"identity: {{aws: {{roleARN: 'arn:aws:iam::123456789012:role/{role}'}}}}",
+            subject=subject,
+            example=f"identity: {{aws: {{roleARN: 'arn:aws:iam::123456789012:role/{role}'}}}}",
         ),
         Rule(
             cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
             check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
             message=(
-                f"{where} has both endpoint and google.serviceAccount, but a service account works only with Google's own "
+                f"{subject} has both endpoint and google.serviceAccount, but a service account works only with Google's own "
                 "token services; remove one of them"
             ),
         ),
     )
 
 
-def credentials_rules(where: str, *, example: str) -> tuple[Rule, ...]:
-    """Return the validation rules of credentials. Messages name them as `where`, with `example` as the name of a Secret."""
+def credentials_rules(subject: str, *, example: str) -> tuple[Rule, ...]:
+    """Return the validation rules of credentials. Messages name them as `subject`, with `example` as the name of a Secret."""
     return (
         Rule(
             cel="has(self.secretName) || has(self.identity)",
             check=lambda m: m.secret_name is not None or m.identity is not None,
             message=(
-                f"{where} has neither secretName nor identity; set one, for example credentials: {{{{secretName: {example}}}}}"
+                f"{subject} has neither secretName nor identity; set one, for example credentials: {{{{secretName: {example}}}}}"
             ),
         ),
     )
 
 
-def identity_scheme_rule(where: str) -> Rule:
-    """Return the rule that the identity of an object's credentials is valid for its URI. Messages name the object as `where`."""
+def identity_scheme_rule(subject: str) -> Rule:
+    """Return the rule that the identity of an object's credentials is valid for its URI. Messages name the object as `subject`."""
     return Rule(
         cel=(
             "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "
@@ -74,7 +74,7 @@ def identity_scheme_rule(where: str) -> Rule:
             )
         ),
         message=(
-            f"{where}.credentials.identity does not match {{uri}}; set aws for s3://, azure for az:// or google for gs://, or use "
+            f"{subject}.credentials.identity does not match {{uri}}; set aws for s3://, azure for az:// or google for gs://, or use "
             "secretName"
         ),
     )

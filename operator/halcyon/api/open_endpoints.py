@@ -22,8 +22,8 @@ GRPC_CALLS: Final = ((GRPC_INFERENCE, "ModelInfer"), (GRPC_INFERENCE, "ModelStre
 """gRPC methods for inference, as pairs of service and method."""
 # ModelStatistics without a model name returns all models of the pod, which serves only one.
 GRPC_READS: Final = (
-    *((GRPC_INFERENCE, "Model" + what) for what in ("Ready", "Metadata", "Config", "Statistics")),
-    *((GRPC_INFERENCE, "Server" + what) for what in ("Live", "Ready", "Metadata")),
+    *((GRPC_INFERENCE, "Model" + method) for method in ("Ready", "Metadata", "Config", "Statistics")),
+    *((GRPC_INFERENCE, "Server" + method) for method in ("Live", "Ready", "Metadata")),
     (GRPC_HEALTH, "Check"),
 )
 """gRPC methods that only read, as pairs of service and method."""

@@ -87,9 +87,9 @@ class Rule:
         values = ", ".join(f"self.{path}" for _, path in self.parts() if path)
         return f"{cel_string(text)}.format([{values}])"
 
-    def say(self, value: BaseModel) -> str:
+    def message_for(self, value: BaseModel) -> str:
         """Return the message with the field values of `value` inserted."""
-        return "".join(text + (_said(_walk(value, path)) if path else "") for text, path in self.parts())
+        return "".join(text + (_cel_text(_walk(value, path)) if path else "") for text, path in self.parts())
 
 
 def cel_string(text: str) -> str:
@@ -97,7 +97,7 @@ def cel_string(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _said(value: Any) -> str:  # in the form of CEL's format
+def _cel_text(value: Any) -> str:  # in the form of CEL's format
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
@@ -140,7 +140,7 @@ class ApiModel(BaseModel):
 
     @model_validator(mode="after")
     def _obey_rules(self) -> Self:
-        if broken := [rule.say(self) for rule in self.rules if not rule.check(self)]:
+        if broken := [rule.message_for(self) for rule in self.rules if not rule.check(self)]:
             raise BrokenRulesError(*broken)
         return self
 
@@ -166,7 +166,7 @@ class ListMap:
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         named = ", ".join(self.keys)
-        _refuse_twice([", ".join(str(_walk(item, key)) for key in self.keys) for item in items], what=named)
+        _reject_duplicates([", ".join(str(_walk(item, key)) for key in self.keys) for item in items], kind=named)
         return items
 
 
@@ -179,7 +179,7 @@ class ListSet:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        _refuse_twice([str(item) for item in items], what="item")
+        _reject_duplicates([str(item) for item in items], kind="item")
         return items
 
 
@@ -192,10 +192,10 @@ class AtomicMap:
     """
 
 
-def _refuse_twice(found: list[str], *, what: str) -> None:
-    twice = sorted({one for one in found if found.count(one) > 1})
-    if twice:
-        raise ValueError(f"{what} {twice[0]} is listed more than once; list each one once")
+def _reject_duplicates(texts: list[str], *, kind: str) -> None:
+    duplicates = sorted({text for text in texts if texts.count(text) > 1})
+    if duplicates:
+        raise ValueError(f"{kind} {duplicates[0]} is listed more than once; list each one once")
 
 
 @dataclass(frozen=True)
@@ -275,14 +275,14 @@ def quantity(text: str) -> Decimal:
     Raises:
         ValueError: the text is not a quantity.
     """
-    found = _ANY_QUANTITY.fullmatch(text)
-    if found is None or (found[3] is None and found[4] not in _FACTOR):
+    match = _ANY_QUANTITY.fullmatch(text)
+    if match is None or (match[3] is None and match[4] not in _FACTOR):
         raise ValueError(f"'{text[:80]}' is not a quantity; write {EXAMPLES[_QUANTITY]}")
-    size = Decimal(found[2])
+    size = Decimal(match[2])
     if size:
-        size = min(_scaled(size, found[3]) if found[3] else size * _FACTOR[found[4] or ""], _MAX_QUANTITY)
+        size = min(_scaled(size, match[3]) if match[3] else size * _FACTOR[match[4] or ""], _MAX_QUANTITY)
         size = size.quantize(_MIN_QUANTITY, ROUND_UP)
-    return -size if found[1] == "-" else size
+    return -size if match[1] == "-" else size
 
 
 def _scaled(size: Decimal, exponent: str) -> Decimal:
@@ -384,15 +384,15 @@ Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-ti
 Count = Annotated[int, Field(ge=0, le=1000000)]
 
 
-def exactly_one(*names: str, where: str, good: str) -> Rule:
+def exactly_one(*names: str, subject: str, example: str) -> Rule:
     """Return the rule that exactly one of the given fields, named in camelCase, must be set.
 
-    `where` names the object in the message, and `good` is the message's valid example.
+    `subject` names the object in the message, and `example` is the message's valid example.
     """
     attributes = {name: "".join("_" + c.lower() if c.isupper() else c for c in name) for name in names}
     return Rule(
         cel=f"[{', '.join(f'has(self.{n})' for n in names)}].filter(x, x).size() == 1",
         check=lambda m: sum(getattr(m, a) is not None for a in attributes.values()) == 1,
-        message=f"{where} needs exactly one of {', '.join(names)}; for example "
-        + good.replace("{", "{{").replace("}", "}}"),
+        message=f"{subject} needs exactly one of {', '.join(names)}; for example "
+        + example.replace("{", "{{").replace("}", "}}"),
     )

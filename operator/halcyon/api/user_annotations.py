@@ -18,5 +18,5 @@ MAX_REASON_LENGTH = 200
 
 def reason(meta: Mapping[str, Any]) -> str:
     """Return the text of the annotation `REASON`, on one line; empty if there is none."""
-    said = " ".join(str((meta.get("annotations") or {}).get(REASON) or "").split())
-    return said if len(said) <= MAX_REASON_LENGTH else said[: MAX_REASON_LENGTH - 3] + "..."
+    text = " ".join(str((meta.get("annotations") or {}).get(REASON) or "").split())
+    return text if len(text) <= MAX_REASON_LENGTH else text[: MAX_REASON_LENGTH - 3] + "..."

@@ -45,28 +45,28 @@ class BucketAccess:
 
     @property
     def _arguments(self) -> dict[str, str]:
-        given = download.arguments(self.source, self.site)
-        return dict(one.removeprefix("--").partition("=")[::2] for one in given)
+        arguments = download.arguments(self.source, self.site)
+        return dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
 
     def recipe(self) -> BatchBucket:
         """Return the part of the recipe that describes the bucket to the runner."""
-        given = self._arguments
-        limit = None if self.place == "output" else int(given["limit-bytes"])
-        paths = {name: self._at(given[name]) for name in ("credentials", "token", "ca") if name in given}
-        texts = {name: given[name] for name in ("endpoint", "region", "identity", "proxy") if name in given}
+        arguments = self._arguments
+        limit = None if self.place == "output" else int(arguments["limit-bytes"])
+        paths = {name: self._at(arguments[name]) for name in ("credentials", "token", "ca") if name in arguments}
+        texts = {name: arguments[name] for name in ("endpoint", "region", "identity", "proxy") if name in arguments}
         return BatchBucket(
-            url=given["url"],
+            url=arguments["url"],
             limit_bytes=limit,
             private=self.private,
-            no_proxy=given.get("no-proxy", ""),
+            no_proxy=arguments.get("no-proxy", ""),
             **paths,
             **texts,
         )
 
     def volumes(self) -> dict[str, Object]:
         """Return the volumes with credentials and certificates for the bucket, by mount path."""
-        found = download.volumes(self.source, self.site)
-        return {self._at(path): volume | {"name": f"{self.place}-{volume['name']}"} for path, volume in found.items()}
+        by_path = download.volumes(self.source, self.site)
+        return {self._at(path): volume | {"name": f"{self.place}-{volume['name']}"} for path, volume in by_path.items()}
 
     def ports(self) -> Iterator[int]:
         """Yield the ports of the servers to which the runner connects for the bucket."""
@@ -85,13 +85,13 @@ def accesses(
 
     An input or an output on a volume has no entry.
     """
-    found = {}
-    for place, given in (("input", spec.input), ("output", spec.output)):
-        if given.uri is not None:
-            listed = policy.models.urls if given.endpoint is None else policy.models.endpoints
+    by_place = {}
+    for place, section in (("input", spec.input), ("output", spec.output)):
+        if section.uri is not None:
+            listed = policy.models.urls if section.endpoint is None else policy.models.endpoints
             private = namespace in policy.exempt_namespaces or listed is not None
-            found[place] = BucketAccess(place, _source(given), site, private)
-    return found
+            by_place[place] = BucketAccess(place, _source(section), site, private)
+    return by_place
 
 
 def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_secret: str = "") -> str:
@@ -100,17 +100,17 @@ def refusal(spec: BatchInferenceSpec, namespace: str, policy: SitePolicy, own_se
     `own_secret` is NAMESPACE/NAME of the Secret with the operator's private key, which no runner may mount.
     """
     runtime = Runtime(service_account_name=spec.service_account_name)
-    for place, given in (("spec.input", spec.input), ("spec.output", spec.output)):
-        named = given.credentials.secret_name if given.credentials is not None else None
-        if named is not None and f"{namespace}/{named}" == own_secret:
-            return f"{place}.credentials.secretName is {named}, the Secret with the operator's private key; name another Secret"
-        source = _source(given) if given.uri is not None else Source.model_validate(_ANY_CLAIM)
+    for place, section in (("spec.input", spec.input), ("spec.output", spec.output)):
+        secret = section.credentials.secret_name if section.credentials is not None else None
+        if secret is not None and f"{namespace}/{secret}" == own_secret:
+            return f"{place}.credentials.secretName is {secret}, the Secret with the operator's private key; name another Secret"
+        source = _source(section) if section.uri is not None else Source.model_validate(_ANY_CLAIM)
         subject = PolicySubject(Spec(model=ModelSpec(source=source), runtime=runtime), namespace, policy)
         for rule in RULES:
-            if rule.value not in _LIMITS or (given.uri is None and rule.value != "pods.serviceAccounts"):
+            if rule.value not in _LIMITS or (section.uri is None and rule.value != "pods.serviceAccounts"):
                 continue
-            if said := rule.say(subject):
-                text = said.replace("spec.model.source", place).replace("spec.runtime.", "spec.")
+            if message := rule.violation(subject):
+                text = message.replace("spec.model.source", place).replace("spec.runtime.", "spec.")
                 return text.replace("source:", f"{place.removeprefix('spec.')}:").replace(
                     "the model there", "the data there"
                 )
@@ -122,22 +122,23 @@ def api_keys_refusal(secret: str, model: str, namespace: str, policy: SitePolicy
 
     The spec of the model may not have been accepted, so the Secret is checked here again.
     """
-    named = f"spec.traffic.apiKeys.secretName of {model} is {secret}"
+    clause = f"spec.traffic.apiKeys.secretName of {model} is {secret}"
     if f"{namespace}/{secret}" == own_secret:
-        return f"{named}, the Secret with the operator's private key; name another Secret"
+        return f"{clause}, the Secret with the operator's private key; name another Secret"
     spec = Spec(
         model=ModelSpec(source=Source.model_validate(_ANY_CLAIM)),
         traffic=Traffic(api_keys=ApiKeys(secret_name=secret)),
     )
-    (rule,) = (one for one in RULES if one.value == "models.secrets")
-    return rule.say(PolicySubject(spec, namespace, policy)).replace(f"spec refers to the Secrets {secret}", named)
+    rule = next(rule for rule in RULES if rule.value == "models.secrets")
+    message = rule.violation(PolicySubject(spec, namespace, policy))
+    return message.replace(f"spec refers to the Secrets {secret}", clause)
 
 
-def _source(given: BatchInput | BatchOutput) -> Source:
+def _source(section: BatchInput | BatchOutput) -> Source:
     return Source(
-        uri=given.uri,
-        credentials=given.credentials,
-        endpoint=given.endpoint,
-        region=given.region,
-        size_limit=given.size_limit if isinstance(given, BatchInput) else None,
+        uri=section.uri,
+        credentials=section.credentials,
+        endpoint=section.endpoint,
+        region=section.region,
+        size_limit=section.size_limit if isinstance(section, BatchInput) else None,
     )

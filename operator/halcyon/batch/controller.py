@@ -91,18 +91,18 @@ class BatchController:
         is_new = before is None or after is None or _generation(before) != _generation(after)
         is_moved = _manager(before) != _manager(after)
         for batch in self.batches.find(key.namespace, key.name):
-            own = Key(key.namespace, batch["metadata"]["name"])
-            if is_new or is_moved or self.jobs.get(Key(own.namespace, job_name(own.name))) is None:
-                self.queue.add(own)
+            batch_key = Key(key.namespace, batch["metadata"]["name"])
+            if is_new or is_moved or self.jobs.get(Key(batch_key.namespace, job_name(batch_key.name))) is None:
+                self.queue.add(batch_key)
 
     def running(self, model: Key) -> tuple[RunningBatch, ...]:
         """Return the BatchInferences of a model that are neither paused nor complete nor failed."""
-        found = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
-        return tuple(one for one in found if one is not None)
+        candidates = (remaining(batch) for batch in self.batches.find(model.namespace, model.name))
+        return tuple(batch for batch in candidates if batch is not None)
 
     async def run(self) -> None:
         """Wait until the API server serves the kind BatchInference, then reconcile until cancelled."""
-        while not await self._is_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
+        while not await self._is_served():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         informers = (self.batches, self.jobs, self.pods)
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session, asyncio.TaskGroup() as group:
@@ -113,7 +113,7 @@ class BatchController:
             for number in range(WORKERS):
                 group.create_task(self._work(session), name=f"batch-worker-{number}")
 
-    async def _is_known(self) -> bool:
+    async def _is_served(self) -> bool:
         try:
             for namespace in self.namespaces or ("",):
                 await self.client.list(BATCH_INFERENCE, namespace=namespace, metadata_only=True)
@@ -131,8 +131,8 @@ class BatchController:
             # A new BatchInference of the same name has other rows.
             self._progress.pop(key, None)
             self._written_at.pop(key, None)
-        for one in (before, after):
-            if name := one and next(iter(_model_name(one)), ""):
+        for batch in (before, after):
+            if name := batch and next(iter(_model_name(batch)), ""):
                 self.changed(Key(key.namespace, name))
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
@@ -145,7 +145,7 @@ class BatchController:
         while True:
             key = await self.queue.get()
             try:
-                again_s = await self._reconcile(key, session)
+                requeue_s = await self._reconcile(key, session)
             except errors.LeaseLost:
                 raise
             except (errors.ApiError, errors.Unreachable) as error:
@@ -162,8 +162,8 @@ class BatchController:
                 log.exception("unexpected error with a batch", extra={"batch": str(key)})
             else:
                 self.queue.succeed(key)
-                if again_s is not None:
-                    self.queue.add_after(key, again_s)
+                if requeue_s is not None:
+                    self.queue.add_after(key, requeue_s)
             finally:
                 self.queue.done(key)
 
@@ -183,13 +183,13 @@ class BatchController:
             model = self.model(Key(key.namespace, spec.model_deployment))
             if self.site.release and _manager(model) not in {"", self.site.release}:
                 return None  # another release manages the model, and runs its batches
-            seen = await self._observe(key, batch, spec, self._served(key, spec, model), session)
+            observed = await self._observe(key, batch, spec, self._served(key, spec, model), session)
         except ValueError as error:
-            seen = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
-        wait_s = await self._write(key, batch, spec, seen)
-        if seen.is_done or seen.is_failed or spec is None:
+            observed = Observed(Obstacle(BatchReason.INVALID, str(error), is_final=True))
+        wait_s = await self._write(key, batch, spec, observed)
+        if observed.is_done or observed.is_failed or spec is None:
             return wait_s
-        if seen.obstacle is not None and seen.obstacle.reason == BatchReason.NAME_CONFLICT:
+        if observed.obstacle is not None and observed.obstacle.reason == BatchReason.NAME_CONFLICT:
             return CONFLICT_INTERVAL_S
         host = runner_pod.address(self._pod(key))
         if host is None and not spec.suspend:
@@ -199,14 +199,14 @@ class BatchController:
 
     def _served(self, key: Key, spec: BatchInferenceSpec, stored: Object | None) -> ServedModel | Obstacle:
         """Return the properties of the model that a runner needs, or the obstacle to running a runner."""
-        if said := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
-            return Obstacle(BatchReason.POLICY_DENIED, said)
+        if message := refusal(spec, key.namespace, self.site.policy, self.site.own_secret):
+            return Obstacle(BatchReason.POLICY_DENIED, message)
         name = spec.model_deployment
         model = status.served_model(stored, name, key.namespace)
         if isinstance(model, Obstacle) or not model.api_keys:
             return model
-        said = api_keys_refusal(model.api_keys, name, key.namespace, self.site.policy, self.site.own_secret)
-        return Obstacle(BatchReason.POLICY_DENIED, said) if said else model
+        message = api_keys_refusal(model.api_keys, name, key.namespace, self.site.policy, self.site.own_secret)
+        return Obstacle(BatchReason.POLICY_DENIED, message) if message else model
 
     async def _observe(
         self,
@@ -231,13 +231,13 @@ class BatchController:
         if not self.site.image:
             text = "no runner image is configured (operator option --bench-image); set the chart value images.bench.registry"
             return Observed(Obstacle(BatchReason.RUNNER_UNKNOWN, text))
-        wanted = objects.job(batch, spec, model, self.site)
+        desired = objects.job(batch, spec, model, self.site)
         if present is None:
-            foreign = await self._create(batch, spec, wanted)
-            if foreign is not None:
-                return _conflict(foreign, key.name)
+            conflicting = await self._create(batch, spec, desired)
+            if conflicting is not None:
+                return _conflict(conflicting, key.name)
             return Observed(pending="the runner's pod is being created", progress=self._progress.get(key))
-        digests = [one["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for one in (present, wanted)]
+        digests = [job["metadata"].get("annotations", {}).get(SPEC_ANNOTATION) for job in (present, desired)]
         if digests[0] != digests[1] or ("Failed" in ends and spec.suspend):
             # The pod template of a Job can't be changed. A new Job continues after the parts that are already written.
             await self.client.delete(JOB, key.namespace, job_name(key.name), seen=present)
@@ -255,26 +255,26 @@ class BatchController:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         if self.site.network is not None:
             policy = objects.network_policy(batch, spec, self.site, self.site.network)
-            there = await self.client.get(kinds.NETWORK_POLICY, namespace, name)
-            if there is not None and not _is_owned(there, batch):
+            present = await self.client.get(kinds.NETWORK_POLICY, namespace, name)
+            if present is not None and not _is_owned(present, batch):
                 return kinds.NETWORK_POLICY
-            made = creating(policy) if there is None else changing(policy, there, versioned=False)
-            await self.client.apply(kinds.NETWORK_POLICY, made)
+            body = creating(policy) if present is None else changing(policy, present, versioned=False)
+            await self.client.apply(kinds.NETWORK_POLICY, body)
         try:
             await self.client.apply(JOB, creating(job))
         except errors.Conflicted:
             # The cache has only Jobs with Halcyon's label, and may not have this BatchInference's own Job yet.
             jobs, _ = await self.client.list(JOB, namespace=namespace, metadata_only=True)
-            if any(one["metadata"]["name"] == name and not _is_owned(one, batch) for one in jobs):
+            if any(job["metadata"]["name"] == name and not _is_owned(job, batch) for job in jobs):
                 return JOB
         return None
 
     async def _observe_pod(self, key: Key, session: aiohttp.ClientSession) -> Observed:
         pod = self._pod(key)
         host = runner_pod.address(pod)
-        found = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
-        if found is not None:
-            self._progress[key] = found
+        progress = runner_pod.last_progress(pod) if host is None else await runner_pod.poll(session, host)
+        if progress is not None:
+            self._progress[key] = progress
         job = self.jobs.get(Key(key.namespace, job_name(key.name))) or {}
         since = epoch_seconds((job.get("status") or {}).get("startTime"))
         if pod is None and since is not None and self.clock.wall() - since >= POD_TIMEOUT_S:
@@ -307,29 +307,29 @@ class BatchController:
         body = {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": is_suspended}}
         await self.client.patch(JOB, meta["namespace"], meta["name"], body)
 
-    async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, seen: Observed) -> float | None:
+    async def _write(self, key: Key, batch: Object, spec: BatchInferenceSpec | None, state: Observed) -> float | None:
         """Write the status if it has changed.
 
         Returns:
             The seconds until the write is allowed, if `STATUS_INTERVAL_S` delays it; otherwise None.
         """
         before: Mapping[str, Any] = batch.get("status") or {}
-        made = status.make(before, spec, seen, generation=_generation(batch), now=self.clock.wall())
-        if made == {name: value for name, value in before.items() if value is not None}:
+        after = status.make(before, spec, state, generation=_generation(batch), now=self.clock.wall())
+        if after == {name: value for name, value in before.items() if value is not None}:
             return None
         since_s = self.clock.monotonic() - self._written_at.get(key, -STATUS_INTERVAL_S)
-        if _states(made) == _states(before) and since_s < STATUS_INTERVAL_S:
+        if _states(after) == _states(before) and since_s < STATUS_INTERVAL_S:
             return STATUS_INTERVAL_S - since_s
         body = {
             "apiVersion": BATCH_INFERENCE.api_version,
             "kind": BATCH_INFERENCE.kind,
             "metadata": {"namespace": key.namespace, "name": key.name, "uid": batch["metadata"]["uid"]},
-            "status": made,
+            "status": after,
         }
         with contextlib.suppress(errors.NotFound):
             await self.client.apply(BATCH_INFERENCE, body, subresource="status")
             self._written_at[key] = self.clock.monotonic()
-            for event in status.events(before, made):
+            for event in status.events(before, after):
                 self.record(batch, event)
         return None
 
@@ -359,7 +359,7 @@ def _generation(obj: Object) -> int:
 
 
 def _is_owned(obj: Object, batch: Object) -> bool:
-    return any(one.get("uid") == batch["metadata"]["uid"] for one in obj["metadata"].get("ownerReferences") or ())
+    return any(owner.get("uid") == batch["metadata"]["uid"] for owner in obj["metadata"].get("ownerReferences") or ())
 
 
 def _conflict(kind: kinds.Kind, name: str) -> Observed:
@@ -371,5 +371,5 @@ def _conflict(kind: kinds.Kind, name: str) -> Observed:
 
 def _states(written: Mapping[str, Any]) -> Any:  # compared only
     """Return the parts of a status whose changes are written at once."""
-    conditions = [(one.get("type"), one.get("status"), one.get("reason")) for one in written.get("conditions") or ()]
+    conditions = [(c.get("type"), c.get("status"), c.get("reason")) for c in written.get("conditions") or ()]
     return written.get("observedGeneration"), conditions

@@ -117,11 +117,11 @@ def recipe(
 def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: BatchSite) -> Object:
     """Return the Job that runs the runner of a BatchInference."""
     buckets = accesses(spec, batch["metadata"]["namespace"], site.downloads, site.policy)
-    made = recipe(batch, spec, model, buckets)
-    pod = _pod(made, spec, model, site, buckets)
+    document = recipe(batch, spec, model, buckets)
+    pod = _pod(document, spec, model, site, buckets)
     # Without the image and the site's settings, so that an upgrade of the operator leaves running pods alone.
     account = [] if spec.service_account_name is None else [spec.service_account_name]
-    digest = names.digest([made.to_json(), pod["volumes"], spec.cpu, spec.memory, *account])
+    digest = names.digest([document.to_json(), pod["volumes"], spec.cpu, spec.memory, *account])
     return _owned(JOB, batch, {SPEC_ANNOTATION: digest}) | {
         "spec": {
             "parallelism": 1,
@@ -144,7 +144,7 @@ def job(batch: Object, spec: BatchInferenceSpec, model: ServedModel, site: Batch
 
 
 def _pod(
-    made: BatchRecipe,
+    document: BatchRecipe,
     spec: BatchInferenceSpec,
     model: ServedModel,
     site: BatchSite,
@@ -176,7 +176,7 @@ def _pod(
                 "name": CONTAINER,
                 "image": site.image,
                 "command": ["python", "-m", "halcyon_batch"],
-                "args": [made.to_json()],
+                "args": [document.to_json()],
                 "ports": [{"name": "progress", "containerPort": PORT}],
                 "securityContext": RESTRICTED,
                 "resources": {
@@ -246,7 +246,7 @@ def network_policy(batch: Object, spec: BatchInferenceSpec, site: BatchSite, pee
 
 def _owned(kind: Kind, batch: Object, annotations: dict[str, Any]) -> Object:
     meta = batch["metadata"]
-    made: Object = {
+    metadata: Object = {
         "namespace": meta["namespace"],
         "name": job_name(meta["name"]),
         "labels": labels(meta["name"]),
@@ -261,5 +261,5 @@ def _owned(kind: Kind, batch: Object, annotations: dict[str, Any]) -> Object:
         ],
     }
     if annotations:
-        made["annotations"] = annotations
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": made}
+        metadata["annotations"] = annotations
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}

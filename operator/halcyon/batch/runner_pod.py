@@ -24,9 +24,9 @@ _JOB_UID = "batch.kubernetes.io/controller-uid"
 def project(pod: Object) -> Object:
     """Return the fields of a runner's pod that the cache keeps."""
     meta, status = pod["metadata"], pod.get("status") or {}
-    kept = ("namespace", "name", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp")
+    fields = ("namespace", "name", "uid", "resourceVersion", "labels", "creationTimestamp", "deletionTimestamp")
     return {
-        "metadata": {name: meta.get(name) for name in kept},
+        "metadata": {name: meta.get(name) for name in fields},
         "status": {name: status.get(name) for name in ("phase", "podIP", "conditions", "containerStatuses", "message")},
     }
 
@@ -57,7 +57,7 @@ def pending(pod: Object | None) -> str:
         if waiting.get("reason"):
             return f"{name}: {waiting['reason']}: {waiting.get('message') or 'no message'}"
         if ended.get("exitCode"):
-            cause = f": {found.message}" if (found := last_progress(pod)) and found.message else ""
+            cause = f": {progress.message}" if (progress := last_progress(pod)) and progress.message else ""
             return f"{name} has ended with {ended.get('reason')}, exit code {ended['exitCode']}{cause}"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
@@ -85,7 +85,7 @@ def is_held(pod: Object | None, job: Object | None) -> bool:
         return False
     uid = job["metadata"]["uid"]
     return (pod["metadata"].get("labels") or {}).get(_JOB_UID, uid) == uid and any(
-        (one.get("terminated") or {}).get("exitCode") == 0 for one in _states(pod, own=True)
+        (state.get("terminated") or {}).get("exitCode") == 0 for state in _states(pod, own=True)
     )
 
 
@@ -105,8 +105,8 @@ def last_progress(pod: Object | None) -> BatchProgress | None:
 
 def _states(pod: Object, *, own: bool = False) -> list[Mapping[str, Any]]:
     """Return the state of each container. If `own` is true, leave out those that others have added to the pod."""
-    found = pod["status"].get("containerStatuses") or ()
-    return [one.get("state") or {} for one in found if not own or one.get("name", CONTAINER) == CONTAINER]
+    statuses = pod["status"].get("containerStatuses") or ()
+    return [status.get("state") or {} for status in statuses if not own or status.get("name", CONTAINER) == CONTAINER]
 
 
 async def poll(session: aiohttp.ClientSession, host: str) -> BatchProgress | None:

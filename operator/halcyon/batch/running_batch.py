@@ -25,7 +25,7 @@ class RunningBatch:
 def final_conditions(obj: Object | None) -> set[str]:
     """Return the types of the final conditions of a BatchInference or a Job that are true: Complete, Failed or none."""
     conditions = ((obj or {}).get("status") or {}).get("conditions") or ()
-    return {str(one.get("type")) for one in conditions if one.get("status") == "True"} & {"Complete", "Failed"}
+    return {str(c.get("type")) for c in conditions if c.get("status") == "True"} & {"Complete", "Failed"}
 
 
 def remaining(batch: Object) -> RunningBatch | None:

@@ -90,39 +90,39 @@ class Observed:
 
 
 def make(
-    before: Mapping[str, Any], spec: BatchInferenceSpec | None, seen: Observed, *, generation: int, now: float
+    before: Mapping[str, Any], spec: BatchInferenceSpec | None, observed: Observed, *, generation: int, now: float
 ) -> Object:
     """Return the new status of a BatchInference.
 
     Args:
         before: the present status.
         spec: the spec; None if it is invalid.
-        seen: state of the Job and the runner.
+        observed: state of the Job and the runner.
         generation: metadata.generation of the BatchInference.
         now: time in seconds since the epoch.
     """
-    stamp, progress = rfc3339(now), seen.progress
-    is_complete = seen.is_done and not seen.is_failed
+    stamp, progress = rfc3339(now), observed.progress
+    is_complete = observed.is_done and not observed.is_failed
     rows = _rows(before, progress)
-    found = [_complete(spec, seen, rows, is_complete=is_complete)]
-    old: Mapping[str, Any] = {one.get("type"): one for one in before.get("conditions") or ()}
-    if seen.is_failed or (seen.obstacle is not None and seen.obstacle.is_final):
-        found.insert(0, _failed(seen, old.get(Type.FAILED)))
+    conditions = [_complete(spec, observed, rows, is_complete=is_complete)]
+    old: Mapping[str, Any] = {condition.get("type"): condition for condition in before.get("conditions") or ()}
+    if observed.is_failed or (observed.obstacle is not None and observed.obstacle.is_final):
+        conditions.insert(0, _failed(observed, old.get(Type.FAILED)))
     elif spec is not None and spec.suspend and not is_complete:
-        found.append((Type.SUSPENDED, "True", BatchReason.SUSPENDED, "spec.suspend is true"))
+        conditions.append((Type.SUSPENDED, "True", BatchReason.SUSPENDED, "spec.suspend is true"))
     status: Object = {"observedGeneration": generation}
     if rows is not None:
         status["rows"] = rows
         status["progress"] = f"{rows['done'] + rows['failed']}/{rows['total']}"
     end: float | None = None
-    is_running = progress is not None and found[0][2] == BatchReason.RUNNING
+    is_running = progress is not None and conditions[0][2] == BatchReason.RUNNING
     if progress is not None and is_running and progress.rows_per_s is not None:
         status["rate"] = f"{progress.rows_per_s:.3g}" if progress.rows_per_s < 1000 else f"{progress.rows_per_s:.0f}"
         if progress.left_s is not None:
             end = _steady(before.get("eta"), now + progress.left_s, now)
             status["eta"] = rfc3339(end)
     if spec is not None and spec.deadline is not None and not is_complete:
-        found += _on_time(spec.deadline, end, progress, now)
+        conditions += _on_time(spec.deadline, end, progress, now)
     if progress is not None and progress.rows_per_request:
         status["rowsPerRequest"] = progress.rows_per_request
     elif is_complete and before.get("rowsPerRequest"):
@@ -140,44 +140,42 @@ def make(
             if old.get(kind, {}).get("status") == state
             else stamp,
         }
-        for kind, state, reason, message in found
+        for kind, state, reason, message in conditions
     ]
     return status
 
 
 def events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
     """Return the events for a change of a BatchInference's status: one if it has completed, one if it has failed."""
-    found = []
+    new_events = []
     for kind, type_ in ((Type.COMPLETE, "Normal"), (Type.FAILED, "Warning")):
         old, new = (
-            next(
-                (one for one in status.get("conditions") or () if (one["type"], one["status"]) == (kind, "True")), None
-            )
+            next((c for c in status.get("conditions") or () if (c["type"], c["status"]) == (kind, "True")), None)
             for status in (before, after)
         )
         if new is not None and (old is None or old["reason"] != new["reason"]):
-            found.append(NewEvent(type_, str(new["reason"]), str(new["message"])))
-    return found
+            new_events.append(NewEvent(type_, str(new["reason"]), str(new["message"])))
+    return new_events
 
 
-_Found = tuple[Type, str, str, str]
+_Condition = tuple[Type, str, str, str]
 
 
 def _complete(
-    spec: BatchInferenceSpec | None, seen: Observed, rows: Mapping[str, int] | None, *, is_complete: bool
-) -> _Found:
-    progress = seen.progress
+    spec: BatchInferenceSpec | None, observed: Observed, rows: Mapping[str, int] | None, *, is_complete: bool
+) -> _Condition:
+    progress = observed.progress
     if is_complete:
         return Type.COMPLETE, "True", BatchReason.COMPLETED, _outcome(rows)
     reason, text = str(BatchReason.RUNNING), "the runner is processing rows"
-    if seen.is_failed:
+    if observed.is_failed:
         reason, text = BatchReason.FAILED, "the batch has failed"
-    elif seen.obstacle is not None:
-        reason, text = seen.obstacle.reason, seen.obstacle.message
+    elif observed.obstacle is not None:
+        reason, text = observed.obstacle.reason, observed.obstacle.message
     elif spec is not None and spec.suspend:
         reason, text = BatchReason.SUSPENDED, "spec.suspend is true"
-    elif seen.pending:
-        reason, text = BatchReason.PENDING, seen.pending
+    elif observed.pending:
+        reason, text = BatchReason.PENDING, observed.pending
     elif progress is None:
         reason, text = BatchReason.PENDING, "the runner is starting"
     elif progress.waiting:
@@ -197,14 +195,14 @@ def _outcome(rows: Mapping[str, int] | None) -> str:
     return f"all rows were processed, {rows['failed']} without a result; failures.jsonl lists them"
 
 
-def _failed(seen: Observed, before: Mapping[str, Any] | None) -> _Found:
-    if seen.progress is not None and seen.progress.reason:
-        return Type.FAILED, "True", seen.progress.reason[:253], seen.progress.message
-    if seen.obstacle is not None:
-        return Type.FAILED, "True", seen.obstacle.reason, seen.obstacle.message
+def _failed(observed: Observed, before: Mapping[str, Any] | None) -> _Condition:
+    if observed.progress is not None and observed.progress.reason:
+        return Type.FAILED, "True", observed.progress.reason[:253], observed.progress.message
+    if observed.obstacle is not None:
+        return Type.FAILED, "True", observed.obstacle.reason, observed.obstacle.message
     if before is not None:  # the pod with the runner's message is gone
         return Type.FAILED, "True", str(before["reason"]), str(before["message"])
-    text = f"the runner's pod has failed too often{seen.pending and ': ' + seen.pending}"
+    text = f"the runner's pod has failed too often{observed.pending and ': ' + observed.pending}"
     return Type.FAILED, "True", BatchReason.RUNNER_FAILED, text
 
 
@@ -229,7 +227,7 @@ def _steady(shown: object, end: float, now: float) -> float:
     return before if before is not None and abs(before - end) <= max(_ETA_STEP * (end - now), 1.0) else end
 
 
-def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Found]:
+def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, now: float) -> list[_Condition]:
     """Return the condition OnTime, with the rate that meets the deadline, in a list.
 
     The list is empty while the end is unknown.
@@ -242,9 +240,9 @@ def _on_time(deadline: str, end: float | None, progress: BatchProgress | None, n
     if end <= until:
         return [(Type.ON_TIME, "True", BatchReason.IN_TIME, f"at this rate, the batch ends before {deadline}")]
     factor, rate = (end - now) / (until - now), progress.rows_per_s or 0.0
-    left = (progress.total or 0) - progress.done - progress.failed
+    remaining = (progress.total or 0) - progress.done - progress.failed
     text = (
-        f"at {rate:.3g} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining {left} "
+        f"at {rate:.3g} rows/s, the batch ends at {rfc3339(end)}, after spec.deadline ({deadline}). The remaining {remaining} "
         f"rows need {rate * factor:.3g} rows/s. Raise spec.maxReplicas, or set a later deadline"
     )
     return [(Type.ON_TIME, "False", BatchReason.DEADLINE_TOO_CLOSE, text)]

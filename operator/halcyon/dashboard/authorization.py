@@ -64,7 +64,7 @@ class AccessReviews(Protocol):
     """Interface to reviews by the API server. All methods raise an exception if it is unavailable."""
 
     @property
-    def knows_all(self) -> bool:
+    def covers_all(self) -> bool:
         """Whether a single access review can cover all namespaces."""
 
     async def user(self, token: str) -> User | None:
@@ -86,7 +86,7 @@ class ModelReviews(AccessReviews):
 
     @property
     @override
-    def knows_all(self) -> bool:
+    def covers_all(self) -> bool:
         return self._reviews.covers_all_namespaces
 
     @override
@@ -200,36 +200,37 @@ class Authorizer:
         if self._reviews is None or not token or not token.isascii():
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
         key = token_digest(token)
-        if (held := self._users.get(key)) is None:
+        if (item := self._users.get(key)) is None:
             async with self._review_slots:
                 if wait_s := self._failures.wait_s(address):
                     raise TooOften(wait_s)
                 reviewed = await self._reviews.user(token)
-            known = reviewed if reviewed is not None and reviewed.name else None
-            if known is None:
+            valid = reviewed if reviewed is not None and reviewed.name else None
+            if valid is None:
                 self._failures.take(address)
-            held = (self._users.put(key, known, expires_at=self._clock() + (ALLOWED_TTL_S if known else DENIED_TTL_S)),)
-        if (user := held[0]) is None:
+            item = (self._users.put(key, valid, expires_at=self._clock() + (ALLOWED_TTL_S if valid else DENIED_TTL_S)),)
+        if (user := item[0]) is None:
             raise Unauthenticated(
                 "the cluster doesn't know this token, or it has expired; good: kubectl create token NAME"
             )
         return user
 
-    async def sees(self, user: User) -> frozenset[str] | None:
+    async def visible_namespaces(self, user: User) -> frozenset[str] | None:
         """Return the namespaces whose models the user may list; None means all namespaces."""
         if self._reviews is None:
             return None
-        if self._reviews.knows_all and await self._may(self._reviews, user, namespace=""):
+        if self._reviews.covers_all and await self._may(self._reviews, user, namespace=""):
             return None
-        spaces, reviews = sorted(self._namespaces()), self._reviews
-        ttl_s = max(DENIED_TTL_S, len(spaces) / MAX_REVIEWS_PER_S)
-        who = _identity(user)
-        known = {space: held[0] for space in spaces if (held := self._allowed.get((*who, space, ""))) is not None}
-        missing = [space for space in spaces if space not in known]
-        found = await asyncio.gather(
+        namespaces, reviews = sorted(self._namespaces()), self._reviews
+        ttl_s = max(DENIED_TTL_S, len(namespaces) / MAX_REVIEWS_PER_S)
+        prefix = _identity(user)
+        cached = {space: hit[0] for space in namespaces if (hit := self._allowed.get((*prefix, space, ""))) is not None}
+        missing = [space for space in namespaces if space not in cached]
+        answers = await asyncio.gather(
             *(self._may(reviews, user, namespace=space, denied_ttl_s=ttl_s) for space in missing)
         )
-        return frozenset(space for space, may in (known | dict(zip(missing, found, strict=True))).items() if may)
+        allowed = cached | dict(zip(missing, answers, strict=True))
+        return frozenset(space for space in namespaces if allowed[space])
 
     async def may_get(self, user: User, name: Name) -> None:
         """Raise an error if the user may not get the model.
@@ -254,15 +255,15 @@ class Authorizer:
         denied_ttl_s: float = DENIED_TTL_S,
     ) -> bool:
         key = (*_identity(user), namespace, name)
-        if (held := self._allowed.get(key)) is None:
+        if (item := self._allowed.get(key)) is None:
             async with self._review_slots:
                 allowed = await reviews.may_see(user, namespace=namespace, name=name)
-            held = (
+            item = (
                 self._allowed.put(
                     key, allowed, expires_at=self._clock() + (ALLOWED_TTL_S if allowed else denied_ttl_s)
                 ),
             )
-        return held[0]
+        return item[0]
 
 
 def _identity(user: User) -> tuple[object, ...]:

@@ -17,15 +17,15 @@ def batches(stored: Iterable[Object], model: str) -> list[dict[str, Any]]:
     BatchInferences that haven't ended come first. Both groups are sorted from the newest to the oldest. A value that is
     unknown is None.
     """
-    found = [_shown(one) for one in stored if (one.get("spec") or {}).get("modelDeployment") == model]
-    found.sort(key=lambda one: str(one["created"]), reverse=True)
-    found.sort(key=lambda one: one["state"] in _ENDED)
-    return found[:MAX_BATCHES]
+    documents = [_shown(batch) for batch in stored if (batch.get("spec") or {}).get("modelDeployment") == model]
+    documents.sort(key=lambda document: str(document["created"]), reverse=True)
+    documents.sort(key=lambda document: document["state"] in _ENDED)
+    return documents[:MAX_BATCHES]
 
 
 def _shown(batch: Object) -> dict[str, Any]:
     metadata, status = batch.get("metadata") or {}, batch.get("status") or {}
-    conditions: Mapping[str, Mapping[str, Any]] = {one.get("type"): one for one in status.get("conditions") or ()}
+    conditions: Mapping[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
     complete, rows = conditions.get("Complete") or {}, status.get("rows") or {}
     failed = conditions.get("Failed") or {}
     late = conditions.get("OnTime") or {}

@@ -58,7 +58,7 @@ class ClientLatency:
             histograms: latency histogram of each balancer, by the name of its pod.
         """
         before = self._samples.get(name, {})
-        now = self._samples[name] = {pod: (one.bounds_ms, array("Q", one.counts)) for pod, one in histograms.items()}
+        now = self._samples[name] = {pod: (h.bounds_ms, array("Q", h.counts)) for pod, h in histograms.items()}
         grown: dict[Bounds, list[int]] = {}
         for pod, (bounds_ms, counts) in now.items():
             if pod not in before:
@@ -69,7 +69,7 @@ class ClientLatency:
         if not grown:
             return NO_RESPONSES
         # During a rollout of the balancers, two versions may have different bounds. Use the bounds with the most responses.
-        bounds_ms, total = max(grown.items(), key=lambda one: sum(one[1]))
+        bounds_ms, total = max(grown.items(), key=lambda pair: sum(pair[1]))
         return Quantiles(*(quantile(bounds_ms, total, share) for share in SHARES))
 
     def forget(self, name: Name) -> None:

@@ -290,8 +290,8 @@ def _unpacked(row: tuple[int, ...]) -> Values:
 
 
 def _sum_percent(codes: Sequence[int]) -> float | None:
-    known = [share for share in map(_percent, codes) if share is not None]
-    return min(float(f"{sum(known):.2g}"), 100.0) if known else None
+    shares = [share for share in map(_percent, codes) if share is not None]
+    return min(float(f"{sum(shares):.2g}"), 100.0) if shares else None
 
 
 def _short(value: float | None, scale: float = 1.0) -> int:
@@ -314,13 +314,13 @@ def _number(code: int) -> float | None:
     return float(f"{_MIN * math.exp((code - 1) * _STEP):.3g}")
 
 
-def _share(value: float | None, of: float | None) -> int:
-    """Return the code for the ratio of a rate to the rate `of`. A ratio above 0 gets a code that isn't decoded as 0."""
-    if value is None or not of or not math.isfinite(value) or not math.isfinite(of):
+def _share(value: float | None, total: float | None) -> int:
+    """Return the code for the ratio of a rate to the rate `total`. A ratio above 0 gets a code that isn't decoded as 0."""
+    if value is None or not total or not math.isfinite(value) or not math.isfinite(total):
         return _NO_SHARE
     if value <= 0:
         return 0
-    percent = min(max(value / of * 100, _MIN_PERCENT), 100.0)
+    percent = min(max(value / total * 100, _MIN_PERCENT), 100.0)
     return 1 + round(math.log(percent / _MIN_PERCENT) / _SHARE_STEP)
 
 

@@ -27,12 +27,12 @@ def results(stored: Object | None, model: Object) -> list[dict[str, Any]]:
     owners = {owner.get("uid") for owner in metadata.get("ownerReferences") or []}
     if stored is None or model["metadata"].get("uid") not in owners:
         return []
-    found = []
+    documents = []
     for _, text in sorted((stored.get("data") or {}).items(), reverse=True)[:MAX_RESULTS]:
         try:
             document = orjson.loads(text) if len(text) <= MAX_RESULT_CHARS else None
         except ValueError:
             continue
         if isinstance(document, dict) and document.get("version") == 1:
-            found.append(document)
-    return found
+            documents.append(document)
+    return documents

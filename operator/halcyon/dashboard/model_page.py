@@ -51,14 +51,14 @@ def page(
     `newest` is the newest point of the history, which the page appends to the points that it has. If the stored object
     is malformed, the document has the same fields, but only the values that don't come from the object.
     """
-    made = partial(_page, servers=servers, balancers=balancers, numbers=numbers, newest=newest, events=events)
+    build = partial(_page, servers=servers, balancers=balancers, numbers=numbers, newest=newest, events=events)
     try:
-        return made(model)
+        return build(model)
     except Exception:  # a malformed object
         meta = {name: str(model["metadata"].get(name) or "") for name in ("namespace", "name")}
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{meta['namespace']}/{meta['name']}"})
-        found = made({"metadata": meta})
-        return found | {"model": found["model"] | {"reason": model_row.UNREADABLE}}
+        document = build({"metadata": meta})
+        return document | {"model": document["model"] | {"reason": model_row.UNREADABLE}}
 
 
 def _page(
@@ -88,11 +88,11 @@ def _page(
         "capacity": status.get("capacity") or {},
         "decisions": decisions,
         "advice": status.get("advice") or [],
-        "events": [one._asdict() for one in events],
+        "events": [event._asdict() for event in events],
         "revision": status.get("revision") or {},
         "address": status.get("address") or {},
-        "pods": [pod_start_phases.pod_document(one) for one in servers],
-        "balancers": [pod_start_phases.pod_document(one) for one in balancers],
+        "pods": [pod_start_phases.pod_document(pod) for pod in servers],
+        "balancers": [pod_start_phases.pod_document(pod) for pod in balancers],
         "now": asdict(numbers) | {"errors": numbers.errors},
         "newest": series(newest),
     }
@@ -123,24 +123,24 @@ def revisions(stored: Sequence[StoredRevision], current: str, target: str) -> di
     A line is a pair of " ", "+" or "-" and the text. Values of environment variables are replaced by `HIDDEN`. The oldest stored
     revision has no lines, because what came before is unknown.
     """
-    ordered = sorted(stored, key=lambda one: one.number)
+    ordered = sorted(stored, key=lambda revision: revision.number)
     seen: dict[str, list[str]] = {}
-    texts = [_revision_text(one, seen) for one in ordered]
-    found = []
-    for index, one in enumerate(ordered):
+    texts = [_revision_text(revision, seen) for revision in ordered]
+    documents = []
+    for index, (number, name) in enumerate((revision.number, revision.name) for revision in ordered):
         changed = [] if index == 0 else _difference(texts[index - 1], texts[index])
-        role = "current" if one.name == current else "target" if one.name == target else ""
-        found.append({"name": one.name, "number": one.number, "role": role, "diff": changed, "first": index == 0})
-    return {"revisions": found[::-1]}
+        role = "current" if name == current else "target" if name == target else ""
+        documents.append({"name": name, "number": number, "role": role, "diff": changed, "first": index == 0})
+    return {"revisions": documents[::-1]}
 
 
-def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]:
+def _revision_text(revision: StoredRevision, seen: dict[str, list[str]]) -> list[str]:
     """Return a revision as lines of YAML, with numbers in place of the hidden values of variables.
 
     `seen` contains the values that each environment variable had in earlier revisions. A different number shows that
     the value has changed.
     """
-    template = copy.deepcopy(dict(one.template))
+    template = copy.deepcopy(dict(revision.template))
     pod = template.get("spec") or {}
     for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ())):
         for variable in container.get("env") or ():
@@ -150,8 +150,8 @@ def _revision_text(one: StoredRevision, seen: dict[str, list[str]]) -> list[str]
                     values.append(value)
                 variable["value"] = f"{HIDDEN}, value {values.index(value) + 1}"
         if container.get("args"):
-            container["args"] = [_RESTRICTED.sub(rf"\1{HIDDEN}", str(one)) for one in container["args"]]
-    shown = {"pod": template, "config.pbtxt": json.loads(one.overlay) if one.overlay else {}}
+            container["args"] = [_RESTRICTED.sub(rf"\1{HIDDEN}", str(argument)) for argument in container["args"]]
+    shown = {"pod": template, "config.pbtxt": json.loads(revision.overlay) if revision.overlay else {}}
     return yaml.dump(shown, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=100).splitlines()
 
 

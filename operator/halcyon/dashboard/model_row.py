@@ -167,7 +167,7 @@ def rollout_progress(status: Object) -> dict[str, Any] | None:
 
 def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
     """Return the problems of a model, the most urgent first. A value that is unknown doesn't count as a problem."""
-    found: dict[Problem, bool] = {
+    flags: dict[Problem, bool] = {
         "unready": row.state == "unready",
         "errors": load.errors is not None and load.errors >= ERROR_PERCENT,
         "slow": load.p99 is not None and row.latency_target is not None and load.p99 > row.latency_target,
@@ -175,7 +175,7 @@ def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
         "blind": row.blind,
         "limited": row.state == "limited",
     }
-    return [problem for problem in PROBLEMS if found[problem]]
+    return [problem for problem in PROBLEMS if flags[problem]]
 
 
 def row_or_unreadable(name: Name, model: Object) -> TableRow:
@@ -227,20 +227,20 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
     counts = dict.fromkeys(STATES, 0)
     by_problem = dict.fromkeys(PROBLEMS, 0)
     rates, errors, judged, troubled = [], [], 0, 0
-    for one in rows:
-        load = loads.get(one.key, NO_LOAD)
-        counts[one.state] += 1
-        found = problems(one, load)
-        troubled += bool(found)
-        for problem in found:
+    for row in rows:
+        load = loads.get(row.key, NO_LOAD)
+        counts[row.state] += 1
+        row_problems = problems(row, load)
+        troubled += bool(row_problems)
+        for problem in row_problems:
             by_problem[problem] += 1
-        judged += load.p99 is not None and one.latency_target is not None
+        judged += load.p99 is not None and row.latency_target is not None
         if load.rate is not None:
             rates.append(load.rate)
             if load.errors is not None:
                 errors.append(load.rate * load.errors / 100)
-    costs = [one.cost for one in rows if one.cost is not None]
-    rollouts = [one for one in rows if one.rollout is not None]
+    costs = [row.cost for row in rows if row.cost is not None]
+    rollouts = [row for row in rows if row.rollout is not None]
     return {
         "total": len(rows),
         "counts": counts,
@@ -250,11 +250,11 @@ def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[
         "reporting": len(rates),
         "errors": rounded(sum(errors)) if errors else None,
         "judged": judged,
-        "gpus": sum(one.gpus for one in rows),
+        "gpus": sum(row.gpus for row in rows),
         "cost": sum(costs) if costs else None,
-        "currency": next((one.currency for one in rows if one.currency), ""),
+        "currency": next((row.currency for row in rows if row.currency), ""),
         "rollouts": [
-            {"namespace": one.namespace, "name": one.name, **(one.rollout or {})} for one in rollouts[:MAX_ROLLOUTS]
+            {"namespace": row.namespace, "name": row.name, **(row.rollout or {})} for row in rollouts[:MAX_ROLLOUTS]
         ],
         "rolling": len(rollouts),
     }

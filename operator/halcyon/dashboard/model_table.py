@@ -146,7 +146,7 @@ class Fleet:
         names: Collection[Name],
         model: Callable[[Name], Object | None],
         numbers: Callable[[Name], ModelNumbers],
-        sees: frozenset[str] | None,
+        namespaces: frozenset[str] | None,
         changes: int,
         step: int,
     ) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Fleet:
             names: keys of all models.
             model: returns the ModelDeployment of a model.
             numbers: returns the current numbers of a model; called only for the rows on the page.
-            sees: namespaces that the user may see; None means all.
+            namespaces: namespaces that the user may see; None means all.
             changes: number of changes to ModelDeployments so far, which invalidates the cache.
             step: number of steps in the history so far, which invalidates the cache.
         """
@@ -169,21 +169,21 @@ class Fleet:
             self._static_parts.clear()
         if (changes, step) != self._read_at:
             # Loads change with the step only, and reading all of them takes most of the time of a step.
-            held = self._loads if step == self._read_at[1] else {}
-            self._loads = {name: held.get(name) or self._history.load(name) for name in self._rows}
+            stored = self._loads if step == self._read_at[1] else {}
+            self._loads = {name: stored.get(name) or self._history.load(name) for name in self._rows}
             self._read_at = (changes, step)
             self._visible.clear()
         self._step = step
-        scope = (sees, query.namespace)
+        scope = (namespaces, query.namespace)
         visible = self._cached(self._visible, scope, lambda: self._select_visible(*scope))
         order = (*scope, query.text, query.state, query.problem, query.sort, query.descending)
         matched = self._cached(self._orders, order, lambda: self._sorted(self._matching(visible.rows, query), query))
         rows = matched[query.offset : query.offset + query.limit]
         return visible.totals | {
-            "namespaces": sorted({name.namespace for name in self._rows if sees is None or name.namespace in sees}),
+            "namespaces": sorted({n.namespace for n in self._rows if namespaces is None or n.namespace in namespaces}),
             "matched": len(matched),
             "offset": query.offset,
-            "rows": [self._document(one, numbers(one.key)) for one in rows],
+            "rows": [self._document(row, numbers(row.key)) for row in rows],
         }
 
     def _read(self, names: Collection[Name], model: Callable[[Name], Object | None]) -> None:
@@ -198,11 +198,11 @@ class Fleet:
                 )
         self._rows = rows
 
-    def _select_visible(self, sees: frozenset[str] | None, namespace: str) -> _VisibleModels:
+    def _select_visible(self, namespaces: frozenset[str] | None, namespace: str) -> _VisibleModels:
         rows = [
             self._rows[name][1]
             for name in sorted(self._rows)
-            if (sees is None or name.namespace in sees) and namespace in {"", name.namespace}
+            if (namespaces is None or name.namespace in namespaces) and namespace in {"", name.namespace}
         ]
         return _VisibleModels(rows, totals(rows, self._loads))
 
@@ -215,88 +215,88 @@ class Fleet:
             cache[key] = make()
         return cache[key]
 
-    def _document(self, one: TableRow, numbers: ModelNumbers) -> dict[str, Any]:
-        static = self._static_parts.get(one.key)
+    def _document(self, row: TableRow, numbers: ModelNumbers) -> dict[str, Any]:
+        static = self._static_parts.get(row.key)
         if static is None:
-            series = self._history.series(one.key, SPARK_POINTS)
+            series = self._history.series(row.key, SPARK_POINTS)
             rates = [values[_COLUMNS["rate"]] for values in series.rows]
-            static = self._static_parts[one.key] = asdict(one) | {"sparks": rates}
-        newest = self._history.newest(one.key)
+            static = self._static_parts[row.key] = asdict(row) | {"sparks": rates}
+        newest = self._history.newest(row.key)
         return static | {
-            "queue": rounded(one.queue if numbers.waiting is None else numbers.waiting),
-            "gpu": rounded(one.gpu if numbers.gpu is None else numbers.gpu),
-            "batch": rounded(one.batch if numbers.batch is None else numbers.batch),
+            "queue": rounded(row.queue if numbers.waiting is None else numbers.waiting),
+            "gpu": rounded(row.gpu if numbers.gpu is None else numbers.gpu),
+            "batch": rounded(row.batch if numbers.batch is None else numbers.batch),
             "rate": rounded(numbers.rate),
             "latency": rounded(None if newest is None else newest[_COLUMNS["latency"]]),
             "in_triton": rounded(numbers.latency_ms),
             "errors": None if numbers.errors is None else rounded(numbers.errors * 100),
-            "problems": problems(one, self._loads.get(one.key, NO_LOAD)),
+            "problems": problems(row, self._loads.get(row.key, NO_LOAD)),
         }
 
-    def _urgency(self, one: TableRow) -> tuple[int, int, float]:
+    def _urgency(self, row: TableRow) -> tuple[int, int, float]:
         """Return a key that sorts models by urgency.
 
         Models with problems come first, ordered by their most urgent problem and then by state. Models that are equal
         in both are ordered by request rate, highest first.
         """
-        load = self._loads.get(one.key, NO_LOAD)
-        found = problems(one, load)
-        first = PROBLEMS.index(found[0]) if found else len(PROBLEMS)
-        return first, STATES.index(one.state), -(load.rate or 0.0)
+        load = self._loads.get(row.key, NO_LOAD)
+        row_problems = problems(row, load)
+        first = PROBLEMS.index(row_problems[0]) if row_problems else len(PROBLEMS)
+        return first, STATES.index(row.state), -(load.rate or 0.0)
 
     def _matching(self, rows: Sequence[TableRow], query: TableQuery) -> Iterable[TableRow]:
         words = query.text.split()
-        for one in rows:
-            if query.state and one.state != query.state:
+        for row in rows:
+            if query.state and row.state != query.state:
                 continue
             if query.problem:
-                found = problems(one, self._loads.get(one.key, NO_LOAD))
-                groups = {"any"} if found else set()
-                groups |= {"unhealthy"} if one.state in UNHEALTHY else set()
-                if query.problem not in {*found, *groups}:
+                row_problems = problems(row, self._loads.get(row.key, NO_LOAD))
+                groups = {"any"} if row_problems else set()
+                groups |= {"unhealthy"} if row.state in UNHEALTHY else set()
+                if query.problem not in {*row_problems, *groups}:
                     continue
-            text = f"{one.namespace}/{one.name} {one.reason} {one.image}".lower() if words else ""
+            text = f"{row.namespace}/{row.name} {row.reason} {row.image}".lower() if words else ""
             if all(word in text for word in words):
-                yield one
+                yield row
 
     def _sorted(self, rows: Iterable[TableRow], query: TableQuery) -> list[TableRow]:
         """Return the rows in the order of the query.
 
         Unknown values come last in both directions. Rows with equal values are sorted by namespace and name.
         """
-        known: list[tuple[Any, TableRow]] = []
-        unknown: list[TableRow] = []
-        for one in rows:
-            value = self._value(one, query.sort)
+        ranked: list[tuple[Any, TableRow]] = []
+        unranked: list[TableRow] = []
+        for row in rows:
+            value = self._value(row, query.sort)
             if value is None:
-                unknown.append(one)
+                unranked.append(row)
             else:
-                known.append((value, one))
-        known.sort(key=lambda pair: pair[0], reverse=query.descending)
-        return [one for _, one in known] + unknown
+                ranked.append((value, row))
+        ranked.sort(key=lambda pair: pair[0], reverse=query.descending)
+        return [row for _, row in ranked] + unranked
 
-    def _value(self, one: TableRow, by: SortKey) -> Any:
-        match by:
+    def _value(self, row: TableRow, sort: SortKey) -> Any:
+        match sort:
             case "urgency":
-                return self._urgency(one)
+                return self._urgency(row)
             case "state":
-                return STATES.index(one.state)
+                return STATES.index(row.state)
             case "name":
-                return (one.name, one.namespace)
+                return (row.name, row.namespace)
             case "namespace":
-                return (one.namespace, one.name)
+                return (row.namespace, row.name)
             case "replicas":
-                return one.replicas
+                return row.replicas
             case "gpus":
-                return one.gpus
+                return row.gpus
             case "cost":
-                return one.cost
+                return row.cost
             case "age":
-                return one.created or None
+                return row.created or None
             case "queue" | "gpu" | "rate" | "latency" | "batch" | "errors":
-                newest = self._history.newest(one.key)
-                known = None if newest is None else newest[_COLUMNS[by]]
-                return {"queue": one.queue, "gpu": one.gpu, "batch": one.batch}.get(by) if known is None else known
+                newest = self._history.newest(row.key)
+                value = None if newest is None else newest[_COLUMNS[sort]]
+                return {"queue": row.queue, "gpu": row.gpu, "batch": row.batch}.get(sort) if value is None else value
 
 
 def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:

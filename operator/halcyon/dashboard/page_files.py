@@ -70,8 +70,8 @@ class PageFile:
 
 def page_files() -> dict[str, PageFile]:
     """Return the files by their path in `static/`."""
-    found = _walk(resources.files("halcyon.dashboard").joinpath("static"))
-    bodies = {path: entry.read_bytes() for path, entry in found if _kind(path)}
+    entries = _walk(resources.files("halcyon.dashboard").joinpath("static"))
+    bodies = {path: entry.read_bytes() for path, entry in entries if _kind(path)}
     files = {path: _file(path, body) for path, body in bodies.items()}
     if INDEX in bodies:
         page, policy = inlined(bodies[INDEX].decode(), {path: body.decode() for path, body in bodies.items()})
@@ -86,15 +86,15 @@ def inlined(page: str, files: Mapping[str, str]) -> tuple[str, str]:
     """
     hashes: dict[str, list[str]] = {"script": [], "style": []}
 
-    def within(tag: str, found: re.Match[str]) -> str:
-        text = files.get(found[1])
+    def inline(tag: str, match: re.Match[str]) -> str:
+        text = files.get(match[1])
         if text is None:
-            return found[0]
+            return match[0]
         hashes[tag].append(f" 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'")
         return f"<{tag}>{text}</{tag}>"
 
-    page = _STYLE_SHEET.sub(lambda found: within("style", found), page)
-    page = _SCRIPT.sub(lambda found: within("script", found), page)
+    page = _STYLE_SHEET.sub(lambda match: inline("style", match), page)
+    page = _SCRIPT.sub(lambda match: inline("script", match), page)
     return page, _policy("".join(hashes["script"]), "".join(hashes["style"]))
 
 

@@ -63,15 +63,15 @@ class PodLogs:
 
 async def _last(content: aiohttp.StreamReader) -> bytes:
     """Return the last `MAX_BYTES` bytes of a response. A line that is not complete is left out."""
-    kept = bytearray()
+    tail = bytearray()
     is_cut = False
     async for part in content.iter_any():
-        kept += part
-        if len(kept) > MAX_BYTES:
+        tail += part
+        if len(tail) > MAX_BYTES:
             # One byte more shows whether the first line is complete.
             is_cut = True
-            del kept[: len(kept) - MAX_BYTES - 1]
-    return bytes(kept[kept.find(b"\n") + 1 :] if is_cut else kept)
+            del tail[: len(tail) - MAX_BYTES - 1]
+    return bytes(tail[tail.find(b"\n") + 1 :] if is_cut else tail)
 
 
 def _reason(body: bytes) -> str:

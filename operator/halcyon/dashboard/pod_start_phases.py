@@ -51,7 +51,7 @@ def pod_document(pod: DashboardPod) -> dict[str, Any]:
         "reason": pod.reason,
         "message": pod.message,
         "created": created_at(obj),
-        "restarts": sum(int(one.get("restartCount") or 0) for one in containers),
+        "restarts": sum(int(container.get("restartCount") or 0) for container in containers),
         "revision": str(meta["labels"].get(names.REVISION_LABEL, "")),
         "slot": str(meta["labels"].get(names.SLOT_LABEL, "")),
         "phases": [asdict(phase) for phase in phases(obj)],
@@ -70,14 +70,14 @@ def log_of(obj: Object) -> dict[str, Any] | None:
     """
     status = obj["status"]
     started = [
-        one
-        for one in (*status["initContainerStatuses"], *status["containerStatuses"])
-        if (one.get("state") or {}).keys() & {"running", "terminated"} or one.get("lastState")
+        container
+        for container in (*status["initContainerStatuses"], *status["containerStatuses"])
+        if (container.get("state") or {}).keys() & {"running", "terminated"} or container.get("lastState")
     ]
     if not started:
         return None
-    init = {one["name"] for one in status["initContainerStatuses"]}
-    chosen = min(started, key=lambda one: (not _failed(one), one["name"] in init and not _runs(one)))
+    init = {container["name"] for container in status["initContainerStatuses"]}
+    chosen = min(started, key=lambda c: (not _failed(c), c["name"] in init and not _runs(c)))
     return {"container": chosen["name"], "previous": bool(chosen.get("lastState")) and not _runs(chosen)}
 
 
@@ -99,14 +99,14 @@ def _phases(obj: Object) -> Iterator[StartPhase]:
     times = pod_times(obj, names.FETCHER)
     status = obj["status"]
     marks: list[tuple[PhaseName, float | None]] = [("pending", times.scheduled_at)]
-    if any(one["name"] == names.FETCHER for one in status["initContainerStatuses"]):
+    if any(container["name"] == names.FETCHER for container in status["initContainerStatuses"]):
         marks += [("pulling", times.init_started_at), ("fetching", times.init_ended_at)]
         marks += [("starting", times.main_started_at)]
     else:
         marks += [("pulling", times.main_started_at)]
     marks += [("loading", times.ready_at)]
     begin = times.created_at
-    over = times.ready_at is not None or any(one.get("restartCount") for one in status["containerStatuses"][:1])
+    over = times.ready_at is not None or any(c.get("restartCount") for c in status["containerStatuses"][:1])
     for name, end in marks:
         # If the start is over, a missing time stays unknown. A time before the previous one belongs to another start.
         if begin is None or (end is None and over) or (end is not None and end < begin):

@@ -124,7 +124,7 @@ class Dashboard:
                 web.get("/api/models/{namespace}/{name}/logs", self._log_lines),
                 web.get("/api/models/{namespace}/{name}/measured", self._measured),
                 web.get("/api/models/{namespace}/{name}/batches", self._batches),
-                web.get("/api/models/{namespace}/{name}/whatif", self._what_if),
+                web.get("/api/models/{namespace}/{name}/whatif", self._whatif),
                 web.get("/api/stream/models", self._models_stream),
                 web.get("/api/stream/models/{namespace}/{name}", self._model_stream),
             ]
@@ -213,7 +213,7 @@ class Dashboard:
     async def _log_lines(self, request: web.Request) -> web.Response:
         name = await self._authorized_name(request)
         pod = next(
-            (one for one in self._source.servers(name) if one.obj["metadata"]["name"] == request.query.get("pod")), None
+            (pod for pod in self._source.servers(name) if pod.obj["metadata"]["name"] == request.query.get("pod")), None
         )
         if pod is None:
             return _fail(404, "the model has no server pod of this name")
@@ -241,7 +241,7 @@ class Dashboard:
         stored = () if self._batch_reader is None else await self._batch_reader(name.namespace)
         return _compressed(request, orjson.dumps(batches.batches(stored, name.name)))
 
-    async def _what_if(self, request: web.Request) -> web.Response:
+    async def _whatif(self, request: web.Request) -> web.Response:
         name, _ = await self._authorized_model(request)
         query, known, past = WhatIfQuery.of(request.query), self._source.known(name), self._source.past(name)
         # A calculation over two weeks takes up to a second of CPU time, so run it outside the event loop, and only one at a time. The
@@ -255,13 +255,13 @@ class Dashboard:
 
     async def _table_document(self, request: web.Request, query: TableQuery) -> bytes:
         user = await self._access.user(request)
-        sees = await self._access.sees(user)
+        namespaces = await self._access.visible_namespaces(user)
         document = self._fleet.page(
             query,
             names=self._source.names(),
             model=self._source.model,
             numbers=self._source.reading,
-            sees=sees,
+            namespaces=namespaces,
             changes=self._source.changes,
             step=self._steps(),
         )

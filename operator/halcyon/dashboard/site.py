@@ -34,18 +34,16 @@ MIN_WINDOW_S = 300
 ALLOCATABLE: Final = 'sum(kube_node_status_allocatable{resource=~"(nvidia|amd)_com_(gpu|mig)(_.+)?"})'
 NO_PROMETHEUS = "no Prometheus is configured (prometheus.url in the chart's values)"
 _AGENT: Final = "halcyon_agent_"
-_OF: Final = 'namespace="$namespace",model_deployment="$name"'
-_LATENCY: Final = (
-    f"1000 * histogram_quantile($share, sum by (le) (rate({_AGENT}request_duration_seconds_bucket{{{_OF}}}[$window])))"
-)
+_MODEL_LABELS: Final = 'namespace="$namespace",model_deployment="$name"'
+_LATENCY: Final = f"1000 * histogram_quantile($share, sum by (le) (rate({_AGENT}request_duration_seconds_bucket{{{_MODEL_LABELS}}}[$window])))"
 
 
 def _gauge(name: str) -> str:
-    return f"max(halcyon_model_{name}{{{_OF}}})"
+    return f"max(halcyon_model_{name}{{{_MODEL_LABELS}}})"
 
 
 def _rate(metric: str, matchers: str = "") -> str:
-    return f"sum(rate({metric}{{{_OF}{matchers}}}[$window]))"
+    return f"sum(rate({metric}{{{_MODEL_LABELS}{matchers}}}[$window]))"
 
 
 _REPEATED: Final = f"({_rate(_AGENT + 'client_retries_total')} or vector(0))"
@@ -114,7 +112,7 @@ class SiteMetrics:
         self._prometheus, self._monotonic, self._wall = prometheus, monotonic, wall
         self._allocatable: float | None = None
         self._why = NO_PROMETHEUS if prometheus is None else "Prometheus was not queried yet"
-        self._asked_at = -math.inf
+        self._queried_at = -math.inf
         self._refresh: asyncio.Task[None] | None = None
 
     def allocatable(self) -> dict[str, Any]:
@@ -122,8 +120,8 @@ class SiteMetrics:
 
         If the stored number is outdated, a query is started in the background.
         """
-        if self._prometheus is not None and self._monotonic() - self._asked_at >= ALLOCATABLE_TTL_S:
-            self._asked_at = self._monotonic()
+        if self._prometheus is not None and self._monotonic() - self._queried_at >= ALLOCATABLE_TTL_S:
+            self._queried_at = self._monotonic()
             self._refresh = asyncio.get_running_loop().create_task(self._read_allocatable(self._prometheus))
         return {"gpus": self._allocatable, "why": f"The GPUs of the cluster are unknown: {self._why}."}
 
@@ -144,8 +142,8 @@ class SiteMetrics:
             return {"why": f"Only the last hour is in memory, and {NO_PROMETHEUS}."}
         over = span(self._wall(), hours)
         try:
-            found = await self._prometheus.rows(query(name, over), over)
-            return parse(found, over)
+            rows = await self._prometheus.rows(query(name, over), over)
+            return parse(rows, over)
         except PrometheusError as error:
             return {"why": f"{error}."}
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -192,7 +190,7 @@ def parse(rows: Sequence[Mapping[str, Any]], over: QueryRange) -> dict[str, Any]
     for name in ("rejected", "lost", "failed"):
         pairs = zip(columns[name], columns["rate"], strict=True)
         columns[name] = [
-            round(min(100 * part / of, 100.0), 4) if part is not None and of else None for part, of in pairs
+            round(min(100 * part / rate, 100.0), 4) if part is not None and rate else None for part, rate in pairs
         ]
     shares = zip(columns["rejected"], columns["lost"], columns["failed"], strict=True)
     columns["errors"] = [sum(known) if (known := [s for s in point if s is not None]) else None for point in shares]

@@ -38,17 +38,17 @@ class WhatIfQuery:
         Raises:
             InvalidQuery: a parameter is invalid.
         """
-        given = {key: value for key, value in query.items() if value}
-        latency = given.get("latency")
+        parameters = {key: value for key, value in query.items() if value}
+        latency = parameters.get("latency")
         try:
             latency_s = None if latency is None else duration_s(latency)
         except ValueError:
             latency_s = 0.0
         if latency_s is not None and latency_s <= 0:
             raise InvalidQuery(f"latency is {str(latency)[:50]!r}; good: 200ms")
-        low = int_parameter(given, "min", 0, 0, MAX_REPLICAS) if "min" in given else None
-        high = int_parameter(given, "max", 1, 1, MAX_REPLICAS) if "max" in given else None
-        return cls(latency_s, low, high, int_parameter(given, "hours", 24, 1, MAX_HOURS))
+        low = int_parameter(parameters, "min", 0, 0, MAX_REPLICAS) if "min" in parameters else None
+        high = int_parameter(parameters, "max", 1, 1, MAX_REPLICAS) if "max" in parameters else None
+        return cls(latency_s, low, high, int_parameter(parameters, "hours", 24, 1, MAX_HOURS))
 
 
 def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> dict[str, Any]:

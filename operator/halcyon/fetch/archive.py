@@ -67,8 +67,8 @@ def unpack(stream: io.RawIOBase | io.BytesIO, folder: Path, *, limit_bytes: int)
                         os.fchmod(file.fileno(), EXECUTABLE if member.mode & 0o111 else PLAIN)
             _link(folder, links)
         padding = 0
-        while rest := content_stream.read(_COPY_BYTES):  # the checksum is compared at the end of the stream
-            padding += len(rest)
+        while chunk := content_stream.read(_COPY_BYTES):  # the checksum is compared at the end of the stream
+            padding += len(chunk)
             check_size(written + padding, limit_bytes)
     except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         if isinstance(error, OSError) and error.errno is not None:

@@ -27,18 +27,20 @@ def are_complete(models: Iterable[tuple[bytes | None, ModelFolder]]) -> bool:
 
     Each model is (content of its config.pbtxt, its folder). An ensemble is always complete: Triton completes none.
     """
-    others = [(content, folder) for content, folder in models if content is None or not ensemble.describes_one(content)]
+    others = [
+        (content, folder) for content, folder in models if content is None or not ensemble.describes_ensemble(content)
+    ]
     return bool(others) and all(content is not None and is_complete(content, folder) for content, folder in others)
 
 
 def is_complete(content: bytes, folder: ModelFolder) -> bool:
     """Return True if the configuration of a Python model is complete, so that Triton would add nothing to it."""
     try:
-        known = config_pbtxt.parse(content)
+        config = config_pbtxt.parse(content)
     except ModelError:
         return False
-    is_explicit = known.input and known.output and known.default_model_filename in {"", _FILE}
-    return backend_of(known) == "python" and bool(is_explicit) and not any(map(_may_add, _programs(folder)))
+    is_explicit = config.input and config.output and config.default_model_filename in {"", _FILE}
+    return backend_of(config) == "python" and bool(is_explicit) and not any(map(_may_add, _programs(folder)))
 
 
 def _programs(folder: ModelFolder) -> Iterator[str]:

@@ -28,20 +28,23 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
     """
     listed = ", ".join(sorted(allowed)) or "none"
     try:
-        known = config_pbtxt.parse(content)
+        config = config_pbtxt.parse(content)
     except UnknownFieldError as error:
         raise BackendError(
             f"{error}. This site allows the backends {listed}, so it accepts no file with unknown fields"
         ) from error
-    backend = backend_of(known)
+    backend = backend_of(config)
     # An ensemble runs no code: Triton passes its requests on to its steps, which are checked, too.
-    runs_code = bool(known.backend) or known.platform != "ensemble" or not known.ensemble_scheduling.step
+    runs_code = bool(config.backend) or config.platform != "ensemble" or not config.ensemble_scheduling.step
     if runs_code and backend not in allowed:
         problem = f"config.pbtxt names the backend {backend}" if backend else "config.pbtxt names no backend"
         raise BackendError(
             f'{problem}, and this site allows {listed}; for example backend: "{min(allowed, default="onnxruntime")}"'
         )
-    for field, value in (("runtime", known.runtime), ("model_operations", known.model_operations.op_library_filename)):
+    for field, value in (
+        ("runtime", config.runtime),
+        ("model_operations", config.model_operations.op_library_filename),
+    ):
         if value:
             raise BackendError(
                 f"config.pbtxt has {field}, by which a model loads its own code, and this site allows {listed}; remove the field"

@@ -224,27 +224,27 @@ def _create_files(store: BucketStore, prefix: str, remote: Remote, folder: Path)
     """Create the files with their full size but without content; return the parts to download, and the total size."""
     listing = contents(_list_objects(store, prefix, remote), remote.url.rstrip("/"))
     marked = _find_folders(store, prefix, listing.unclear)
-    files = [*listing.files, *(one for one in listing.unclear if one.path not in marked)]
+    files = [*listing.files, *(entry for entry in listing.unclear if entry.path not in marked)]
     if not files:
         if prefix and stores.is_object(store, prefix):
             upper = re.sub(r"(/[0-9]+)?/[^/]+/?$", "", remote.url)
             raise SourceError(f"{remote.url} is a file; set the URI to the model's folder, for example {upper}")
         raise SourceError(f"{remote.url} is empty; a model's folder contains, for example, {remote.url}/1/model.onnx")
     parts: list[_Part] = []
-    for one in files:
-        file = folder / inside(one.path)
-        with placement_errors(one.path):
+    for entry in files:
+        file = folder / inside(entry.path)
+        with placement_errors(entry.path):
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("wb") as created:
-                created.truncate(one.size)
+                created.truncate(entry.size)
         parts += [
-            _Part(_key(prefix, one.path), file, begin, min(begin + _PART_BYTES, one.size), one.etag)
-            for begin in range(0, one.size, _PART_BYTES)
+            _Part(_key(prefix, entry.path), file, begin, min(begin + _PART_BYTES, entry.size), entry.etag)
+            for begin in range(0, entry.size, _PART_BYTES)
         ]
     for path in listing.folders | marked:
         with placement_errors(path):
             (folder / inside(path)).mkdir(parents=True, exist_ok=True)
-    return parts, sum(one.size for one in files)
+    return parts, sum(entry.size for entry in files)
 
 
 def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[ListedObject]:
@@ -277,9 +277,9 @@ def _find_folders(store: BucketStore, prefix: str, unclear: Collection[ListedObj
 
     with ThreadPoolExecutor(_MAX_CONCURRENT_PARTS) as pool:
         folder_keys = {
-            path for prefixes in pool.map(folders, {above(one.path) for one in unclear}) for path in prefixes
+            path for prefixes in pool.map(folders, {above(entry.path) for entry in unclear}) for path in prefixes
         }
-    return {one.path for one in unclear if _key(prefix, one.path) in folder_keys}
+    return {entry.path for entry in unclear if _key(prefix, entry.path) in folder_keys}
 
 
 def _key(prefix: str, path: str) -> str:

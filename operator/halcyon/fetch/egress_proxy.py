@@ -161,11 +161,11 @@ class EgressProxy:
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client detects the closed connection and reports the error
         finally:
-            for one in open_:
-                one.close()
-            for one in open_:
+            for stream in open_:
+                stream.close()
+            for stream in open_:
                 with contextlib.suppress(OSError):
-                    await one.wait_closed()
+                    await stream.wait_closed()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         is_below = host.endswith(self._domains) and port == self._servers[0][1]
@@ -192,9 +192,9 @@ class EgressProxy:
                     return await asyncio.open_connection(text, port, limit=_CHUNK_BYTES)
             except OSError as error:  # TimeoutError is one
                 last_error = error
-        said = (last_error and last_error.strerror) or f"no connection within {_CONNECT_TIMEOUT_S:.0f} s"
+        reason = (last_error and last_error.strerror) or f"no connection within {_CONNECT_TIMEOUT_S:.0f} s"
         kind = "the site's proxy " if through is not None else ""
-        raise OSError(f"{kind}{host}:{port} can't be reached: {said}") from last_error
+        raise OSError(f"{kind}{host}:{port} can't be reached: {reason}") from last_error
 
     async def _open_tunnel(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Request a tunnel from the site's proxy, and return the reason if it denies the tunnel; empty if it does not."""
@@ -216,8 +216,10 @@ def _for_origin(head: bytes, url: SplitResult) -> bytes:
     line, *lines = head.split(b"\r\n")
     method, _, version = line.split(b" ", 2)
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    kept = [one for one in lines if one.partition(b":")[0].lower() not in {b"connection", b"proxy-connection"}]
-    return b"\r\n".join([b" ".join([method, path.encode(), version]), b"Connection: close", *kept])
+    headers = [
+        header for header in lines if header.partition(b":")[0].lower() not in {b"connection", b"proxy-connection"}
+    ]
+    return b"\r\n".join([b" ".join([method, path.encode(), version]), b"Connection: close", *headers])
 
 
 async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str]:

@@ -41,8 +41,8 @@ def problem(configs: Mapping[str, bytes | None], folders: Mapping[str, ModelFold
             for step in config.ensemble_scheduling.step
         }
         for problems in (_flow(config), _versions(config, parsed, folders), _tensors(name, config, complete)):
-            if found := next(problems, ""):
-                return f"{FILE} of the ensemble {name}{found}"
+            if sentence := next(problems, ""):
+                return f"{FILE} of the ensemble {name}{sentence}"
     return ""
 
 
@@ -65,26 +65,26 @@ def _flow(config: ModelConfig) -> Iterator[str]:
     """Yield problems of ensemble tensors that have no source or no use."""
     steps = config.ensemble_scheduling.step
     for number, step in enumerate(steps, 1):
-        for which, mapped in (("input", step.input_map), ("output", step.output_map)):
+        for side, mapped in (("input", step.input_map), ("output", step.output_map)):
             if not mapped:
-                good = f'{which}_map {{ key: "{which[0].upper()}" value: "image" }}'
-                yield f"{_at(number, step)}: no {which}_map, which Triton requires; for example {good}"
+                good = f'{side}_map {{ key: "{side[0].upper()}" value: "image" }}'
+                yield f"{_at(number, step)}: no {side}_map, which Triton requires; for example {good}"
     yield from _without_source(config, steps)
     yield from _without_use(config, steps)
-    made: set[str] = set()
+    written: set[str] = set()
     for number, step in enumerate(steps, 1):
         for name, tensor in sorted(step.output_map.items()):
-            if tensor in made:
+            if tensor in written:
                 yield (
                     f"{_at(number, step)}: the ensemble tensor {tensor!r} is in more than one output_map; name each "
                     f'tensor once, for example output_map {{ key: "{name}" value: "{tensor}_{number}" }}'
                 )
-            made.add(tensor)
+            written.add(tensor)
 
 
 def _without_source(config: ModelConfig, steps: Collection[_Step]) -> Iterator[str]:
-    made = [tensor for step in steps for _, tensor in sorted(step.output_map.items())]
-    sources = list(dict.fromkeys([*(one.name for one in config.input), *made]))
+    written = [tensor for step in steps for _, tensor in sorted(step.output_map.items())]
+    sources = list(dict.fromkeys([*(tensor.name for tensor in config.input), *written]))
     for number, step in enumerate(steps, 1):
         for name, tensor in sorted(step.input_map.items()):
             if tensor not in sources:
@@ -97,20 +97,20 @@ def _without_source(config: ModelConfig, steps: Collection[_Step]) -> Iterator[s
     for output in config.output:
         if output.name not in sources:
             yield (
-                f": no step writes the output {output.name!r}; the steps write {_list(made)}. For example "
+                f": no step writes the output {output.name!r}; the steps write {_list(written)}. For example "
                 f'output_map {{ key: "{_nearest("", keys[::-1], "Y")}" value: "{output.name}" }} in the last step'
             )
 
 
 def _without_use(config: ModelConfig, steps: Collection[_Step]) -> Iterator[str]:
     used = list(dict.fromkeys(tensor for step in steps for _, tensor in sorted(step.input_map.items())))
-    outputs = {one.name for one in config.output}
-    made = {tensor for step in steps for tensor in step.output_map.values()}
-    for one in config.input:
-        if one.name not in {*used, *made}:
+    outputs = {output.name for output in config.output}
+    written = {tensor for step in steps for tensor in step.output_map.values()}
+    for source in config.input:
+        if source.name not in {*used, *written}:
             yield (
-                f": no step uses the input {one.name!r}; the steps use {_list(used)}. Remove the input, or use it, for "
-                f'example input_map {{ key: "X" value: "{one.name}" }}'
+                f": no step uses the input {source.name!r}; the steps use {_list(used)}. Remove the input, or use it, for "
+                f'example input_map {{ key: "X" value: "{source.name}" }}'
             )
     for number, step in enumerate(steps, 1):
         for name, tensor in sorted(step.output_map.items()):
@@ -177,8 +177,8 @@ class _Tensor:
         return _fit(self.dims, other.dims) or _fit(self.shape, other.shape)
 
 
-def _fit(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return len(one) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(one, other, strict=True))
+def _fit(dims: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return len(dims) == len(other) and all(a == b or -1 in (a, b) for a, b in zip(dims, other, strict=True))
 
 
 def _tensors(name: str, config: ModelConfig, complete: Mapping[str, ModelConfig | None]) -> Iterator[str]:
@@ -187,11 +187,11 @@ def _tensors(name: str, config: ModelConfig, complete: Mapping[str, ModelConfig 
     Triton compares each tensor with its first declaration. If Triton may change that one, it is None.
     """
     declared: dict[str, _Tensor | None] = {}
-    for which, tensors in (("input", config.input), ("output", config.output)):
-        for one in tensors:
-            dims = tuple(one.reshape.shape if one.HasField("reshape") else one.dims)
-            origin = f"in the {which} of {name}"
-            declared.setdefault(one.name, _Tensor(origin, one.data_type, dims, config.max_batch_size > 0))
+    for side, tensors in (("input", config.input), ("output", config.output)):
+        for entry in tensors:
+            dims = tuple(entry.reshape.shape if entry.HasField("reshape") else entry.dims)
+            origin = f"in the {side} of {name}"
+            declared.setdefault(entry.name, _Tensor(origin, entry.data_type, dims, config.max_batch_size > 0))
     for number, step in enumerate(config.ensemble_scheduling.step, 1):
         model = complete[step.model_name]
         if model is None:
@@ -203,33 +203,33 @@ def _tensors(name: str, config: ModelConfig, complete: Mapping[str, ModelConfig 
                 f"{at}: the model {step.model_name} has max_batch_size: {model.max_batch_size}, less than the ensemble's "
                 f"{config.max_batch_size}; for example max_batch_size: {model.max_batch_size} in the ensemble"
             )
-        for which, mapped, tensors in (
+        for side, mapped, tensors in (
             ("input", step.input_map, model.input),
             ("output", step.output_map, model.output),
         ):
-            yield from (at + found for found in _names(which, step, mapped, tensors))
-            for one in tensors:
-                if one.name not in mapped:
+            yield from (at + text for text in _names(side, step, mapped, tensors))
+            for entry in tensors:
+                if entry.name not in mapped:
                     continue
-                origin = f"in the {which} {one.name!r} of {step.model_name}"
-                tensor = _Tensor(origin, one.data_type, tuple(one.dims), model.max_batch_size > 0)
-                first = declared.setdefault(mapped[one.name], tensor)
-                yield from (at + found for found in _differences(mapped[one.name], tensor, first))
+                origin = f"in the {side} {entry.name!r} of {step.model_name}"
+                tensor = _Tensor(origin, entry.data_type, tuple(entry.dims), model.max_batch_size > 0)
+                first = declared.setdefault(mapped[entry.name], tensor)
+                yield from (at + text for text in _differences(mapped[entry.name], tensor, first))
 
 
-def _names(which: str, step: _Step, mapped: Mapping[str, str], tensors: Collection[Any]) -> Iterator[str]:
-    names = [one.name for one in tensors]
+def _names(side: str, step: _Step, mapped: Mapping[str, str], tensors: Collection[Any]) -> Iterator[str]:
+    names = [entry.name for entry in tensors]
     for key, value in sorted(mapped.items()):
         if key not in names:
             yield (
-                f": {which}_map has the key {key!r}, and the model {step.model_name} has no {which} of this name; it has "
-                f'{_list(names)}. For example {which}_map {{ key: "{_nearest(key, names, key)}" value: "{value}" }}'
+                f": {side}_map has the key {key!r}, and the model {step.model_name} has no {side} of this name; it has "
+                f'{_list(names)}. For example {side}_map {{ key: "{_nearest(key, names, key)}" value: "{value}" }}'
             )
-    for one in tensors:
-        if which == "input" and one.name not in mapped and not one.optional:
+    for entry in tensors:
+        if side == "input" and entry.name not in mapped and not entry.optional:
             yield (
-                f": input_map lacks the input {one.name!r} of the model {step.model_name}; for example "
-                f'input_map {{ key: "{one.name}" value: "image" }}, or optional: true at the input'
+                f": input_map lacks the input {entry.name!r} of the model {step.model_name}; for example "
+                f'input_map {{ key: "{entry.name}" value: "image" }}, or optional: true at the input'
             )
 
 

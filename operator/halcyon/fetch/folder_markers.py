@@ -47,25 +47,25 @@ def contents(listed: Iterable[ListedObject], url: str) -> Contents:
     objects: dict[str, ListedObject] = {}
     folders: set[str] = set()
     below: dict[str, str] = {}
-    for one in listed:
-        for above in _above(one.path):
-            below.setdefault(above, one.path)
-        if not one.size and one.path.endswith(_HADOOP):
-            folders.add(one.path.removesuffix(_HADOOP).rstrip("/"))
+    for entry in listed:
+        for above in _above(entry.path):
+            below.setdefault(above, entry.path)
+        if not entry.size and entry.path.endswith(_HADOOP):
+            folders.add(entry.path.removesuffix(_HADOOP).rstrip("/"))
             continue
-        other = objects.get(one.path)
-        if other and other.size and one.size:
-            raise _conflict(url, one.path, f"{one.path}/")
+        other = objects.get(entry.path)
+        if other and other.size and entry.size:
+            raise _conflict(url, entry.path, f"{entry.path}/")
         # If two objects have the same listed path, the one with content is the file, and the empty one is ignored.
-        if other is None or one.size:
-            objects[one.path] = one
+        if other is None or entry.size:
+            objects[entry.path] = entry
     for path in objects.keys() & below.keys():
         if objects[path].size:
             raise _conflict(url, path, below[path])
         folders.add(path)
-    empty = [one for path, one in objects.items() if not one.size and path not in folders]
-    files = tuple(one for one in objects.values() if one.size)
-    return Contents(files, frozenset(folders - {one.path for one in files} - {""}), tuple(empty))
+    empty = [entry for path, entry in objects.items() if not entry.size and path not in folders]
+    files = tuple(entry for entry in objects.values() if entry.size)
+    return Contents(files, frozenset(folders - {entry.path for entry in files} - {""}), tuple(empty))
 
 
 def above(path: str) -> str:

@@ -55,7 +55,7 @@ class GoogleTokens:
             StoreError: a token service denies it or cannot be reached.
         """
         server, *impersonation = self._identity.servers("")
-        given = self._post(
+        answer = self._post(
             f"{server}/v1/token",
             {
                 "grantType": "urn:ietf:params:oauth:grant-type:token-exchange",
@@ -66,11 +66,12 @@ class GoogleTokens:
                 "subjectToken": self._token_file.read_text().strip(),
             },
         )
-        token, expires = given["access_token"], datetime.now(UTC) + timedelta(seconds=int(given["expires_in"]))
+        token = answer["access_token"]
+        expires = datetime.now(UTC) + timedelta(seconds=int(answer["expires_in"]))
         for server in impersonation:
             url = f"{server}/v1/projects/-/serviceAccounts/{self._identity.also}:generateAccessToken"
-            given = self._post(url, {"scope": [self._scope]}, token)
-            token, expires = given["accessToken"], datetime.fromisoformat(given["expireTime"])
+            answer = self._post(url, {"scope": [self._scope]}, token)
+            token, expires = answer["accessToken"], datetime.fromisoformat(answer["expireTime"])
         return {"token": token, "expires_at": expires}
 
     def _post(self, url: str, body: dict[str, Any], bearer: str | None = None) -> dict[str, Any]:
@@ -78,8 +79,8 @@ class GoogleTokens:
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310  # servers() returns only http and https
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
-                found: dict[str, Any] = json.loads(answer.read(_MAX_ANSWER_BYTES))
-                return found
+                document: dict[str, Any] = json.loads(answer.read(_MAX_ANSWER_BYTES))
+                return document
         except urllib.error.HTTPError as error:
             detail = " ".join(error.read(_MAX_ANSWER_BYTES).decode(errors="replace").split())[:300]
             raise StoreError(f"{url} answered {error.code}: {detail}") from error

@@ -94,11 +94,11 @@ def fetch(request: Request) -> tuple[str, bool]:
     content, note = merged_config.of(folder.config, overlay, backend_of_file=mounted_source.backend_of_file(folder))
     configs = {overlay.model_name: content} | {name: other.config for name, other in models.companions.items()}
     folders = {overlay.model_name: folder, **models.companions}
-    for name, one in folders.items():
+    for name, source_folder in folders.items():
         with source_repository.errors_of(name) if len(folders) > 1 else nullcontext():
             triton_syntax.check(configs[name] or b"")
-        policy = overlay.version_policy if one is folder else None
-        if problem := versions.problem(name, configs[name], policy, one.versions, one.left_out):
+        policy = overlay.version_policy if source_folder is folder else None
+        if problem := versions.problem(name, configs[name], policy, source_folder.versions, source_folder.left_out):
             raise SourceError(problem)
     if problem := ensemble.missing_step(configs):
         raise SourceError(problem)
@@ -121,11 +121,11 @@ def fetch(request: Request) -> tuple[str, bool]:
     return summary, any(map(in_config, texts))
 
 
-def _summary(models: source_repository.SourceModels, made: Path, note: str) -> str:
+def _summary(models: source_repository.SourceModels, model_folder: Path, note: str) -> str:
     folder = models.served
-    links = sum(path.is_symlink() for path in made.iterdir())
+    links = sum(path.is_symlink() for path in model_folder.iterdir())
     parts = [
-        f"{made}: {note}",
+        f"{model_folder}: {note}",
         f"links into {folder.path}: {links}",
         f"versions: {', '.join(map(str, folder.versions))}",
     ]
@@ -163,29 +163,29 @@ def _download(remote: Remote, folder: Path) -> None:
     from halcyon.fetch.download import download  # noqa: PLC0415  # takes 16 MB, and is not needed for a mounted model
 
     begun = time.monotonic()
-    size = download(remote, folder, lambda found: print(found.line(remote.url), flush=True)) / 2**20  # noqa: T201
+    size = download(remote, folder, lambda progress: print(progress.line(remote.url), flush=True)) / 2**20  # noqa: T201
     took_s = time.monotonic() - begun
     print(f"{remote.url}: {size:.1f} MiB in {took_s:.1f} s ({size / max(took_s, 1e-3):.0f} MiB/s)", flush=True)  # noqa: T201
 
 
-def _remote(given: argparse.Namespace) -> Remote | None:
-    if given.url is None:
+def _remote(args: argparse.Namespace) -> Remote | None:
+    if args.url is None:
         return None
     from halcyon.fetch.download import Remote  # noqa: PLC0415  # see above
     from halcyon.fetch.egress_proxy import SiteProxy  # noqa: PLC0415  # see above
 
     return Remote(
-        given.url,
-        given.endpoint,
-        given.region,
-        given.sha256,
-        given.limit_bytes,
-        given.credentials,
-        None if given.identity is None else StoreIdentity.from_json(given.identity),
-        given.token,
-        given.private,
-        None if given.proxy is None else SiteProxy(given.proxy, tuple(filter(None, given.no_proxy.split(",")))),
-        given.ca,
+        args.url,
+        args.endpoint,
+        args.region,
+        args.sha256,
+        args.limit_bytes,
+        args.credentials,
+        None if args.identity is None else StoreIdentity.from_json(args.identity),
+        args.token,
+        args.private,
+        None if args.proxy is None else SiteProxy(args.proxy, tuple(filter(None, args.no_proxy.split(",")))),
+        args.ca,
     )
 
 
@@ -229,10 +229,10 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--ca", type=Path, help="file with the site's CA certificates")
     parser.add_argument("--private", action="store_true", help="the server may be in a private network")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
-    given = parser.parse_args(argv)
-    allowed = None if given.backends is None else frozenset(filter(None, given.backends.split(",")))
-    request = Request(given.source, given.path, given.overlay, given.repository, allowed, _remote(given))
-    return request, given.termination_log
+    args = parser.parse_args(argv)
+    allowed = None if args.backends is None else frozenset(filter(None, args.backends.split(",")))
+    request = Request(args.source, args.path, args.overlay, args.repository, allowed, _remote(args))
+    return request, args.termination_log
 
 
 def _fail(error: ModelError, log: Path | None) -> int:

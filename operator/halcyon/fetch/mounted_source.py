@@ -75,7 +75,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         check_inside(folder / name, root)
     versions = sorted(int(name) for name in names if is_version(name) and (folder / name).is_dir())
     config = as_triton_reads(content(folder / FILE, MAX_BYTES)) if FILE in names else None
-    if not versions and config is not None and ensemble.describes_one(config):
+    if not versions and config is not None and ensemble.describes_ensemble(config):
         # ConfigMaps, buckets and git have no empty folders, and Triton loads no model without a version folder.
         return ModelFolder(folder, tuple(n for n in names if n != FILE), (1,), config, added_version=1)
     if not versions:
@@ -90,22 +90,22 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     ]
     if len(empty) == len(versions):
         empty = []  # an ensemble needs no files
-    kept = tuple(version for version in versions if version not in empty)
+    used = tuple(version for version in versions if version not in empty)
     left_out = [
         name
         for name in names
-        if (number := _NUMBER.match(name)) and int(number[0]) not in kept and (folder / name).is_dir()
+        if (number := _NUMBER.match(name)) and int(number[0]) not in used and (folder / name).is_dir()
     ]
     names_left = tuple(name for name in names if name != FILE and name not in left_out)
-    _examine(folder, map(str, kept), root)
-    return ModelFolder(folder, names_left, kept, config, tuple(left_out))
+    _examine(folder, map(str, used), root)
+    return ModelFolder(folder, names_left, used, config, tuple(left_out))
 
 
 def backend_of_file(folder: ModelFolder) -> str:
     """Return the backend that Triton selects by the name of the model's file; empty if no known file is there."""
     places = [folder.path / str(version) for version in folder.versions]
-    found = (backend for name, backend in MODEL_FILES.items() if any((place / name).exists() for place in places))
-    return next(found, "")
+    backends = (backend for name, backend in MODEL_FILES.items() if any((place / name).exists() for place in places))
+    return next(backends, "")
 
 
 def content(path: Path, limit_bytes: int) -> bytes:
@@ -184,7 +184,9 @@ def is_model(folder: Path) -> bool:
     if _has_version(folder):
         return True
     try:
-        return (folder / FILE).is_file() and ensemble.describes_one(as_triton_reads(content(folder / FILE, MAX_BYTES)))
+        return (folder / FILE).is_file() and ensemble.describes_ensemble(
+            as_triton_reads(content(folder / FILE, MAX_BYTES))
+        )
     except ModelConfigError:
         return False
 
@@ -282,8 +284,8 @@ def _hint(folder: Path, names: list[str], below: list[str]) -> str:
             "a bucket. To load all of them, set spec.model.name to the one that clients use, for example "
             f"spec.model.name: {below[0]}"
         )
-    if FILE in names and (found := [name for name in names[:100] if _has_version(folder / name)]):
-        return f"Folder {found[0]} has one: set it as the path of the source"
+    if FILE in names and (candidates := [name for name in names[:100] if _has_version(folder / name)]):
+        return f"Folder {candidates[0]} has one: set it as the path of the source"
     padded = next((name for name in names if name.isdecimal() and name != FILE), None)
     if padded is not None:
         return f"Triton ignores the version {padded}; name it {int(padded)} and make it a folder"

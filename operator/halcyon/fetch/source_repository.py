@@ -54,13 +54,13 @@ def read(mount: Path, inside: str | None, served: str) -> SourceModels:
         )
     for name in names:
         mounted_source.check_inside(folder / name, root)
-    found: dict[str, ModelFolder] = {}
+    folders: dict[str, ModelFolder] = {}
     for name in sorted(names):
         with errors_of(name):
-            found[name] = mounted_source.read(mount, _below(inside, name))
-            if name != served and (config := found[name].config) is not None:
+            folders[name] = mounted_source.read(mount, _below(inside, name))
+            if name != served and (config := folders[name].config) is not None:
                 companion.check(name, config)
-    return SourceModels(found.pop(served), found)
+    return SourceModels(folders.pop(served), folders)
 
 
 @contextmanager

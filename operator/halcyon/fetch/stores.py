@@ -161,7 +161,7 @@ def _google(secrets: Mapping[str, str], field: str) -> dict[str, Any]:
         return {"skip_signature": True}
     try:
         key = json.loads(secrets[_GOOGLE])
-        kept = {name: key[name] for name in ("private_key", "private_key_id", "client_email")}
+        key_fields = {name: key[name] for name in ("private_key", "private_key_id", "client_email")}
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(
             f"the key {_GOOGLE} of the Secret that {field}.credentials.secretName names is not the key file (JSON) of a "
@@ -169,7 +169,7 @@ def _google(secrets: Mapping[str, str], field: str) -> dict[str, Any]:
             f"kubectl create secret generic models-gs --from-file={_GOOGLE}=key.json"
         ) from error
     # The other fields are left out, because some of them change the servers to which the library connects.
-    return {"service_account_key": json.dumps(kept)}
+    return {"service_account_key": json.dumps(key_fields)}
 
 
 def _azure(secrets: Keys) -> dict[str, Any]:

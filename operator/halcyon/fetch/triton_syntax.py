@@ -25,14 +25,16 @@ def check(content: bytes) -> None:
         ModelConfigError: Triton would reject a literal; the message has line, column and text.
     """
     text = content.decode(errors="replace")
-    for found in _TOKEN.finditer(text):
-        at = found.start()
-        if (number := found["number"]) and _BAD_NUMBER.match(number):
-            raise _error(text, at, f"{number} is not a number for Triton; write only digits, for example 1000 or -1")
-        for escape in re.finditer(r"\\(.)", found["text"] or ""):
+    for token in _TOKEN.finditer(text):
+        start = token.start()
+        if (number := token["number"]) and _BAD_NUMBER.match(number):
+            raise _error(text, start, f"{number} is not a number for Triton; write only digits, for example 1000 or -1")
+        for escape in re.finditer(r"\\(.)", token["text"] or ""):
             if escape[1] not in _ESCAPES:
                 good = f"\\\\{escape[1]} for a backslash and the character"
-                raise _error(text, at + escape.start(), f"{escape[0]} is not an escape for Triton; for example {good}")
+                raise _error(
+                    text, start + escape.start(), f"{escape[0]} is not an escape for Triton; for example {good}"
+                )
 
 
 def _error(text: str, at: int, problem: str) -> ModelConfigError:

@@ -25,25 +25,25 @@ def with_digest(obj: Object) -> Object:
     return {**obj, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), DIGEST: digest}}}
 
 
-def holds(live: Any, wanted: Any) -> bool:  # any JSON value
-    """Return True if `live` has all fields of `wanted`, with the same values.
+def holds(live: Any, desired: Any) -> bool:  # any JSON value
+    """Return True if `live` has all fields of `desired`, with the same values.
 
     Fields that only `live` has are ignored, because they are defaults of the API server or belong to other field
     managers. Lists must have the same items in the same order, because Halcyon owns each list that it writes as a
     whole. Quantities are compared by value.
     """
-    if isinstance(wanted, dict):
+    if isinstance(desired, dict):
         # The API server omits fields with an empty string, but keeps empty strings as values of a map.
         return isinstance(live, dict) and all(
-            holds(live[key], value) if key in live else value == "" for key, value in wanted.items()
+            holds(live[key], value) if key in live else value == "" for key, value in desired.items()
         )
-    if isinstance(wanted, list):
+    if isinstance(desired, list):
         return (
             isinstance(live, list)
-            and len(live) == len(wanted)
-            and all(holds(a, b) for a, b in zip(live, wanted, strict=True))
+            and len(live) == len(desired)
+            and all(holds(a, b) for a, b in zip(live, desired, strict=True))
         )
-    return bool(live == wanted) or _same_quantity(live, wanted)
+    return bool(live == desired) or _same_quantity(live, desired)
 
 
 # Texts that are compared as quantities. They have no exponent, because the API server only writes one if it received one, and at most 18
@@ -51,13 +51,13 @@ def holds(live: Any, wanted: Any) -> bool:  # any JSON value
 _WRITTEN = re.compile(r"[0-9]{1,18}(\.[0-9]*)?[A-Za-z]*")
 
 
-def _same_quantity(live: Any, wanted: Any) -> bool:  # any JSON value
-    if not (isinstance(live, str) and isinstance(wanted, str)):
+def _same_quantity(live: Any, desired: Any) -> bool:  # any JSON value
+    if not (isinstance(live, str) and isinstance(desired, str)):
         return False
-    if not (_WRITTEN.fullmatch(live) and _WRITTEN.fullmatch(wanted)):
+    if not (_WRITTEN.fullmatch(live) and _WRITTEN.fullmatch(desired)):
         return False
     try:
         # The API server rounds the resources of a pod up to thousandths.
-        return math.ceil(quantity(live) * 1000) == math.ceil(quantity(wanted) * 1000)
+        return math.ceil(quantity(live) * 1000) == math.ceil(quantity(desired) * 1000)
     except ValueError:
         return False

@@ -24,7 +24,7 @@ def as_yaml(obj: dict[str, Any]) -> bytes:
     some characters up to U+FFFF. Therefore characters above U+FFFF are written unescaped, and other non-ASCII characters are escaped.
     """
     text = json.dumps(obj, ensure_ascii=False)
-    return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return _NOT_PLAIN_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
 def creating(obj: dict[str, Any]) -> dict[str, Any]:
@@ -53,12 +53,12 @@ def changing(obj: dict[str, Any], seen: dict[str, Any], *, versioned: bool) -> d
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a response. A line may be of any length, because an object can be larger than the stream's buffer."""
-    rest = bytearray()
+    buffer = bytearray()
     async for chunk in response.content.iter_any():
-        rest += chunk
-        while (end := rest.find(b"\n")) >= 0:
-            line = bytes(rest[:end])
-            del rest[: end + 1]
+        buffer += chunk
+        while (end := buffer.find(b"\n")) >= 0:
+            line = bytes(buffer[:end])
+            del buffer[: end + 1]
             if line:
                 yield line
 
@@ -75,16 +75,16 @@ def status(detail: bytes) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {"message": str(parsed)}
 
 
-def error(doing: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
+def error(operation: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
     """Return the exception for an HTTP error response.
 
-    `doing` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of the
+    `operation` is the name of the failed operation, and `detail` is the Status document. `retry_after` is the value of the
     header Retry-After.
     """
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(
         status,
-        f"{doing}: {detail.get('message') or detail.get('reason') or status}",
+        f"{operation}: {detail.get('message') or detail.get('reason') or status}",
         reason=str(detail.get("reason") or ""),
         retry_after_s=float(wait) if wait and str(wait).isdigit() else None,
     )

@@ -56,14 +56,14 @@ class EventRecorder:
         """Queue the event unless the same one was recorded within ten minutes; return True if it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
-        this = (key, f"{kind} {new.reason}", new.message)
+        identity = (key, f"{kind} {new.reason}", new.message)
         now = self._clock.monotonic()
-        if now - self._recorded_at.get(this, -QUIET_S) < QUIET_S:
+        if now - self._recorded_at.get(identity, -QUIET_S) < QUIET_S:
             return False
-        self._recorded_at.pop(this, None)
+        self._recorded_at.pop(identity, None)
         if len(self._recorded_at) >= REMEMBERED:
             del self._recorded_at[next(iter(self._recorded_at))]
-        self._recorded_at[this] = now  # so that the oldest is the first
+        self._recorded_at[identity] = now  # so that the oldest is the first
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
@@ -119,19 +119,19 @@ class EventRecorder:
         with contextlib.suppress(TimeoutError, errors.LeaseLost):
             async with asyncio.timeout(within_s):
                 while self._pending:
-                    await self._one(self._pending.popleft())
+                    await self._write_event(self._pending.popleft())
 
     async def _write(self) -> None:
         while True:
             while self._pending:
-                await self._one(self._pending.popleft())
+                await self._write_event(self._pending.popleft())
             self._queued.clear()
             await self._queued.wait()
 
-    async def _one(self, event: Object) -> None:
+    async def _write_event(self, event: Object) -> None:
         try:
             await self._client.create(EVENT, event, namespace=event["metadata"]["namespace"])
         except (errors.ApiError, errors.Unreachable) as error:
-            about = event["regarding"]
-            key = f"{about['namespace']}/{about['name']}"
+            regarding = event["regarding"]
+            key = f"{regarding['namespace']}/{regarding['name']}"
             log.warning("cannot write an event", extra={"key": key, "error": str(error)})

@@ -13,7 +13,7 @@ Entry = Mapping[str, Any]
 """Entry of `managedFields`: a manager, an operation, and the fields that it owns."""
 
 
-def taken_over(entries: Iterable[Entry], manager: str, path: Sequence[str]) -> list[Entry] | None:
+def with_sole_owner(entries: Iterable[Entry], manager: str, path: Sequence[str]) -> list[Entry] | None:
     """Return `managedFields` in which the applies of `manager` own all fields below a path, and no one else does.
 
     Return None if no one else owns such a field, or if `manager` has not applied the object.
@@ -23,19 +23,19 @@ def taken_over(entries: Iterable[Entry], manager: str, path: Sequence[str]) -> l
         manager: name of the field manager.
         path: names of the fields that lead to the fields, for example `spec`, `template`.
     """
-    kept = [copy.deepcopy(dict(entry)) for entry in entries]
-    ours = next((one for one in kept if _is_apply(one, manager)), None)
+    copies = [copy.deepcopy(dict(entry)) for entry in entries]
+    ours = next((entry for entry in copies if _is_apply(entry, manager)), None)
     if ours is None:
         return None
-    taken = [fields for one in kept if one is not ours and (fields := _pop(one, path))]
-    if not taken:
+    moved = [fields for entry in copies if entry is not ours and (fields := _pop(entry, path))]
+    if not moved:
         return None
     owned = ours.setdefault("fieldsV1", {})
     for name in path:
         owned = owned.setdefault(f"f:{name}", {})
-    for fields in taken:
+    for fields in moved:
         _add(owned, fields)
-    return [one for one in kept if one.get("fieldsV1")]
+    return [entry for entry in copies if entry.get("fieldsV1")]
 
 
 def _is_apply(entry: Entry, manager: str) -> bool:
@@ -47,11 +47,11 @@ def _pop(entry: Entry, path: Sequence[str]) -> dict[str, Any]:
     parents = [entry.get("fieldsV1") or {}]
     for name in path[:-1]:
         parents.append(parents[-1].get(f"f:{name}") or {})
-    found: dict[str, Any] = parents[-1].pop(f"f:{path[-1]}", None) or {}
+    fields: dict[str, Any] = parents[-1].pop(f"f:{path[-1]}", None) or {}
     for parent, name in zip(reversed(parents[:-1]), reversed(path[:-1]), strict=True):
         if not parent.get(f"f:{name}"):
             parent.pop(f"f:{name}", None)
-    return found
+    return fields
 
 
 def _add(to: dict[str, Any], fields: Mapping[str, Any]) -> None:

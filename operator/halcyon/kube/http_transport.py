@@ -57,9 +57,9 @@ charset, the package sends ASCII JSON (`encoding.as_yaml`)."""
 def tcp_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """Return a socket that drops its connection after `UNACKNOWLEDGED_S`."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))
-    return made
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKNOWLEDGED_S * 1000))
+    return sock
 
 
 class HttpTransport:
@@ -201,7 +201,7 @@ class HttpTransport:
             detail = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{method} {path}: {error!r}") from error
-        said = encoding.status(detail)
+        document = encoding.status(detail)
         if response.status == 403:
-            self.rights.refused(method, path, str(said.get("message") or ""), watching=watching)
-        raise encoding.error(f"{method} {path}", response.status, said, response.headers.get("Retry-After"))
+            self.rights.refused(method, path, str(document.get("message") or ""), watching=watching)
+        raise encoding.error(f"{method} {path}", response.status, document, response.headers.get("Retry-After"))

@@ -109,18 +109,18 @@ class LeaderElector:
             end = renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
                 async with asyncio.timeout(min(RENEW_DEADLINE_S / 2, end - began)):
-                    held = await self._once()
+                    is_leader = await self._run_round()
             except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
                 log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
-                held = None
-            if held:
+                is_leader = None
+            if is_leader:
                 renewed_at = began
                 self.fence.renew(began)
                 end = began + RENEW_DEADLINE_S
                 if not self.leading.is_set():
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()
-            elif self.leading.is_set() and (held is False or self.clock.monotonic() >= end):
+            elif self.leading.is_set() and (is_leader is False or self.clock.monotonic() >= end):
                 raise errors.LeaseLost(
                     f"lease {self.namespace}/{self.name} is held by '{self.holder}' or cannot be reached"
                 )
@@ -130,7 +130,7 @@ class LeaderElector:
         if self.leading.is_set():
             await self._release()
 
-    async def _once(self) -> bool | None:
+    async def _run_round(self) -> bool | None:
         """Run one round of the election.
 
         Return True if this replica holds the Lease, False if another one does, None if the Lease changed while this replica wrote it.

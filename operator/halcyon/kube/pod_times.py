@@ -71,8 +71,8 @@ def on_scheduler_clock(value: Any, ahead_s: float) -> Any:  # any JSON value
         return value
     times = ("startedAt", "finishedAt", "lastTransitionTime")
     moved = {k: epoch_seconds(value[k]) for k in times if isinstance(value.get(k), str)}
-    found = {k: on_scheduler_clock(item, ahead_s) for k, item in value.items()}
-    return found | {k: rfc3339(at - ahead_s) for k, at in moved.items() if at is not None}
+    converted = {k: on_scheduler_clock(item, ahead_s) for k, item in value.items()}
+    return converted | {k: rfc3339(at - ahead_s) for k, at in moved.items() if at is not None}
 
 
 def condition(pod: Json, kind: str) -> Json:
@@ -85,8 +85,8 @@ def true_since(pod: Json, kind: str) -> float | None:
 
     Return None if it is not True, or if the time is unknown.
     """
-    found = condition(pod, kind)
-    return epoch_seconds(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+    state = condition(pod, kind)
+    return epoch_seconds(state.get("lastTransitionTime")) if state.get("status") == "True" else None
 
 
 def created_at(pod: Json) -> float | None:

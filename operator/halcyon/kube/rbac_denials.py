@@ -1,7 +1,7 @@
 """Missing permissions of the operator, from the messages of 403 responses, for the log and for /metrics. They are shown as RBAC rules.
 
 The client reports every 403 response and, while a permission is missing, every other response. A permission counts as missing from the
-403 that names it until the same request is authorized, or until no 403 has named it for `KEPT_S`. A 403 from admission, a policy or a
+403 that names it until the same request is authorized, or until no 403 has named it for `DENIAL_TTL_S`. A 403 from admission, a policy or a
 quota names no permission; the condition `Accepted` reports it.
 """
 
@@ -20,7 +20,7 @@ from halcyon.monitoring.operator_metrics import PERMISSIONS_MISSING
 
 log = logging.getLogger(__name__)
 
-KEPT_S = 900.0
+DENIAL_TTL_S = 900.0
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # `pods is forbidden: User "..." cannot list resource "pods" in API group "" at the cluster scope`
 _CANNOT = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
@@ -63,26 +63,26 @@ def named(message: str) -> tuple[Right, ...]:
 
     The result is empty if the response has another cause.
     """
-    found = [Right(group, resource, verb) for verb, resource, group in _CANNOT.findall(message)]
+    rights = [Right(group, resource, verb) for verb, resource, group in _CANNOT.findall(message)]
     if _NOT_HELD in message:
         # The operator may not grant a rule that it does not have itself.
         for rule in _RULE.findall(message):
             groups, resources, verbs = (_WORD.findall(part) for part in rule)
-            found += [Right(g, r, v) for g in groups for r in resources for v in verbs]
-    return tuple(found)
+            rights += [Right(g, r, v) for g in groups for r in resources for v in verbs]
+    return tuple(rights)
 
 
-def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
+def needed_right(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
     """Return the namespace of a request and the permission that it needs.
 
     `path` begins with `/api/v1/` or `/apis/GROUP/VERSION/`.
     """
     parts = path.strip("/").split("/")
-    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
+    group, names = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
     namespace = ""
-    if len(rest) > 2 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    plural, name, *sub = [*rest, "", ""][: max(len(rest), 2)]
+    if len(names) > 2 and names[0] == "namespaces":
+        namespace, names = names[1], names[2:]
+    plural, name, *sub = [*names, "", ""][: max(len(names), 2)]
     verb = _VERBS.get(method) or ("watch" if watching else "get" if name else "list")
     return namespace, Right(group, "/".join([plural, *sub]), verb)
 
@@ -100,10 +100,10 @@ class RbacDenials:
         rights = named(message)
         if not rights:
             return
-        request = _Request(*asked(method, path, watching=watching))
-        known = self._lacks.get(request)
+        request = _Request(*needed_right(method, path, watching=watching))
+        previous = self._lacks.get(request)
         self._lacks[request] = _Lack(rights, self.clock())
-        if known is None or known.rights != rights:
+        if previous is None or previous.rights != rights:
             for right in rights:
                 log.warning(
                     "a permission is missing: add the rules of the chart's role to the operator's role",
@@ -114,15 +114,15 @@ class RbacDenials:
         """Record a response other than 403, which proves that the request is authorized."""
         if not self._lacks:
             return
-        found = self._lacks.pop(_Request(*asked(method, path, watching=watching)), None)
-        for right in found.rights if found else ():
+        lack = self._lacks.pop(_Request(*needed_right(method, path, watching=watching)), None)
+        for right in lack.rights if lack else ():
             log.info("a missing permission has been granted", extra=_log_fields(right))
 
     @property
     def missing(self) -> tuple[Right, ...]:
         """Missing permissions, sorted, without duplicates."""
         now = self.clock()
-        self._lacks = {request: lack for request, lack in self._lacks.items() if now - lack.at <= KEPT_S}
+        self._lacks = {request: lack for request, lack in self._lacks.items() if now - lack.at <= DENIAL_TTL_S}
         return tuple(sorted({right for lack in self._lacks.values() for right in lack.rights}))
 
 

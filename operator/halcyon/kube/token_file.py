@@ -75,7 +75,7 @@ class CaFile:
     def _mark(self) -> tuple[int, int] | None:
         """Return what differs after a change of the file; None if there is no file."""
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return stat.st_ino, stat.st_mtime_ns

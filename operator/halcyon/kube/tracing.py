@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from halcyon.kube.rbac_denials import asked
+from halcyon.kube.rbac_denials import needed_right
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -126,7 +126,7 @@ class Sent(Tracer):
 
     @override
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:
-        _, right = asked(method, path, watching=False)
+        _, right = needed_right(method, path, watching=False)
         return self.part(f"{method} {right.resource}", http__request__method=method, url__path=path)
 
     @override
@@ -157,8 +157,8 @@ def connect(site: TracesSite, *, instance: str, version: str) -> Tracer:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415  # see the module
 
-    known = {"service.name": "halcyon", "service.instance.id": instance, "service.version": version}
-    provider = TracerProvider(resource=Resource.create(dict(known)), sampler=ParentBased(TraceIdRatioBased(site.ratio)))
+    resource = Resource.create({"service.name": "halcyon", "service.instance.id": instance, "service.version": version})
+    provider = TracerProvider(resource=resource, sampler=ParentBased(TraceIdRatioBased(site.ratio)))
     ca_file = None if site.ca_file is None else str(site.ca_file)
     exporter = OTLPSpanExporter(endpoint=site.endpoint, certificate_file=ca_file, timeout=EXPORT_WITHIN_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))

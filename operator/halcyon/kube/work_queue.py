@@ -51,7 +51,7 @@ class WorkQueue:
         self._later: list[tuple[float, int, Key, Priority]] = []
         self._due: dict[Key, tuple[float, Priority]] = {}
         self._working: dict[Key, Priority] = {}
-        self._again: dict[Key, Priority] = {}
+        self._requeued: dict[Key, Priority] = {}
         self._failures: dict[Key, int] = {}
         self._resting: dict[Key, float] = {}
         self._wake = asyncio.Event()
@@ -72,15 +72,15 @@ class WorkQueue:
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
         """Queue the key now, without a delay."""
-        rest = self._resting.get(key, 0.0) - self._clock.monotonic()
-        if rest > 0 and key not in self._working:
-            self.add_after(key, rest, priority)
+        rest_s = self._resting.get(key, 0.0) - self._clock.monotonic()
+        if rest_s > 0 and key not in self._working:
+            self.add_after(key, rest_s, priority)
             return
         self._add(key, priority)
 
     def _add(self, key: Key, priority: Priority) -> None:
         if key in self._working:
-            self._again[key] = min(priority, self._again.get(key, priority))
+            self._requeued[key] = min(priority, self._requeued.get(key, priority))
             return
         queued = self._queued.get(key)
         if queued is not None and queued[0] <= priority:
@@ -92,12 +92,12 @@ class WorkQueue:
 
     def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
         """Queue the key after a delay. If the key is delayed already, the earlier time applies."""
-        when = self._clock.monotonic() + delay_s
+        due_at = self._clock.monotonic() + delay_s
         due = self._due.get(key)
-        if due is not None and due[0] <= when:
+        if due is not None and due[0] <= due_at:
             return
-        self._due[key] = (when, priority)
-        heapq.heappush(self._later, (when, next(self._order), key, priority))
+        self._due[key] = (due_at, priority)
+        heapq.heappush(self._later, (due_at, next(self._order), key, priority))
         self._wake.set()
 
     def postpone(self, key: Key, delay_s: float) -> None:
@@ -124,7 +124,7 @@ class WorkQueue:
     def done(self, key: Key) -> None:
         """Record that the worker has finished with the key. If the key was added in between, queue it again."""
         self._working.pop(key, None)
-        if (priority := self._again.pop(key, None)) is not None:
+        if (priority := self._requeued.pop(key, None)) is not None:
             self.add(key, priority)
 
     def take(self) -> Key | None:
@@ -157,7 +157,7 @@ class WorkQueue:
     def _promote(self) -> None:
         now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
-            when, _, key, priority = heapq.heappop(self._later)
-            if self._due.get(key) == (when, priority):
+            due_at, _, key, priority = heapq.heappop(self._later)
+            if self._due.get(key) == (due_at, priority):
                 del self._due[key]
                 self._add(key, priority)

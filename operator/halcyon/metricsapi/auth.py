@@ -65,8 +65,8 @@ def metric_reviewer(reviews: Reviews) -> AccessReviewer:
     """Return an access reviewer for external metrics that uses `reviews`."""
 
     async def review(user: User, *, namespace: str, metric: str) -> bool:
-        asked = ResourceAttributes("list", "external.metrics.k8s.io", "v1beta1", metric, namespace)
-        return await reviews.may(user, asked)
+        attributes = ResourceAttributes("list", "external.metrics.k8s.io", "v1beta1", metric, namespace)
+        return await reviews.may(user, attributes)
 
     return review
 
@@ -162,10 +162,10 @@ class Gate:
         if retry_after_s := self._limiter.take(request.remote or ""):
             raise TooOften(retry_after_s)
         if token := bearer_token(request.headers):
-            known = await self._review_token(token)
-            if known is not None and known.name:
-                request[CALLER] = known.name
-                return Caller(known, vouched=False)
+            reviewed = await self._review_token(token)
+            if reviewed is not None and reviewed.name:
+                request[CALLER] = reviewed.name
+                return Caller(reviewed, vouched=False)
         raise Unauthenticated("the API server's front-proxy certificate or a valid bearer token is required")
 
     async def may_list(self, caller: Caller, *, namespace: str, metric: str) -> None:
@@ -202,16 +202,16 @@ class Gate:
     def _verified_certificate(self, der: bytes, proxy: RequestHeaderConfig) -> x509.Certificate | None:
         if self._verified[0] is not proxy:
             self._verified = (proxy, {})
-        known = self._verified[1]
+        verified = self._verified[1]
         digest = hashlib.sha256(der).digest()
-        if digest not in known:
+        if digest not in verified:
             cert = x509.load_der_x509_certificate(der)
             if not any(signed(cert, authority) for authority in proxy.authorities):
                 return None
-            if len(known) >= 64:
-                known.clear()
-            known[digest] = cert
-        return known[digest]
+            if len(verified) >= 64:
+                verified.clear()
+            verified[digest] = cert
+        return verified[digest]
 
 
 def _remote_user(request: web.Request, proxy: RequestHeaderConfig) -> User | None:

@@ -114,15 +114,15 @@ def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
     Raises:
         ValueError: `names` is empty.
     """
-    wanted = list(dict.fromkeys(names))
-    if not wanted:
+    hosts = list(dict.fromkeys(names))
+    if not hosts:
         raise ValueError("a serving certificate requires a name, for example halcyon.halcyon-system.svc")
     issuer, issuer_key = load(ca.cert_pem), _key(ca)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "halcyon")])
     end = min(now + SERVING_LIFE, issuer.not_valid_after_utc)
     builder = _builder(subject, issuer.subject, key.public_key(), now, end)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in wanted]), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in hosts]), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -147,7 +147,7 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     # | ------------------------------------------------- | ------------------------------------------------------- |
     # | nothing, or no CA that is valid now               | new CA and new serving certificate                      |
     # | CA with less than a third left, no new CA         | new CA, only published                                  |
-    # | new CA that has been published for `SPREAD`       | it signs; the old CA stays trusted until it expires     |
+    # | new CA published for `SPREAD`, or old CA expired  | new CA signs; old CA stays trusted until it expires     |
     # | serving certificate with less than a third left   | new serving certificate                                 |
     # | serving certificate that is not valid yet         | new serving certificate                                 |
     # | serving certificate with other names or other CA  | new serving certificate                                 |
@@ -159,10 +159,11 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     result = stored if former == stored.former_cas else replace(stored, former_cas=former)
     if result.next_ca is None and needs_rotation(result.ca.cert_pem, now):
         result = replace(result, next_ca=make_ca(now))
-    elif result.next_ca is not None and load(result.next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD <= now:
-        ca = result.next_ca
+    elif (next_ca := result.next_ca) is not None and not (
+        _is_valid(result.ca.cert_pem, now) and now < load(next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD
+    ):
         replaced = () if load(result.ca.cert_pem).not_valid_after_utc <= now else (result.ca.cert_pem,)
-        result = Certificates(issue(ca, unique_names, now), ca, None, (*replaced, *former))
+        result = Certificates(issue(next_ca, unique_names, now), next_ca, None, (*replaced, *former))
     serving = result.serving.cert_pem
     if (
         needs_rotation(serving, now)

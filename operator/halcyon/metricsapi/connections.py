@@ -80,7 +80,7 @@ class PortLimits:
         return self.unidentified * 7 // 8
 
     @property
-    def kept(self) -> int:
+    def keepalive_limit(self) -> int:
         """Number of unidentified connections from which on they are closed after a response."""
         return self.unidentified // 2
 
@@ -127,12 +127,12 @@ class Connections:
             The new connection, and the one that the caller must close for it, or None. If the connection is rejected,
                 the exceeded limit.
         """
-        own = self._by_source.get(source, {})
-        full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source
+        siblings = self._by_source.get(source, {})
+        full, crowded = self.unidentified >= self.limits.unidentified, len(siblings) >= self.limits.per_source
         replaced: Connection | None = None
         if full or (crowded and self.unidentified >= self.limits.pressure):
-            most = own if crowded else max(self._by_source.values(), key=len)
-            replaced = _replaceable(most, now, at_once=len(most) > len(own) + 1)
+            most = siblings if crowded else max(self._by_source.values(), key=len)
+            replaced = _replaceable(most, now, at_once=len(most) > len(siblings) + 1)
             if replaced is None:
                 return "source" if crowded else "all"
             self.end(replaced)
@@ -165,7 +165,7 @@ class Connections:
         if connection.closed or connection.has_streamed:
             return False
         if not connection.caller:
-            return self.unidentified < self.limits.kept
+            return self.unidentified < self.limits.keepalive_limit
         if self._idle_total >= self.limits.idle or self._idle[connection.caller] >= self.limits.idle_per_caller:
             return False
         connection.is_counted_idle = True
@@ -210,8 +210,8 @@ def source_of(address: str) -> str:
 
 def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
     """Return the oldest connection of a source that may be replaced. Return None if there is none."""
-    for one in connections:
-        least_s = MIN_SILENT_S if one.is_silent else MIN_REPLACEABLE_S
-        if not one.in_request and (at_once or now - one.idle_since >= least_s):
-            return one
+    for connection in connections:
+        least_s = MIN_SILENT_S if connection.is_silent else MIN_REPLACEABLE_S
+        if not connection.in_request and (at_once or now - connection.idle_since >= least_s):
+            return connection
     return None

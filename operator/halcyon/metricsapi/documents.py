@@ -105,9 +105,9 @@ def quantity(milli: int) -> str:
         )
     if milli % 1000:
         return f"{milli}m"
-    whole, suffix = milli // 1000, ""
+    number, suffix = milli // 1000, ""
     for larger in ("k", "M", "G", "T", "P", "E"):
-        if whole == 0 or whole % 1000:
+        if number == 0 or number % 1000:
             break
-        whole, suffix = whole // 1000, larger
-    return f"{whole}{suffix}"
+        number, suffix = number // 1000, larger
+    return f"{number}{suffix}"

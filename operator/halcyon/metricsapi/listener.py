@@ -130,7 +130,7 @@ class Listener:
     @property
     def addresses(self) -> list[Any]:
         """Addresses on which the port listens, as returned by `getsockname`."""
-        return [one.getsockname() for one in self._sockets]
+        return [sock.getsockname() for sock in self._sockets]
 
     async def start(self, host: str | None, port: int) -> None:
         """Start listening.
@@ -144,7 +144,7 @@ class Listener:
         except OSError:
             await self._runner.cleanup()
             raise
-        self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
+        self._accepting = [asyncio.create_task(self._accept(sock)) for sock in self._sockets]
 
     async def cleanup(self) -> None:
         """Stop accepting connections, wait for responses in progress, and close all connections."""
@@ -153,8 +153,8 @@ class Listener:
         await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
         if self._check is not None:
             self._check.cancel()
-        for one in (*self._sockets, *self._waiting.clear()):
-            one.close()
+        for sock in (*self._sockets, *self._waiting.clear()):
+            sock.close()
         server = self._runner.server
         handshaken = set() if server is None else set(server.connections)
         for protocol, peer in list(self._peers.items()):
@@ -196,8 +196,8 @@ class Listener:
 
     def _check_waiting(self) -> None:
         self._begin_waiting()
-        for one in self._waiting.expired(time.monotonic()):
-            one.close()
+        for sock in self._waiting.expired(time.monotonic()):
+            sock.close()
             self._closed.labels(self._name, "source").inc()
         self._check = None
         if self._waiting:
@@ -273,9 +273,9 @@ class Listener:
             if caller := caller_of(request):
                 self.connections.identify(peer.connection, caller)
                 self._begin_waiting()
-            kept = self.connections.end_request(peer.connection, time.monotonic())
-            kept = self._within_budget(peer.connection, response) and kept
-            if response is not None and not kept:
+            keep_open = self.connections.end_request(peer.connection, time.monotonic())
+            keep_open = self._within_budget(peer.connection, response) and keep_open
+            if response is not None and not keep_open:
                 response.force_close()
             peer.end_within(RESPONSE_TIMEOUT_S)
 

@@ -90,7 +90,7 @@ class MetricsApi:
             web.get(f"/apis/{documents.GROUP}", self._guarded(lambda _: documents.group())),
             web.get(documents.ROOT, self._guarded(lambda _: documents.resources(_BY_RESOURCE))),
             web.get(f"{documents.ROOT}/namespaces/{{namespace}}/{{metric}}", self._value),
-            web.get("/apis/{rest:.*}", self._not_found),
+            web.get("/apis/{rest:.*}", self._unserved),
         ]
 
     async def _healthz(self, request: web.Request) -> web.Response:
@@ -108,7 +108,7 @@ class MetricsApi:
 
         return handle
 
-    async def _not_found(self, request: web.Request) -> web.Response:
+    async def _unserved(self, request: web.Request) -> web.Response:
         rejection = await self._rejection(request)
         if isinstance(rejection, web.Response):
             return rejection
@@ -148,11 +148,11 @@ class MetricsApi:
             thousandths = milli(value.value)
         except ValueError as error:
             return _fail(404, f"{subject} is unknown: {error}")
-        taken_at = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
+        measured_at = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
         window_s = 0 if metric == DESIRED_REPLICAS else int(WINDOW_S)
         return _json(
             200,
-            documents.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken_at, window_s=window_s),
+            documents.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=measured_at, window_s=window_s),
         )
 
     async def _current_value(self, metric: str, namespace: str, name: str) -> Value | Missing | None:

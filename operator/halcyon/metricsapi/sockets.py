@@ -39,16 +39,16 @@ def listen_on_all(port: int, families: Iterable[tuple[socket.AddressFamily, str]
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     try:
-        for family, every in families:
+        for family, address in families:
             try:
-                sockets.append(_bound(family, every, sockets[0].getsockname()[1] if sockets else port))
+                sockets.append(_bound(family, address, sockets[0].getsockname()[1] if sockets else port))
             except OSError as error:
                 if error.errno not in _NO_FAMILY:
                     raise
                 missing = error
     except OSError:
-        for one in sockets:
-            one.close()
+        for sock in sockets:
+            sock.close()
         raise
     if not sockets:
         raise missing or OSError(f"no address family is given to listen on port {port}")

@@ -45,11 +45,11 @@ class WaitingConnections(Generic[T]):
 
         If there is no room, it is the newest one of the source with the most sockets, which may be the new one.
         """
-        own = self._by_source.get(source, deque())
+        queue = self._by_source.get(source, deque())
         closed: T | None = None
         if self._count >= self.limit:
             most = max(self._by_source, key=lambda each: len(self._by_source[each]), default=source)
-            if len(self._by_source.get(most, ())) <= len(own) + 1:
+            if len(self._by_source.get(most, ())) <= len(queue) + 1:
                 return waiting
             _, closed = self._by_source[most].pop()
             self._count -= 1
@@ -65,33 +65,33 @@ class WaitingConnections(Generic[T]):
         """
         skipped = set[str]()
         while len(skipped) < min(_MAX_SKIPPED, len(self._by_source)):
-            source, own = next(iter(self._by_source.items()))
+            source, queue = next(iter(self._by_source.items()))
             if source in skipped:
                 pass
-            elif may_begin(source, own[0][1]):
-                own.popleft()
+            elif may_begin(source, queue[0][1]):
+                queue.popleft()
                 self._count -= 1
             else:
                 skipped.add(source)
-            if own:
+            if queue:
                 self._by_source.move_to_end(source)
             else:
                 del self._by_source[source]
 
     def expired(self, now: float) -> list[T]:
         """Remove and return the sockets that have waited for `MAX_WAIT_S`."""
-        found: list[T] = []
-        for source, own in list(self._by_source.items()):
-            while own and now - own[0][0] >= MAX_WAIT_S:
-                found.append(own.popleft()[1])
-            if not own:
+        expired: list[T] = []
+        for source, queue in list(self._by_source.items()):
+            while queue and now - queue[0][0] >= MAX_WAIT_S:
+                expired.append(queue.popleft()[1])
+            if not queue:
                 del self._by_source[source]
-        self._count -= len(found)
-        return found
+        self._count -= len(expired)
+        return expired
 
     def clear(self) -> list[T]:
         """Remove and return all sockets."""
-        found = [waiting for own in self._by_source.values() for _, waiting in own]
+        cleared = [waiting for queue in self._by_source.values() for _, waiting in queue]
         self._by_source.clear()
         self._count = 0
-        return found
+        return cleared

@@ -29,7 +29,7 @@ def parse(content: bytes, *, with_unknown: bool = False) -> ModelConfig:
         UnknownFieldError: a field or an enum value is not known to this version.
         ModelConfigError: the content is not a ModelConfig in protobuf's text format; the message has line, column and text.
     """
-    text = _MINUS.sub(lambda found: found[1] or f"{found[2]}-", _decode(content))
+    text = _MINUS.sub(lambda match: match[1] or f"{match[2]}-", _decode(content))
     try:
         return text_format.Parse(text, model_config_proto.empty(), allow_unknown_field=with_unknown)
     except text_format.ParseError as error:
@@ -69,8 +69,8 @@ _MINUS = re.compile(rf"(#[^\n]*|{_QUOTED})|(?<![\w.+-])-((?:\s|#[^\n]*(?:\n|\Z))
 """Comments, quoted texts, and signs that are apart from their number, which only Triton's parser accepts."""
 
 
-def _replaced(found: re.Match[str]) -> str:
-    return found[1].encode(errors="replace").decode() if found[1] else found[2] or " "
+def _replaced(match: re.Match[str]) -> str:
+    return match[1].encode(errors="replace").decode() if match[1] else match[2] or " "
 
 
 def render(config: ModelConfig) -> bytes:

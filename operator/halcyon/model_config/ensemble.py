@@ -15,7 +15,7 @@ def is_ensemble(config: ModelConfig) -> bool:
     return bool(config.HasField("ensemble_scheduling") or config.platform == "ensemble")
 
 
-def describes_one(content: bytes) -> bool:
+def describes_ensemble(content: bytes) -> bool:
     """Return whether a config.pbtxt describes an ensemble. The result is False if the file is invalid."""
     return is_ensemble(config_pbtxt.parse_if_valid(content))
 
@@ -33,10 +33,10 @@ def missing_step(configs: Mapping[str, bytes | None]) -> str:
     return ""
 
 
-def _sentence(ensemble: str, step: str, there: list[str]) -> str:
-    more = f" and {len(there) - _MAX_SHOWN} more" if len(there) > _MAX_SHOWN else ""
+def _sentence(ensemble: str, step: str, folders: list[str]) -> str:
+    more = f" and {len(folders) - _MAX_SHOWN} more" if len(folders) > _MAX_SHOWN else ""
     return (
         f"{ensemble} is an ensemble with the step {step!r}, and the source has no model folder of this name; it has "
-        f"{', '.join(there[:_MAX_SHOWN])}{more}. Set the source to the folder that contains the folders of the ensemble and "
+        f"{', '.join(folders[:_MAX_SHOWN])}{more}. Set the source to the folder that contains the folders of the ensemble and "
         f"of all its steps, for example {ensemble}/config.pbtxt and {step or 'resize'}/1/model.py"
     )

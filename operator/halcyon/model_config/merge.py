@@ -80,14 +80,14 @@ def _backend(config: ModelConfig, backend: str | None) -> None:
     if backend is None:
         return
     _not_for_ensembles(config, "spec.model.backend")
-    own = backend_of(config)
-    if own and own != backend:
+    configured = backend_of(config)
+    if configured and configured != backend:
         field = f'backend: "{config.backend}"' if config.backend else f'platform: "{config.platform}"'
         raise ConflictError(
             f"spec.model.backend is {backend}, but config.pbtxt sets {field}. Leave spec.model.backend out, or remove "
             "the line from config.pbtxt"
         )
-    if not own:
+    if not configured:
         config.backend = backend
 
 
@@ -136,12 +136,12 @@ def _set(message: Any, **values: int | None) -> None:  # any protobuf message
 
 
 def _is_cacheable(config: ModelConfig) -> None:
-    found = "sequence_batching" if config.HasField("sequence_batching") else ""
+    feature = "sequence_batching" if config.HasField("sequence_batching") else ""
     if config.model_transaction_policy.decoupled:
-        found = "model_transaction_policy { decoupled: true }"
-    if found:
+        feature = "model_transaction_policy { decoupled: true }"
+    if feature:
         raise ConflictError(
-            f"spec.runtime.server.responseCache can't apply: config.pbtxt has {found}, and Triton caches no responses of "
+            f"spec.runtime.server.responseCache can't apply: config.pbtxt has {feature}, and Triton caches no responses of "
             "such models. Leave spec.runtime.server.responseCache out, and response_cache out of config.pbtxt"
         )
 
@@ -180,31 +180,31 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
 
 def _batching_fits(config: ModelConfig) -> None:
     """Raise an error if batch sizes and priorities, of the overlay or of config.pbtxt, don't fit together."""
-    batching, limit, both = config.dynamic_batching, config.max_batch_size, "(spec.batching and config.pbtxt together)"
+    batching, limit, note = config.dynamic_batching, config.max_batch_size, "(spec.batching and config.pbtxt together)"
     if limit < 0:
         raise ConflictError(
             f"max_batch_size is {limit} in config.pbtxt; it must be 0 (no batching) or more, for example 8"
         )
     if preferred := [size for size in batching.preferred_batch_size if size > limit]:
         raise ConflictError(
-            f"preferred_batch_size {preferred[0]} is above max_batch_size {limit} {both}. Raise spec.batching.maxBatchSize "
+            f"preferred_batch_size {preferred[0]} is above max_batch_size {limit} {note}. Raise spec.batching.maxBatchSize "
             f"to {preferred[0]}, or set spec.batching.preferredBatchSizes to sizes up to {limit}"
         )
     levels, policies = batching.priority_levels, batching.priority_queue_policy
     if levels and not 1 <= batching.default_priority_level <= levels:
         raise ConflictError(
             f"default_priority_level is {batching.default_priority_level}, and must be from 1 to priority_levels, which is "
-            f"{levels} {both}. Set spec.batching.defaultPriorityLevel, for example {levels}"
+            f"{levels} {note}. Set spec.batching.defaultPriorityLevel, for example {levels}"
         )
     if levels and max(policies, default=0) > levels:
         raise ConflictError(
-            f"priority_queue_policy of config.pbtxt has the level {max(policies)}, and priority_levels is {levels} {both}. "
+            f"priority_queue_policy of config.pbtxt has the level {max(policies)}, and priority_levels is {levels} {note}. "
             f"Set spec.batching.priorityLevels to {max(policies)}, or remove the level from config.pbtxt"
         )
     delays = any(policy.timeout_action == 1 for policy in (batching.default_queue_policy, *policies.values()))
     if batching.preserve_ordering and (levels > 1 or delays):
         other = f"priority_levels is {levels}" if levels > 1 else "the timeout_action of a queue policy is DELAY"
         raise ConflictError(
-            f"preserve_ordering is true and {other} {both}, which Triton rejects. Set spec.batching.preserveOrdering: "
+            f"preserve_ordering is true and {other} {note}, which Triton rejects. Set spec.batching.preserveOrdering: "
             "false, or use no priorities and no timeoutAction: Delay"
         )

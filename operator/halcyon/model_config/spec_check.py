@@ -25,7 +25,7 @@ def is_available() -> bool:
 
 def problem(content: bytes, overlay: Overlay) -> str:
     """Return a sentence about the first error in a config.pbtxt, merged with this overlay; empty if none is found."""
-    return _found(content, overlay)[0]
+    return _findings(content, overlay)[0]
 
 
 def problem_of_repository(
@@ -66,10 +66,10 @@ def _checked_repository(
 
 def doubt(content: bytes, overlay: Overlay) -> str:
     """Return a sentence about a field that is valid only if a newer Triton has it; empty if there is none."""
-    return _found(content, overlay)[1]
+    return _findings(content, overlay)[1]
 
 
-def _found(content: bytes, overlay: Overlay) -> tuple[str, str]:
+def _findings(content: bytes, overlay: Overlay) -> tuple[str, str]:
     if len(content) > MAX_BYTES or not is_available():
         return "", ""
     return _checked(content, overlay.to_json())

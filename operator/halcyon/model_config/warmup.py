@@ -68,25 +68,25 @@ def _added_by_sequence_batcher(config: ModelConfig) -> Iterator[tuple[str, _Shap
 
 
 def _inputs(config: ModelConfig, warmup: OverlayWarmup, added: Mapping[str, _Shape]) -> dict[str, _Shape]:
-    own = {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in config.input}
+    inputs = {tensor.name: (tensor.data_type, tuple(tensor.dims)) for tensor in config.input}
     if not warmup.inputs:
-        if not own:
+        if not inputs:
             raise ConflictError(
                 "spec.model.warmup has no inputs, and neither has config.pbtxt (Triton completes it only when the model "
                 "is loaded). Add them, for example inputs: [{name: X, dataType: FP32, dims: [4]}]"
             )
-        return {**own, **added}
-    requested = {one.name: (model_config_proto.data_type(one.data_type), one.dims) for one in warmup.inputs}
+        return {**inputs, **added}
+    requested = {tensor.name: (model_config_proto.data_type(tensor.data_type), tensor.dims) for tensor in warmup.inputs}
     for name in requested:
-        if own and name not in own and name not in added:
+        if inputs and name not in inputs and name not in added:
             raise ConflictError(
-                f"spec.model.warmup.inputs has {name}, which is not an input of the model; config.pbtxt has {', '.join(own)}"
+                f"spec.model.warmup.inputs has {name}, which is not an input of the model; config.pbtxt has {', '.join(inputs)}"
             )
     # Omit an optional input that is not named, because requests without it are valid.
     missing = [tensor for tensor in config.input if tensor.name not in requested and not tensor.optional]
     for tensor in missing:
         _check_determined(config, tensor, next(iter(requested)))
-    return {**added, **requested, **{tensor.name: own[tensor.name] for tensor in missing}}
+    return {**added, **requested, **{tensor.name: inputs[tensor.name] for tensor in missing}}
 
 
 def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:

@@ -169,12 +169,12 @@ def role_binding(subject: Subject) -> Object:
 
 def service(subject: Subject, spec: Spec) -> Object:
     """Build the Service for clients, which has the same name as the ModelDeployment and selects the balancers."""
-    asked, tls = spec.traffic.service, "https" if spec.traffic.tls else ""
+    options, tls = spec.traffic.service, "https" if spec.traffic.tls else ""
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
-    if asked.annotations:
-        result["metadata"]["annotations"] = dict(sorted(asked.annotations.items()))
+    if options.annotations:
+        result["metadata"]["annotations"] = dict(sorted(options.annotations.items()))
     result["spec"] = {
-        "type": asked.type,
+        "type": options.type,
         "selector": names.selector(subject.name, names.BALANCER),
         "ports": [
             {"name": name, "port": port, "protocol": "TCP", "targetPort": name, "appProtocol": tls or plain}
@@ -184,9 +184,9 @@ def service(subject: Subject, spec: Spec) -> Object:
     if spec.traffic.stickiness is not None:
         # Balancers do not share their tables of header values, so each client must stay on one balancer.
         result["spec"]["sessionAffinity"] = "ClientIP"
-    if asked.source_ranges:
+    if options.source_ranges:
         # Convert them to network addresses, because the API server may reject a range with host bits.
-        networks = [str(ipaddress.ip_network(text, strict=False)) for text in asked.source_ranges]
+        networks = [str(ipaddress.ip_network(text, strict=False)) for text in options.source_ranges]
         result["spec"]["loadBalancerSourceRanges"] = list(dict.fromkeys(networks))
     return result
 
@@ -325,20 +325,20 @@ def _secrets(spec: Spec) -> list[Object]:
     kubelet would not start the pod.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
-    wanted: list[tuple[str, str, tuple[str, ...]]] = []
+    volumes: list[tuple[str, str, tuple[str, ...]]] = []
     if tls:
-        wanted.append((CERTIFICATE_FOLDER, tls.secret_name, ("tls.crt", "tls.key")))
+        volumes.append((CERTIFICATE_FOLDER, tls.secret_name, ("tls.crt", "tls.key")))
     if tls and tls.client_ca:
-        wanted.append((CLIENTS_FOLDER, tls.client_ca, ("ca.crt",)))
+        volumes.append((CLIENTS_FOLDER, tls.client_ca, ("ca.crt",)))
     if api_keys:
-        wanted.append((KEYS_FOLDER, api_keys.secret_name, ()))
+        volumes.append((KEYS_FOLDER, api_keys.secret_name, ()))
     return [
         {
             "name": folder,
             "secret": {"secretName": name, "optional": True}
             | ({"items": [{"key": key, "path": key} for key in keys]} if keys else {}),
         }
-        for folder, name, keys in wanted
+        for folder, name, keys in volumes
     ]
 
 

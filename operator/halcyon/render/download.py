@@ -17,7 +17,7 @@ this."""
 def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
     """Return the fetcher's arguments for a model that is downloaded."""
     identity = _identity(source)
-    given = {
+    values = {
         "url": source.uri,
         "endpoint": source.endpoint,
         "region": source.region,
@@ -31,22 +31,22 @@ def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
         "no-proxy": ",".join(site.no_proxy) if site.proxy and site.no_proxy else None,
         "ca": f"{_CA}/ca.crt" if site.ca_config_map else None,
     }
-    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+    return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
 def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Object]:
     """Return the volumes with credentials and certificates for the download, by mount path. Only the fetcher's container mounts them."""
-    found: dict[str, Object] = {}
+    by_path: dict[str, Object] = {}
     if source.uri is not None and site.ca_config_map is not None:
         # If the ConfigMap is missing, the fetcher reports this. Otherwise the kubelet would wait for it.
         items = [{"key": "ca.crt", "path": "ca.crt"}]
-        found[_CA] = {"name": "ca", "configMap": {"name": site.ca_config_map, "items": items, "optional": True}}
+        by_path[_CA] = {"name": "ca", "configMap": {"name": site.ca_config_map, "items": items, "optional": True}}
     if source.credentials is not None and source.credentials.secret_name is not None:
-        found[_CREDENTIALS] = {"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}
+        by_path[_CREDENTIALS] = {"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}
     if (identity := _identity(source)) is not None:
         token = {"path": "token", "audience": identity.audience, "expirationSeconds": _TOKEN_LIFETIME_S}
-        found[_IDENTITY] = {"name": "identity", "projected": {"sources": [{"serviceAccountToken": token}]}}
-    return found
+        by_path[_IDENTITY] = {"name": "identity", "projected": {"sources": [{"serviceAccountToken": token}]}}
+    return by_path
 
 
 def servers(args: list[str]) -> list[tuple[str, str | None]]:
@@ -54,24 +54,24 @@ def servers(args: list[str]) -> list[tuple[str, str | None]]:
 
     The list is empty if nothing is downloaded.
     """
-    given = dict(argument.removeprefix("--").partition("=")[::2] for argument in args)
-    if "url" not in given:
+    values = dict(argument.removeprefix("--").partition("=")[::2] for argument in args)
+    if "url" not in values:
         return []
-    if proxy := given.get("proxy"):
+    if proxy := values.get("proxy"):
         # Servers that are reached without the proxy are unknown here, because the list of exceptions may have networks.
         return [(proxy, None), *servers([arg for arg in args if not arg.startswith("--proxy=")])]
-    tokens = StoreIdentity.from_json(given["identity"]).servers("") if "identity" in given else ()
-    return [(given["url"], given.get("endpoint")), *((server, None) for server in tokens)]
+    tokens = StoreIdentity.from_json(values["identity"]).servers("") if "identity" in values else ()
+    return [(values["url"], values.get("endpoint")), *((server, None) for server in tokens)]
 
 
 def _identity(source: Source) -> StoreIdentity | None:
-    given = source.credentials.identity if source.credentials is not None else None
-    if given is None:
+    cloud = source.credentials.identity if source.credentials is not None else None
+    if cloud is None:
         return None
-    if given.aws is not None:
-        return StoreIdentity("aws", given.aws.role_arn, endpoint=given.endpoint)
-    if given.azure is not None:
-        return StoreIdentity("azure", given.azure.client_id, given.azure.tenant_id, given.endpoint)
-    if given.google is not None:
-        return StoreIdentity("google", given.google.provider, given.google.service_account or "", given.endpoint)
+    if cloud.aws is not None:
+        return StoreIdentity("aws", cloud.aws.role_arn, endpoint=cloud.endpoint)
+    if cloud.azure is not None:
+        return StoreIdentity("azure", cloud.azure.client_id, cloud.azure.tenant_id, cloud.endpoint)
+    if cloud.google is not None:
+        return StoreIdentity("google", cloud.google.provider, cloud.google.service_account or "", cloud.endpoint)
     raise ValueError("the identity has no cloud; such a spec is never accepted")

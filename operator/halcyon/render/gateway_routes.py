@@ -83,9 +83,9 @@ def _longest_ms(spec: Spec) -> int:
     return max(longest_ms, 1)
 
 
-def _duration(whole_ms: int) -> str:
+def _duration(total_ms: int) -> str:
     """Return a duration in the format of the Gateway API. This format allows at most five digits before a unit."""
-    seconds, ms = divmod(whole_ms, 1000)
+    seconds, ms = divmod(total_ms, 1000)
     return f"{seconds}s{ms}ms" if ms else f"{seconds}s"
 
 

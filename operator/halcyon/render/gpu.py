@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halcyon.api.spec.gpu import WHOLE, Gpu
+from halcyon.api.spec.gpu import NVIDIA_GPU, Gpu
 from halcyon.api.types import GROUP, quantity
 from halcyon.render.metadata import Object
 
@@ -40,8 +40,8 @@ def tolerations(gpu: Gpu) -> list[Object]:
 
     The taints of such nodes have the name of the GPU resource, or that of whole GPUs.
     """
-    own = gpu.resource or WHOLE
-    keys = dict.fromkeys([WHOLE, own] if own.startswith("nvidia.com/") else [own])
+    resource = gpu.resource or NVIDIA_GPU
+    keys = dict.fromkeys([NVIDIA_GPU, resource] if resource.startswith("nvidia.com/") else [resource])
     return [{"key": key, "operator": "Exists"} for key in keys]
 
 
@@ -54,6 +54,6 @@ def count(template: Object) -> int:
     pod = template.get("spec") or {}
     limits = ((c.get("resources") or {}).get("limits") or {} for c in pod.get("containers") or ())
     # Extended resources have a domain in their names, and only GPUs are requested this way.
-    found = sum(int(quantity(str(amount))) for each in limits for name, amount in each.items() if "/" in name)
+    extended = sum(int(quantity(str(amount))) for each in limits for name, amount in each.items() if "/" in name)
     annotations = (template.get("metadata") or {}).get("annotations") or {}
-    return found + (int(annotations.get(COUNT, 0)) if pod.get("resourceClaims") else 0)
+    return extended + (int(annotations.get(COUNT, 0)) if pod.get("resourceClaims") else 0)

@@ -66,7 +66,7 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
 def is_shut(obj: Object) -> bool:
     """Return whether an HPA changes nothing, as that of a model in another mode than Active."""
     behavior = (obj.get("spec") or {}).get("behavior") or {}
-    return all((behavior.get(way) or {}).get("selectPolicy") == "Disabled" for way in ("scaleUp", "scaleDown"))
+    return all((behavior.get(key) or {}).get("selectPolicy") == "Disabled" for key in ("scaleUp", "scaleDown"))
 
 
 def _external(subject: Subject, metric: str, target: int) -> Object:

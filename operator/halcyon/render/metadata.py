@@ -37,9 +37,9 @@ def pull_secrets(spec: Spec, site: Site) -> Object:
 
     The Secrets of the model come before those of the site.
     """
-    own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
-    found = dict.fromkeys((*own, *site.pull_secrets))
-    return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
+    model_secrets = (secret.name for secret in spec.runtime.image_pull_secrets or ())
+    secrets = dict.fromkeys((*model_secrets, *site.pull_secrets))
+    return {"imagePullSecrets": [{"name": name} for name in secrets]} if secrets else {}
 
 
 def resources(site: Site, *, cpu: str, memory: str, memory_limit: str) -> Object:
@@ -53,13 +53,13 @@ def resources(site: Site, *, cpu: str, memory: str, memory_limit: str) -> Object
 
 def placed(placement: Placement) -> Object:
     """Return the fields of a pod for scheduling and priority."""
-    said = {
+    fields = {
         "nodeSelector": LINUX | dict(placement.node_selector or {}),
         "tolerations": [toleration.to_dict() for toleration in placement.tolerations or ()],
         "priorityClassName": placement.priority_class_name,
         "runtimeClassName": placement.runtime_class_name,
     }
-    return {field: value for field, value in said.items() if value}
+    return {field: value for field, value in fields.items() if value}
 
 
 def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = None) -> Object:
@@ -71,8 +71,8 @@ def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = N
         soft = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
         constraints = (soft,)
     selected = {"labelSelector": {"matchLabels": dict(selector)}}
-    found = [constraint | selected for constraint in constraints]
-    return {"topologySpreadConstraints": found} if found else {}
+    entries = [constraint | selected for constraint in constraints]
+    return {"topologySpreadConstraints": entries} if entries else {}
 
 
 def child(

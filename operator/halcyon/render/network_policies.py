@@ -30,7 +30,7 @@ DNS: Object = {"ports": [{"port": port, "protocol": protocol} for port in (53, 5
 def _anywhere(network: str, version: int) -> Object:
     """Return a peer for all addresses of an IP version, except the clouds' instance metadata services."""
     blocked = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
-    return {"ipBlock": {"cidr": network, "except": [str(one) for one in blocked if one.version == version]}}
+    return {"ipBlock": {"cidr": network, "except": [str(net) for net in blocked if net.version == version]}}
 
 
 _ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))
@@ -62,10 +62,10 @@ def servers(
         clients: whether clients connect directly to the servers.
         ports: ports of the servers from which the model is downloaded.
     """
-    mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
+    balancer_pods = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
     if balancers:
-        ingress.append(_from([mine], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT))
+        ingress.append(_from([balancer_pods], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT))
     if clients:
         ingress.append(_from(network.clients, names.HTTP_PORT, names.GRPC_PORT))
     if network.scrapers:
@@ -82,12 +82,12 @@ def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> 
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
     # Agents read each other's loads, to divide the requests that a server pod may have in progress.
-    its_balancers = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
-    ingress.append(_from([its_balancers], names.AGENT_PORT))
-    its_servers = {"podSelector": {"matchLabels": names.selector(subject.name, names.SERVER)}}
+    balancer_pods = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
+    ingress.append(_from([balancer_pods], names.AGENT_PORT))
+    server_pods = {"podSelector": {"matchLabels": names.selector(subject.name, names.SERVER)}}
     egress = [
-        _to([its_servers], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT),
-        _to([its_balancers], names.AGENT_PORT),
+        _to([server_pods], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT),
+        _to([balancer_pods], names.AGENT_PORT),
         _to(network.operator, operator_port),
         _to(_ANYWHERE, *network.api_server_ports),
         DNS,

@@ -17,7 +17,7 @@ from halcyon.render import model_overlay, names, server, server_start
 from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
-KEPT = 10
+HISTORY_LIMIT = 10
 """Number of ControllerRevisions that are kept per model. Older ones are deleted."""
 NOTE = f"{GROUP}/rollout"
 """Annotation of a ControllerRevision. Its value is the outcome of the rollout of the revision, and can change, unlike
@@ -67,7 +67,7 @@ class Revision:
     """Data that a later operator version has stored, and that this version doesn't know."""
 
     @property
-    def asks(self) -> str:
+    def spec_key(self) -> str:
         """Return the key of the user's spec, which is the same for all renderings of it."""
         return self.base or self.key
 
@@ -77,24 +77,24 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
 
     Fields with their default value are excluded, so that new fields of a later version change no key and restart no pods.
     """
-    asked: dict[str, Any] = {
-        "model": _said(spec.model),
-        "runtime": _said(spec.runtime),
-        "batching": _said(spec.batching) if spec.batching else None,
+    inputs: dict[str, Any] = {
+        "model": _set_fields(spec.model),
+        "runtime": _set_fields(spec.runtime),
+        "batching": _set_fields(spec.batching) if spec.batching else None,
         "drain": spec.traffic.drain_timeout,
         "name": subject.name,
         "content": None if content is None else names.digest([dict(content.data), dict(content.binary)]),
     }
     if routing_mode.is_direct(spec):
-        asked["direct"] = True
+        inputs["direct"] = True
     if bodies := server_start.larger_bodies(int(quantity(spec.traffic.max_request_size))):
-        asked["bodies"] = bodies
+        inputs["bodies"] = bodies
     if spec.traffic.stickiness is not None:
-        asked["stickiness"] = spec.traffic.stickiness.header
-    return names.digest(asked)
+        inputs["stickiness"] = spec.traffic.stickiness.header
+    return names.digest(inputs)
 
 
-def _said(part: ApiModel) -> dict[str, Any]:
+def _set_fields(part: ApiModel) -> dict[str, Any]:
     return part.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
@@ -106,7 +106,7 @@ def render(
     If `as_key` is set, it is used as the key of the revision instead of the key of the spec.
     """
     base = key(subject, spec, content)
-    this = as_key or base
+    revision_key = as_key or base
     text = model_overlay.build(subject.name, spec).to_json()
     model = model_overlay.model_name(subject.name, spec)
     copied = None if content is None else names.snapshot(subject.name, [dict(content.data), dict(content.binary)])
@@ -114,24 +114,24 @@ def render(
         subject,
         spec,
         site,
-        revision=this,
+        revision=revision_key,
         model=model,
         overlay=names.overlay(subject.name, text),
         snapshot=copied,
     )
     return Revision(
-        key=this,
+        key=revision_key,
         template=template,
         model=model,
         overlay=text,
         snapshot=copied,
         startup_timeout_s=server.startup_s(spec),
         number=number,
-        base="" if this == base else base,
+        base="" if revision_key == base else base,
         version=site.version,
         site=site_digest(site),
-        spec={"model": _said(spec.model), "runtime": _said(spec.runtime)}
-        | ({"batching": _said(spec.batching)} if spec.batching else {}),
+        spec={"model": _set_fields(spec.model), "runtime": _set_fields(spec.runtime)}
+        | ({"batching": _set_fields(spec.batching)} if spec.batching else {}),
     )
 
 
@@ -183,7 +183,7 @@ def record(subject: Subject, revision: Revision) -> Object:
 def read(stored: Mapping[str, Any]) -> Revision | None:
     """Parse the revision in a ControllerRevision. Return None if its format is unknown or invalid."""
     data = stored.get("data") or {}
-    if not isinstance(data, Mapping) or data.get("format") != _FORMAT or not _is_whole(data):
+    if not isinstance(data, Mapping) or data.get("format") != _FORMAT or not _is_complete(data):
         return None
     return Revision(
         key=data["key"],
@@ -207,7 +207,7 @@ _KNOWN = frozenset({"format", "snapshot", "base", "version", "site", "spec"})
 _HELD: dict[str, type] = {"key": str, "template": dict, "model": str, "overlay": str, "startupTimeoutSeconds": int}
 
 
-def _is_whole(data: Mapping[str, Any]) -> bool:
+def _is_complete(data: Mapping[str, Any]) -> bool:
     return all(isinstance(data.get(name), kind) for name, kind in _HELD.items()) and isinstance(
         data.get("snapshot"), str | None
     )

@@ -161,8 +161,8 @@ def _fetch_resources(spec: Spec, site: Site) -> Object:
     A pod is Guaranteed if requests equal limits in each container, init containers included. Only such pods get exclusive cores (static
     CPU manager) near their GPU (topology manager). The fetcher ends before Triton starts, so the same amounts cost nothing.
     """
-    given = spec.runtime.resources
-    limits, requests = given.limits or ResourceList(), given.requests or ResourceList()
+    specified = spec.runtime.resources
+    limits, requests = specified.limits or ResourceList(), specified.requests or ResourceList()
     if _are_equal(requests.cpu, limits.cpu) and _are_equal(requests.memory, limits.memory):
         amounts = {"cpu": limits.cpu, "memory": max(str(limits.memory), _FETCH_MEMORY, key=quantity)}
         return {"requests": amounts, "limits": dict(amounts)}
@@ -265,24 +265,24 @@ def _environment(spec: Spec) -> list[Object]:
     those of the image still apply. USER is set because libraries request the user's name, and the image may have none
     for the pod's user. Halcyon's variables come first, because later ones may refer to `$(HOME)`.
     """
-    asked = [entry.to_dict() for entry in spec.runtime.env or ()]
+    entries = [entry.to_dict() for entry in spec.runtime.env or ()]
     ours: list[Object] = [
         {"name": "HOME", "value": _HOME},
         {"name": "USER", "value": "triton"},
         {"name": "PYTHONUNBUFFERED", "value": "1"},
         {"name": server_start.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
-    named = {entry["name"] for entry in asked}
-    return [*(entry for entry in ours if entry["name"] not in named), *asked]
+    named = {entry["name"] for entry in entries}
+    return [*(entry for entry in ours if entry["name"] not in named), *entries]
 
 
 def _resources(spec: Spec) -> Object:
-    asked = spec.runtime.resources
-    given = {"requests": asked.requests, "limits": asked.limits}
-    made: Object = {part: each.to_dict() for part, each in given.items() if each is not None and each.to_dict()}
+    specified = spec.runtime.resources
+    parts = {"requests": specified.requests, "limits": specified.limits}
+    amounts: Object = {part: each.to_dict() for part, each in parts.items() if each is not None and each.to_dict()}
     if spec.runtime.gpu is not None and spec.runtime.gpus:
-        gpu.request(made, spec.runtime.gpu)
-    return made
+        gpu.request(amounts, spec.runtime.gpu)
+    return amounts
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:

@@ -141,8 +141,8 @@ class _Shares:
                 return
             caps = self._within_quotas(members, targets, by_need=by_need)
             growing = [i for i in members if caps[i] > self.granted[i]]
-            whole = sum([(caps[i] - self.granted[i]) * self.demands[i].gpus_per_replica for i in growing])
-            if whole <= self.left:
+            requested = sum([(caps[i] - self.granted[i]) * self.demands[i].gpus_per_replica for i in growing])
+            if requested <= self.left:
                 ends = {i: caps[i] for i in growing}
             else:
                 ends = _levelled(self.demands, growing, self.granted, caps, left=self.left, fill=fill, by_need=by_need)
@@ -166,12 +166,12 @@ class _Shares:
             if targets[i] > self.granted[i] and (namespace := self.namespaces[i]) in self.quotas:
                 by_namespace.setdefault(namespace, []).append(i)
         caps = list(targets)
-        for namespace, of in by_namespace.items():
+        for namespace, indexes in by_namespace.items():
             left = self.quotas[namespace]
-            if sum([(targets[i] - self.granted[i]) * self.demands[i].gpus_per_replica for i in of]) > left:
-                for i in of:
+            if sum([(targets[i] - self.granted[i]) * self.demands[i].gpus_per_replica for i in indexes]) > left:
+                for i in indexes:
                     caps[i] = self.granted[i]
-                ends = _levelled(self.demands, of, self.granted, targets, left=left, fill=True, by_need=by_need)
+                ends = _levelled(self.demands, indexes, self.granted, targets, left=left, fill=True, by_need=by_need)
                 for i, cap in ends.items():
                     caps[i] = cap
         return caps
@@ -287,8 +287,8 @@ def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], 
     for _ in range(200):
         if not open_:
             break
-        some = [corner for item in open_[:: len(open_) // 16 + 1] for corner in item[:2] if begin < corner < end]
-        middle = sorted(some)[len(some) // 2] if some else (begin + end) / 2
+        corners = [corner for item in open_[:: len(open_) // 16 + 1] for corner in item[:2] if begin < corner < end]
+        middle = sorted(corners)[len(corners) // 2] if corners else (begin + end) / 2
         filled = flat + slope * middle
         filled += sum(
             [(middle if first < middle < last else first if middle <= first else last) * w for first, last, w in open_]
@@ -297,7 +297,7 @@ def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], 
             begin = middle
         else:
             end = middle
-        kept: list[tuple[float, float, float]] = []
+        remaining: list[tuple[float, float, float]] = []
         for item in open_:
             first, last, weight = item
             if last <= begin:
@@ -307,8 +307,8 @@ def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], 
             elif first <= begin and last >= end:
                 slope += weight
             else:
-                kept.append(item)
-        open_ = kept
+                remaining.append(item)
+        open_ = remaining
     level = begin if open_ or slope <= 0 else min(max((total - flat) / slope, begin), end)
     return level * (1 - 1e-9)
 

@@ -118,22 +118,22 @@ class Ledger:
         The first sample adds no time. A sample that comes more than `MAX_GAP_S` after the last one adds no time either.
         """
         before, hour = self.last, int(usage.at // HOUR_S)
-        kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
+        hours = tuple((at, entry) for at, entry in self.hours if hour - HOURS < at <= hour)
         if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
-            return replace(self, last=usage, hours=kept)
+            return replace(self, last=usage, hours=hours)
         spent = _between(before, usage)
-        now = next((was for at, was in kept if at == hour), Spent())
-        past = ((at, was) for at, was in kept if at != hour)
+        now = next((entry for at, entry in hours if at == hour), Spent())
+        past = ((at, entry) for at, entry in hours if at != hour)
         return Ledger(usage, self.total + spent, (*past, (hour, now + spent)))
 
     @property
     def day(self) -> Spent:
         """Return the GPU time of the last 24 hours, as the sum of the stored hours."""
-        return sum((was for _, was in self.hours), Spent())
+        return sum((entry for _, entry in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:
         """Return the GPU time of each stored hour as JSON values, which `of_json` restores after a restart."""
-        return [[hour, *(round(value, 3) for value in was.parts)] for hour, was in self.hours]
+        return [[hour, *(round(value, 3) for value in entry.parts)] for hour, entry in self.hours]
 
     @classmethod
     def from_json(cls, stored: object) -> Ledger:
@@ -160,7 +160,7 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
     """
     seconds = now.at - before.at
     busy = now.worked.busy
-    known = now.serving * seconds
+    serving_s = now.serving * seconds
     # A counter that fell was reset. A pod without an earlier value adds nothing, because its growth is unknown.
     rows = sum(
         value - old if value >= (old := before.worked.rows[pod]) else value
@@ -169,9 +169,9 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
     )
     return Spent(
         starting=now.starting * seconds,
-        busy=0.0 if busy is None else known * busy,
-        idle=0.0 if busy is None else known * (1 - busy),
-        unknown=known if busy is None else 0.0,
+        busy=0.0 if busy is None else serving_s * busy,
+        idle=0.0 if busy is None else serving_s * (1 - busy),
+        unknown=serving_s if busy is None else 0.0,
         inferences=rows,
         at_max_replicas=(now.max_gpus or 0) * seconds,
         seconds=seconds,
@@ -225,8 +225,8 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
     """Return the costs to publish. `price` is the price of one GPU per hour; None if unknown."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
     is_long_enough = day.gpus > 0 and day.seconds >= MIN_COUNTED_S
-    known = day.busy + day.idle
-    is_known = is_long_enough and known > 0 and known >= day.unknown
+    serving = day.busy + day.idle
+    is_known = is_long_enough and serving > 0 and serving >= day.unknown
     starting = day.starting / day.gpus if is_long_enough else 0.0
     thousand = (
         None if price is None or day.inferences < MIN_INFERENCES else price * day.gpus / 3600 / day.inferences * 1000
@@ -239,8 +239,8 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
         if day.at_max_replicas > 0 and day.seconds >= MIN_COUNTED_S
         else None,
         starting=starting if is_long_enough else None,
-        busy=(1 - starting) * day.busy / known if is_known else None,
-        idle=(1 - starting) * day.idle / known if is_known else None,
+        busy=(1 - starting) * day.busy / serving if is_known else None,
+        idle=(1 - starting) * day.idle / serving if is_known else None,
     )
 
 
@@ -267,5 +267,5 @@ def has_moved(shown: Cost, now: Cost) -> bool:
     return a is not None and b is not None and abs(a - b) > _MIN_RELATIVE_CHANGE * max(a, b)
 
 
-def _published(of: Cost) -> tuple[object, ...]:
-    return of.gpus, of.per_hour, of.per_thousand is None
+def _published(cost: Cost) -> tuple[object, ...]:
+    return cost.gpus, cost.per_hour, cost.per_thousand is None

@@ -75,8 +75,8 @@ class Histogram:
 
         The result is None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
-        found = quantile(self.bounds_s, self.counts, share)
-        return None if found is None or math.isinf(found) else found
+        value = quantile(self.bounds_s, self.counts, share)
+        return None if value is None or math.isinf(value) else value
 
 
 def growth(before: Sequence[int], now: Sequence[int]) -> tuple[int, ...] | None:

@@ -142,31 +142,31 @@ class Observation:
     """Agents that haven't sent a report within `MAX_AGE_S`, as (agent, seconds since its last report)."""
 
 
-def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> P | None:
-    """Return the newest point for which `known` returns a value.
+def fresh(points: Sequence[P], now: float, getter: Callable[[P], float | None]) -> P | None:
+    """Return the newest point for which `getter` returns a value.
 
     Return None if there is no such point, or if it is older than `MAX_AGE_S`.
     """
     for point in reversed(points):
         if now - point.at > MAX_AGE_S:
             return None
-        if known(point) is not None:
+        if getter(point) is not None:
             return point
     return None
 
 
-def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], float | None]) -> float | None:
+def mean(points: Sequence[P], now: float, window_s: float, getter: Callable[[P], float | None]) -> float | None:
     """Return the time-weighted mean of a value over the last `window_s`; None if no value in the window is known.
 
     Agents report when a value changes, so each value applies until the next one, but at most for `MAX_AGE_S`. In a
     plain mean of the samples, a value that lasted five seconds would have the same weight as a value that lasted one.
     Unknown values have no weight.
     """
-    return mean_of_sum([points], now, window_s, known)
+    return mean_of_sum([points], now, window_s, getter)
 
 
 def mean_of_sum(
-    series: Iterable[Sequence[P]], now: float, window_s: float, known: Callable[[P], float | None]
+    series: Iterable[Sequence[P]], now: float, window_s: float, getter: Callable[[P], float | None]
 ) -> float | None:
     """Return the time-weighted mean of the sum of all series over the last `window_s`; None if no value is known.
 
@@ -180,7 +180,7 @@ def mean_of_sum(
     last: list[float] = []
     for points in series:
         newest_known = None
-        for begin, end, value in _held(points, now, known):
+        for begin, end, value in _runs(points, now, getter):
             if end >= now - window_s:
                 newest_known = value
             begin_in = max(begin, now - window_s)
@@ -195,10 +195,10 @@ def mean_of_sum(
     return sum(last) if last else None
 
 
-def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
+def _runs(points: Sequence[P], now: float, getter: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
     """Yield (begin, end, value) for each point with a known value. The value applies from `begin` to `end`."""
     for index, point in enumerate(points):
-        value = known(point)
+        value = getter(point)
         if value is not None and point.at <= now:
             following = points[index + 1].at if index + 1 < len(points) else now
             yield point.at, min(following, now, point.at + MAX_AGE_S), value
@@ -219,10 +219,10 @@ def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P]
     Points that are less than a second apart count as one second apart, so that two reports in quick succession do not
     look like a surge.
     """
-    known = [(p.at, c) for p in points if p.at >= now - window_s and (c := counter(p)) is not None]
-    if len(known) < 2 or known[-1][0] <= known[0][0]:
+    samples = [(p.at, c) for p in points if p.at >= now - window_s and (c := counter(p)) is not None]
+    if len(samples) < 2 or samples[-1][0] <= samples[0][0]:
         return None
-    return max(known[-1][1] - known[0][1], 0.0) / max(known[-1][0] - known[0][0], 1.0)
+    return max(samples[-1][1] - samples[0][1], 0.0) / max(samples[-1][0] - samples[0][0], 1.0)
 
 
 def total_rate(

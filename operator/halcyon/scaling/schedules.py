@@ -141,7 +141,7 @@ def _problems(schedule: CronSchedule) -> Iterator[Problem]:
     reason = _why_no_rule(schedule.start)
     if reason:
         yield Problem(name, "start", f'"{schedule.start[:MAX_RULE_LENGTH]}"', reason, f'"{EXAMPLE}"')
-    if not _known_zone(schedule.time_zone):
+    if not _is_zone(schedule.time_zone):
         yield Problem(name, "timeZone", f'"{schedule.time_zone}"', "is not in the tz database", '"Europe/Berlin"')
     if not MIN_DURATION_S <= schedule.duration_s <= MAX_DURATION_S:
         reason = f"is not between {MIN_DURATION_S:.0f} s and {MAX_DURATION_S / 86_400:.0f} days"
@@ -171,7 +171,7 @@ def _why_no_rule(rule: str) -> str | None:
     return None
 
 
-def _known_zone(name: str) -> bool:
+def _is_zone(name: str) -> bool:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -98,10 +98,10 @@ class BusyMemory:
         Return None if this read is older than `MAX_AGE_S`, or if no two reads are `MIN_WINDOW_S` apart yet. If
         `instances` is lower than the real number, the result is too high, but at most 100.
         """
-        known = self.pods.get(pod)
-        if known is None or not known.reads:
+        history = self.pods.get(pod)
+        if history is None or not history.reads:
             return None
-        (begin, before_us), (end, spent_us) = known.reads[0], known.reads[-1]
+        (begin, before_us), (end, spent_us) = history.reads[0], history.reads[-1]
         if now - end > MAX_AGE_S or end - begin < MIN_WINDOW_S:
             return None
         busy = (spent_us - before_us) / 1e6 / (end - begin) / max(instances, 1)

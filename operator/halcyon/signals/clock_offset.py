@@ -30,17 +30,17 @@ class ClockOffset:
         """Minimum of receive time minus send time, in seconds, as (minimum in the previous period, minimum in the
         present one)."""
 
-    def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
+    def created_at(self, created: float, received: float, *, sent: float | None = None) -> float:
         """Return the time at which a report was made, on the receiver's clock. The result is at most `received`.
 
-        `made` and `sent` are on the sender's clock: when the report was made, and when it was sent. The time between
-        `made` and `sent` is not transit time, but is counted as such if `sent` is None. The results are in the same
+        `created` and `sent` are on the sender's clock: when the report was made, and when it was sent. The time between
+        `created` and `sent` is not transit time, but is counted as such if `sent` is None. The results are in the same
         order as the reports, unless a clock is set back.
         """
-        sent = made if sent is None else sent
+        sent = created if sent is None else sent
         if received - self._began >= WINDOW_S:
             self._before, self._shortest, self._began = self._shortest, math.inf, received
         difference = received - sent
         self._shortest = min(self._shortest, difference)
-        late_s = difference - min(self._shortest, self._before) + max(sent - made, 0.0)
+        late_s = difference - min(self._shortest, self._before) + max(sent - created, 0.0)
         return received - min(late_s, MAX_LATE_S)

@@ -78,7 +78,7 @@ class MergedBatches:
         if not tables and self.last.keys() <= exist:
             return self
         table = dict(self.table)
-        last = {pod: known for pod, known in self.last.items() if pod in exist or pod in tables}
+        last = {pod: counters for pod, counters in self.last.items() if pod in exist or pod in tables}
         for pod, sizes in tables.items():
             before = last.get(pod)
             now = {rows: (count, spent_us) for rows, count, spent_us in sizes}

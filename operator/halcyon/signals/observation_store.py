@@ -129,18 +129,18 @@ class ObservationStore:
         confirms = agent.may_confirm(now)
         model.derive(now)
         agent.received_at, agent.at = max(now, agent.received_at), report.at
-        made_at = agent.transit.made_at(report.at, now, sent=report.sent)
+        created_at = agent.transit.created_at(report.at, now, sent=report.sent)
         if confirms:
             agent.confirmed_at = now
-        gone = model.begin_report(report.agent) - {pod.name for pod in report.pods}
+        removed = model.begin_report(report.agent) - {pod.name for pod in report.pods}
         if report.balancer is not None:
-            _add_balancer(agent, report.balancer, made_at, now)
-        items: tuple[PodSample | str, ...] = (*report.pods, *gone)
+            _add_balancer(agent, report.balancer, created_at, now)
+        items: tuple[PodSample | str, ...] = (*report.pods, *removed)
         for number, item in enumerate(items, 1):
             if isinstance(item, str):
                 model.drop_view(report.agent, item)
             else:
-                _add_sample(model, agent, item, report, made_at)
+                _add_sample(model, agent, item, report, created_at)
             if number % STEP_PODS == 0:
                 yield
                 if self._models.get(key) is not model or not model.is_newest(agent, report):
@@ -201,10 +201,10 @@ class ObservationStore:
         model = self._models.get((namespace, name))
         return {
             agent: histogram
-            for agent, seen in (model.agents if model else {}).items()
-            if now - seen.received_at <= MAX_AGE_S
-            and seen.last_sample is not None
-            and (histogram := seen.last_sample.clients) is not None
+            for agent, state in (model.agents if model else {}).items()
+            if now - state.received_at <= MAX_AGE_S
+            and state.last_sample is not None
+            and (histogram := state.last_sample.clients) is not None
         }
 
     def has_model(self, namespace: str, name: str) -> bool:
@@ -224,7 +224,7 @@ class ObservationStore:
             return
         self._swept_at = now
         for key, model in list(self._models.items()):
-            for agent in [a for a, seen in model.agents.items() if now - seen.received_at > EXPIRE_TIMEOUT_S]:
+            for agent in [a for a, state in model.agents.items() if now - state.received_at > EXPIRE_TIMEOUT_S]:
                 model.drop_agent(agent)
             if not model.agents:
                 del self._models[key]
@@ -277,23 +277,23 @@ def _make_room(model: ObservedModel, now: float) -> None:
 
 
 def _add_sample(
-    model: ObservedModel, agent: AgentState, sample: PodSample, report: AgentReport, made_at: float
+    model: ObservedModel, agent: AgentState, sample: PodSample, report: AgentReport, created_at: float
 ) -> None:
     """Store what a report contains about one pod."""
     name = sys.intern(sample.name)
     # A sample sent twice must not confirm its own growth.
     previous = agent.pods.get(name)
     if sample.state != "unreachable" and (previous is None or sample.at != previous.at):
-        _add_pod(model, report.agent, sample, made_at - _age(sample, report))
+        _add_pod(model, report.agent, sample, created_at - _age(sample, report))
     if sample.batches is not None:
-        _add_batches(model.pods.setdefault(name, ObservedPod()), sample.batches, report, made_at)
+        _add_batches(model.pods.setdefault(name, ObservedPod()), sample.batches, report, created_at)
     model.set_view(report.agent, name, _pod_state(sample, report))
     model.refresh(name)
 
 
-def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now: float) -> None:
+def _add_balancer(agent: AgentState, sample: BalancerSample, created_at: float, now: float) -> None:
     before = agent.ring.newest
-    at = max(made_at, math.nextafter(before, math.inf))
+    at = max(created_at, math.nextafter(before, math.inf))
     requests, rejected, errors, unavailable = agent.counters.read(
         at, [getattr(sample, name) for name in BALANCER_COUNTERS]
     )
@@ -327,31 +327,31 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     # Each agent's total grows with the pod's counter. The highest is correct, because an agent may miss growth at a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = array("d", merged)
-    known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
-    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known, late_s)
+    values = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
+    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, values, late_s)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
-    pod.ring.add((at, pending, gpu, *known))
+    pod.ring.add((at, pending, gpu, *values))
     pod.engine_used = sample.engine_used
 
 
-def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float], late_s: float) -> float:
+def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, row: Sequence[float], late_s: float) -> float:
     """Estimate the number of requests in a pod's queue from the time that requests waited; NaN if it is unknown.
 
     The estimate is needed for releases of Triton without a gauge of waiting requests. It is a mean over some seconds,
     so it is limited to the most requests that the balancers had in progress meanwhile.
     """
-    ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
+    ended, waited_us = row[_SUCCEEDED], row[_QUEUE_US]
     if isnan(ended) or isnan(waited_us):
         return math.nan
     pod.in_queue = pod.in_queue or MeanInProgress()
     waiting = pod.in_queue.update(at, ended, waited_us, late_s=late_s)
-    most = [seen.most_inflight(at - MIN_WINDOW_S) for seen in model.agents.values() if seen.last_sample is not None]
+    most = [agent.most_inflight(at - MIN_WINDOW_S) for agent in model.agents.values() if agent.last_sample is not None]
     return math.nan if waiting is None else min(waiting, sum(most)) if most else waiting
 
 
-def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:
+def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, created_at: float) -> None:
     # The age is computed from the agent's clock alone. Agents repeat the last read in every report until the next one.
-    at = made_at - max(report.at - batches.at, 0.0)
+    at = created_at - max(report.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
     if at <= pod.batches_at or (row == pod.batches and batches.spent_us == pod.spent_us):
         return
@@ -390,7 +390,7 @@ def _has_unserved_requests(model: ObservedModel) -> bool:
     if any(pod.state == "ready" for pod in model.merged.values()):
         return False
     return any(
-        seen.last_sample is not None
-        and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < MAX_AGE_S)
-        for seen in model.active()
+        agent.last_sample is not None
+        and (agent.last_sample.queued > 0 or agent.received_at - agent.rejected_at < MAX_AGE_S)
+        for agent in model.active()
     )

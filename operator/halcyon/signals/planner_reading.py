@@ -116,7 +116,7 @@ def reading(
     memory: SignalMemory,
     balancers: AbstractSet[str] | None = None,
     revision: str = "",
-    of_revision: AbstractSet[str] | None = None,
+    revision_pods: AbstractSet[str] | None = None,
 ) -> ReadingResult:
     """Build the planner's reading from the present state of a model.
 
@@ -129,8 +129,7 @@ def reading(
         balancers: names of the balancer pods that are ready in Kubernetes. If None (unknown), every silent agent is assumed to
             have a pod.
         revision: revision that is being rolled out, or that was rolled out last.
-        of_revision: names of the pods of that revision, whose batches are counted. If None, all
-                pods count.
+        revision_pods: names of the pods of that revision, whose batches are counted. If None, all pods count.
     """
     now = snapshot.at
     pods_read = _with_broken_pods(pods, snapshot.pods)
@@ -155,7 +154,7 @@ def reading(
     if pending is None:
         names = [str(pod.name) for pod in pods_read if pod.phase == "ready"]
         unknown.append(f"most ready pods don't report their queue: {_names(names)}")
-    memory = _with_batches(memory, snapshot, pods, revision, of_revision)
+    memory = _with_batches(memory, snapshot, pods, revision, revision_pods)
     memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
     # If values are unknown, the time of the reading is that of the newest report.
     newest = max((ring.newest for _, ring in snapshot.balancers if len(ring)), default=None) if silence else counted_at
@@ -257,7 +256,7 @@ def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapsh
 
 
 def _silence_reason(
-    snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
+    snapshot: ModelSnapshot, rings: Mapping[str, Ring], balancers: AbstractSet[str] | None
 ) -> str | None:
     """Return the reason why the load is unknown, including the names of the balancers that don't report.
 
@@ -265,9 +264,9 @@ def _silence_reason(
     """
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
-    if expected <= known.keys():
-        return None if known else "no balancer agent has reported yet"
-    missing = sorted(expected - known.keys())
+    if expected <= rings.keys():
+        return None if rings else "no balancer agent has reported yet"
+    missing = sorted(expected - rings.keys())
     agents = dict(snapshot.balancers)
     reasons = []
     for name in missing[:_MAX_NAMED]:
@@ -313,25 +312,25 @@ def _with_batches(
     snapshot: ModelSnapshot,
     pods: Sequence[PodReading],
     revision: str,
-    of_revision: AbstractSet[str] | None,
+    revision_pods: AbstractSet[str] | None,
 ) -> SignalMemory:
     """Return the memory updated with the new batches of all reported pods of the revision, including draining pods."""
     before = memory.batches
     last = memory.merged_batches
     if revision != memory.revision:
         before, last = MergedBatches(), {}
-    seen = snapshot.pods
+    reported = snapshot.pods
     new: dict[str, array[int]] = {}
     tables: dict[str, Batches] = {}
-    for name, pod in seen.items():
+    for name, pod in reported.items():
         row = pod.batches
         if row is None or row is last.get(name):
             continue
-        if of_revision is None or name in of_revision:
+        if revision_pods is None or name in revision_pods:
             new[name], tables[name] = row, pod.sizes()
-    if not new and revision == memory.revision and before.last.keys() <= seen.keys():
+    if not new and revision == memory.revision and before.last.keys() <= reported.keys():
         return memory
-    exist = {str(pod.name) for pod in pods} | seen.keys()
+    exist = {str(pod.name) for pod in pods} | reported.keys()
     batches = before.with_tables(tables, exist=exist)
     if batches is memory.batches and revision == memory.revision:
         return memory

@@ -48,15 +48,15 @@ def parse_in_steps(
         head = validate_head(AgentReport.of_fields(raw), len(pods))
     yield
     report = head.report
-    if (found := Sender(report.namespace, report.name, report.agent)) != sender:
-        raise ForeignReport(f"the token is for {'/'.join(sender)}, the report for {'/'.join(found)}")
-    kept, implausible = [], head.implausible
+    if (author := Sender(report.namespace, report.name, report.agent)) != sender:
+        raise ForeignReport(f"the token is for {'/'.join(sender)}, the report for {'/'.join(author)}")
+    samples, implausible = [], head.implausible
     for number, fields in enumerate(pods, 1):
         with report_errors():
             if exists(fields["name"]):
                 sample, dropped = validate_pod(PodSample.of_fields(fields), report)
-                kept.append(sample)
+                samples.append(sample)
                 implausible += dropped
         if number % STEP_PODS == 0:
             yield
-    return ValidatedReport(replace(report, pods=tuple(kept)), implausible)
+    return ValidatedReport(replace(report, pods=tuple(samples)), implausible)

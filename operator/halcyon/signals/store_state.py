@@ -36,7 +36,7 @@ MAX_US_PER_S = 10 * MAX_WAITING * 1e6
 """Maximum plausible growth per second of a pod's counters of time, in microseconds. The times of all requests are added
 up, so each request in flight adds one second per second. A request adds all of its time when it ends. The factor 10
 allows for many requests that end together."""
-_OF_PODS = {
+_POD_MAX_RATES = {
     "succeeded": MAX_REQUESTS_PER_S,
     "failed": MAX_REQUESTS_PER_S,
     "rows": MAX_ROWS_PER_S,
@@ -44,11 +44,11 @@ _OF_PODS = {
     "queue_us": MAX_US_PER_S,
     "compute_us": MAX_US_PER_S,
 }
-"""Maximum growth per second of each counter in the samples of a pod. `_OF_BALANCERS` has the same limits for the
+"""Maximum growth per second of each counter in the samples of a pod. `_BALANCER_MAX_RATES` has the same limits for the
 samples of a balancer."""
-_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors", "unavailable"), MAX_REQUESTS_PER_S)
-POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
-POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
+_BALANCER_MAX_RATES = dict.fromkeys(("requests", "rejected", "errors", "unavailable"), MAX_REQUESTS_PER_S)
+POD_COUNTERS, BALANCER_COUNTERS = tuple(_POD_MAX_RATES), tuple(_BALANCER_MAX_RATES)
+POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_POD_MAX_RATES.values()), tuple(_BALANCER_MAX_RATES.values())
 MAX_REJECTABLE = 200_000.0
 """Maximum number of received requests that may still be rejected. The number is twice the largest queueLimit, because
 the limit applies to two groups separately. These are the requests that wait for a free server, and those that wait
@@ -278,11 +278,11 @@ class ObservedModel:
 
     def refresh(self, pod: str) -> None:
         """Update the snapshot of a pod with its newest samples."""
-        known, made = self.pods.get(pod), self.merged[pod]
-        if known is not None and (
-            made.batches is not known.batches or made.ring is not known.ring or made.engine_used != known.engine_used
+        new, old = self.pods.get(pod), self.merged[pod]
+        if new is not None and (
+            old.batches is not new.batches or old.ring is not new.ring or old.engine_used != new.engine_used
         ):
-            self.merged[pod] = made._replace(ring=known.ring, batches=known.batches, engine_used=known.engine_used)
+            self.merged[pod] = old._replace(ring=new.ring, batches=new.batches, engine_used=new.engine_used)
 
     def drop_view(self, name: str, pod: str) -> None:
         """Remove the last report of an agent about a pod. If no other agent reports the pod, remove the pod as well."""
@@ -301,13 +301,13 @@ class ObservedModel:
         """Return the state at the time `now`, without the agents that have become silent."""
         if self._derived is not None and self._derived.holds(now):
             return self._derived
-        silent = [(name, seen.received_at) for name, seen in sorted(self.agents.items()) if _is_silent(seen, now)]
+        silent = [(name, agent.received_at) for name, agent in sorted(self.agents.items()) if _is_silent(agent, now)]
         for name, _ in silent:
             self._silence(name)
-        for name, seen in self.agents.items():
-            if name not in self._active and not _is_silent(seen, now):
+        for name, agent in self.agents.items():
+            if name not in self._active and not _is_silent(agent, now):
                 self._active[name] = None
-                for pod in seen.pods:
+                for pod in agent.pods:
                     self._merge(pod)
         if not self._is_sorted:
             self.merged, self._is_sorted = dict(sorted(self.merged.items())), True
@@ -329,11 +329,11 @@ class ObservedModel:
         for pod in self.agents[name].pods:
             if pod in self._contested or not any(pod in self.agents[other].pods for other in self._active):
                 self._merge(pod)
-            if (known := self.pods.get(pod)) is not None:
-                known.counters.pop(name, None)
+            if (observed := self.pods.get(pod)) is not None:
+                observed.counters.pop(name, None)
 
     def _merge(self, pod: str) -> None:
-        views = [seen.pods[pod] for name in self._active if pod in (seen := self.agents[name]).pods]
+        views = [agent.pods[pod] for name in self._active if pod in (agent := self.agents[name]).pods]
         self._derived = None
         if not views:
             self.changed = self.merged.pop(pod, None) is not None or self.changed
@@ -347,26 +347,26 @@ class ObservedModel:
             facts = _merged_facts(views)
         before = self.merged.get(pod)
         if before is None:
-            known = self.pods.get(pod)
+            observed = self.pods.get(pod)
             self.merged[pod] = (
                 PodSnapshot(pod, facts, None, None)
-                if known is None
-                else PodSnapshot(pod, facts, known.ring, known.batches, known.engine_used)
+                if observed is None
+                else PodSnapshot(pod, facts, observed.ring, observed.batches, observed.engine_used)
             )
             self._is_sorted, self.changed = False, True
         elif before.facts != facts:
             self.merged[pod] = before._replace(facts=facts)
             # Whether a pod is starting, ready or draining is known from its Kubernetes object.
-            of_object = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
-            self.changed = self.changed or not of_object
+            is_expected = before.state != "maintenance" != facts.state and before.facts[1:] == facts[1:]
+            self.changed = self.changed or not is_expected
 
     def _drop_unreported(self, pod: str) -> None:
-        if not any(pod in seen.pods for seen in self.agents.values()):
+        if not any(pod in agent.pods for agent in self.agents.values()):
             self.pods.pop(pod, None)
 
 
-def _is_silent(seen: AgentState, now: float) -> bool:
-    return now - seen.received_at > MAX_AGE_S
+def _is_silent(agent: AgentState, now: float) -> bool:
+    return now - agent.received_at > MAX_AGE_S
 
 
 def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
@@ -377,6 +377,6 @@ def _merged_facts(views: Sequence[AgentPodState]) -> PodFacts:
     """
     states = {view.facts.state for view in views}
     state = next(state for state in _STATE_ORDER if state in states)
-    found = [view.facts.backend_failure for view in views if view.facts.state == state]
+    failures = [view.facts.backend_failure for view in views if view.facts.state == state]
     newest = min(views, key=lambda view: (view.facts.state == "unreachable", view.age)).facts
-    return shared_facts(state, newest.load_error, newest.versions, min(filter(None, found), default=None))
+    return shared_facts(state, newest.load_error, newest.versions, min(filter(None, failures), default=None))

@@ -169,8 +169,8 @@ class Ring:
         result: list[float | None] = []
         for column in columns:
             grown = rows[last + column] - rows[first + column]
-            known = first < last and not isnan(grown)
-            result.append(max(grown, 0.0) / seconds if known else self.rate(column, now, window_s))
+            is_known = first < last and not isnan(grown)
+            result.append(max(grown, 0.0) / seconds if is_known else self.rate(column, now, window_s))
         return result
 
     def _first(self, since: float) -> int:

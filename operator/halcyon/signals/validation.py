@@ -175,9 +175,9 @@ def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
     _check_time(batches.at, f"{report.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
         return False
-    whole = all(isinstance(value, int) for size in batches.sizes for value in size)
+    are_integers = all(isinstance(value, int) for size in batches.sizes for value in size)
     return (
-        whole
+        are_integers
         and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
         and all(_is_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
         and all(_is_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)

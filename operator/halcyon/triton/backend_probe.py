@@ -137,10 +137,10 @@ def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
     The inputs are those of the first warm-up request that are inputs of the model. If the model has no warm-up request,
     they are the inputs of the model.
     """
-    own = config.get("input") or ()
+    inputs = config.get("input") or ()
     warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
-    names = {tensor["name"] for tensor in own}
-    listed = [{"name": n, **tensor} for n, tensor in warmups[0].items() if n in names] if warmups else own
+    names = {tensor["name"] for tensor in inputs}
+    listed = [{"name": n, **tensor} for n, tensor in warmups[0].items() if n in names] if warmups else inputs
     return [
         (str(t["name"]), str(t.get("data_type")).removeprefix("TYPE_"), [int(length) for length in t.get("dims") or ()])
         for t in listed
@@ -235,9 +235,9 @@ class BackendProbes:
             return None
         began = self._clock()
         proof = await (
-            self._of_instances(endpoint, probe, revision)
+            self._probe_instances(endpoint, probe, revision)
             if suspicion == "partly"
-            else self._of_all(endpoint, probe, revision, suspicion, config)
+            else self._probe_repeatedly(endpoint, probe, revision, suspicion, config)
         )
         now = self._clock()
         self._next[key] = (now + max(min(2.0**count, MAX_PROBE_INTERVAL_S), (now - began) / _MAX_LOAD), count + 1)
@@ -246,7 +246,7 @@ class BackendProbes:
     async def _stub_exit(self, endpoint: Endpoint) -> str | None:
         return (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
 
-    async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
+    async def _probe_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
         """Send a few probes for each instance of the model.
 
         If one of them fails with Triton's message for a dead stub, return the proof that the backend is dead. Otherwise
@@ -267,7 +267,7 @@ class BackendProbes:
         others = {name: await self._client.config(endpoint.address, model=name) for name in names}
         return not may_share_batches(config, others, probe.rows)
 
-    async def _of_all(
+    async def _probe_repeatedly(
         self,
         endpoint: Endpoint,
         probe: Probe,

@@ -44,7 +44,7 @@ _QUEUE_US = "nv_inference_queue_duration_us"
 _COMPUTE_US = "nv_inference_compute_infer_duration_us"
 _GPU = "nv_gpu_utilization"
 _COMPUTE = ("compute_input", "compute_infer", "compute_output")
-_OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_US, _COMPUTE_US})
+_MODEL_METRICS = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_US, _COMPUTE_US})
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def parse_metrics(text: str, model: str) -> Metrics:
     """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Skip invalid lines."""
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
-    of_engines: dict[tuple[str, str], list[float]] = {}
-    of_companions = 0.0
+    engine_samples: dict[tuple[str, str], list[float]] = {}
+    companion_failures = 0.0
     for line in text.splitlines():
         if not line.startswith(("nv_", "vllm:")):
             continue
@@ -118,33 +118,33 @@ def parse_metrics(text: str, model: str) -> Metrics:
         if name == _GPU:
             gpus[labels.get("gpu_uuid", "")] = value
         elif name in engine_metrics.LABELS:
-            of_engines.setdefault((name, labels.get(engine_metrics.LABELS[name], "")), []).append(value)
+            engine_samples.setdefault((name, labels.get(engine_metrics.LABELS[name], "")), []).append(value)
         elif labels.get("model") == model:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
                 sums[reason] = sums.get(reason, 0.0) + value
         elif name == _FAILURE and labels.get("reason") == "BACKEND":
-            of_companions += value
+            companion_failures += value
     # If the page has failures but none for a reason, the number for this reason is 0.
     if _FAILURE in sums:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
         # If a step fails in its backend, Triton counts the ensemble's request under OTHER, as it counts invalid requests.
         # If a model that a Python model calls fails, Triton counts the caller's error response as a success.
-        sums["BACKEND"] += of_companions
-    whole = {name: int(value) for name, value in sums.items()}
-    engine = engine_metrics.of_pod(of_engines)
+        sums["BACKEND"] += companion_failures
+    counts = {name: int(value) for name, value in sums.items()}
+    engine = engine_metrics.of_pod(engine_samples)
     waits = engine_metrics.waiting(engine)
     return Metrics(
-        pending=whole.get(_PENDING) if waits is None else int(waits) + whole.get(_PENDING, 0),
-        succeeded=whole.get(_SUCCESS),
-        failed=whole.get(_FAILURE),
-        backend_failed=whole.get("BACKEND"),
-        canceled=whole.get("CANCELED"),
-        rows=whole.get(_ROWS),
-        executions=whole.get(_EXECUTIONS),
-        queue_us=whole.get(_QUEUE_US),
-        compute_us=whole.get(_COMPUTE_US),
+        pending=counts.get(_PENDING) if waits is None else int(waits) + counts.get(_PENDING, 0),
+        succeeded=counts.get(_SUCCESS),
+        failed=counts.get(_FAILURE),
+        backend_failed=counts.get("BACKEND"),
+        canceled=counts.get("CANCELED"),
+        rows=counts.get(_ROWS),
+        executions=counts.get(_EXECUTIONS),
+        queue_us=counts.get(_QUEUE_US),
+        compute_us=counts.get(_COMPUTE_US),
         gpu=sum(gpus.values()) / len(gpus) if gpus else None,
         engine_used=engine_metrics.used(engine),
     )
@@ -154,10 +154,10 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     end = line.find("{")
     name = line[:end] if end >= 0 else line.split(None, 1)[0]
     name = name.strip()
-    if name != _GPU and name not in _OF_MODEL and name not in engine_metrics.LABELS:
+    if name != _GPU and name not in _MODEL_METRICS and name not in engine_metrics.LABELS:
         return None
     labels: dict[str, str] = {}
-    rest = line[len(name) :]
+    remainder = line[len(name) :]
     if end >= 0:
         at = end + 1 + len(line[end + 1 :]) - len(line[end + 1 :].lstrip())
         while label := _LABEL.match(line, at):
@@ -167,9 +167,9 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
                 at += 1
         if line[at : at + 1] != "}":
             return None
-        rest = line[at + 1 :]
+        remainder = line[at + 1 :]
     try:
-        value = float(rest.split()[0])
+        value = float(remainder.split()[0])
     except (ValueError, IndexError):
         return None
     # Infinity and NaN cannot be summed or compared, so they count as unknown.

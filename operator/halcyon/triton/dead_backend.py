@@ -146,10 +146,10 @@ class DeadBackends:
         self.dead[pod] = reason
         (self.partial.add if partial else self.partial.discard)(pod)
 
-    def look(
+    def update(
         self,
         endpoints: Iterable[Endpoint],
-        seen: Mapping[str, ScrapedPod],
+        samples: Mapping[str, ScrapedPod],
         now: float,
         loads: Mapping[str, PodRequests] | None = None,
     ) -> dict[str, Suspicion]:
@@ -157,7 +157,7 @@ class DeadBackends:
 
         Args:
             endpoints: all pods.
-            seen: sample by pod name.
+            samples: sample by pod name.
             now: monotonic time, in seconds.
             loads: requests of the caller's balancer in each pod, by address; None without a balancer.
         """
@@ -168,10 +168,10 @@ class DeadBackends:
         self._restarting = {p: why for p, why in self._restarting.items() if p in listed and p not in serving}
         self._pods = {name: pod for name, pod in self._pods.items() if name in serving}
         revisions = {revision_of(name) for name in listed}
-        self.revisions = {name: known for name, known in self.revisions.items() if name in revisions}
+        self.revisions = {name: revision for name, revision in self.revisions.items() if name in revisions}
         suspects: dict[str, Suspicion] = {}
         for name in sorted(serving):
-            sample = seen.get(name)
+            sample = samples.get(name)
             if sample is None or sample.metrics is None:
                 continue  # Keep the counters of its previous response for the next comparison.
             suspicion = self._compare(name, sample.metrics, now, (loads or {}).get(listed[name].address, _NO_LOAD))

@@ -40,8 +40,8 @@ def of_pod(samples: Mapping[tuple[str, str], Sequence[float]]) -> Gauges:
 
 def waiting(gauges: Gauges) -> float | None:
     """Return the number of requests in the engine's own queue. Return None if the engine doesn't report it."""
-    known = [gauges[key] for key in ((_REQUESTS, "waiting"), (_VLLM_WAITING, "")) if key in gauges]
-    return sum(known) if known else None
+    counts = [gauges[key] for key in ((_REQUESTS, "waiting"), (_VLLM_WAITING, "")) if key in gauges]
+    return sum(counts) if counts else None
 
 
 def used(gauges: Gauges) -> float | None:

@@ -63,7 +63,7 @@ class PodSampler:
         """
         self._client = client
         self._clock = clock
-        self._known: dict[str, RepositoryIndex] = {}
+        self._indexes: dict[str, RepositoryIndex] = {}
         self._requested_at: dict[str, float] = {}
         """Time of the last request for each pod's batch statistics, by pod name, in seconds since the epoch."""
         self._batches: dict[str, BatchStats] = {}
@@ -79,7 +79,7 @@ class PodSampler:
         pods = list(endpoints)
         due = self._due(pods)
         samples = await asyncio.gather(*(self._sample(endpoint, with_batches=endpoint.pod in due) for endpoint in pods))
-        self._known = {
+        self._indexes = {
             pod.pod: sample.index
             for pod, sample in zip(pods, samples, strict=True)
             if pod.serving and sample.index is not None and sample.index.versions
@@ -113,7 +113,7 @@ class PodSampler:
     async def _sample(self, endpoint: Endpoint, *, with_batches: bool) -> ScrapedPod:
         async with self._concurrency:
             at = self._clock()
-            index = self._known.get(endpoint.pod) if endpoint.serving else None
+            index = self._indexes.get(endpoint.pod) if endpoint.serving else None
             if with_batches:
                 # Read both in parallel, so that a pod that hangs costs only one timeout.
                 metrics, _ = await asyncio.gather(self._read_metrics(endpoint), self._read_batches(endpoint))
@@ -136,10 +136,10 @@ class PodSampler:
         """
         if index.companions and endpoint.pod not in self._ensembles:
             try:
-                found = await self._client.config(endpoint.address)
+                config = await self._client.config(endpoint.address)
             except TritonError:
                 return True
-            self._ensembles[endpoint.pod] = "ensemble_scheduling" in found
+            self._ensembles[endpoint.pod] = "ensemble_scheduling" in config
         return bool(index.companions) and self._ensembles[endpoint.pod]
 
     async def _read_metrics(self, endpoint: Endpoint) -> Metrics | None:

@@ -47,7 +47,7 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
         raise TritonError("the repository index is not a list")
     versions: list[str] = []
     errors: list[str] = []
-    of_others: list[str] = []
+    companion_errors: list[str] = []
     companions: set[str] = set()
     stub_exit: str | None = None
     for entry in document:
@@ -65,11 +65,11 @@ def parse(document: Any, model: str, *, pod: str) -> RepositoryIndex:
         elif (error := _load_error(entry, pod)) and name == model:
             errors.append(error)
         elif error:
-            of_others.append(f"model {name[:_MAX_NAME_CHARS]} of the repository: {error}")
-    if of_others:
+            companion_errors.append(f"model {name[:_MAX_NAME_CHARS]} of the repository: {error}")
+    if companion_errors:
         # An ensemble has no state if one of its steps isn't loaded.
         errors = [error for error in errors if error != _refusal(pod)]
-    error = "\n".join(dict.fromkeys(of_others + errors))
+    error = "\n".join(dict.fromkeys(companion_errors + errors))
     ended = f" ({stub_exit})" if stub_exit and DEAD_STUB.search(error) else ""
     error = error[: MAX_ERROR_CHARS - len(ended)] + ended
     return RepositoryIndex(

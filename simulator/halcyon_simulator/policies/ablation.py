@@ -36,12 +36,12 @@ class _NeverStuck(StuckCounter):
     __slots__ = ()
 
     @override
-    def is_of(self, reading: Reading) -> bool:
+    def matches(self, reading: Reading) -> bool:
         return False
 
     @override
     def with_reading(self, reading: Reading) -> StuckCounter:
-        # The last counter is kept, without a time: `is_of` never needs it.
+        # The last counter is kept, without a time: `matches` never needs it.
         return _NeverStuck(arrived=reading.arrived)
 
 

@@ -155,7 +155,7 @@ async def test_a_page_of_one_namespace_costs_few_reviews() -> None:
     now, reviews = 0.0, 0
 
     class Reviews:
-        knows_all = True
+        covers_all = True
 
         async def user(self, token: str) -> User:
             return User(token)
@@ -169,5 +169,5 @@ async def test_a_page_of_one_namespace_costs_few_reviews() -> None:
     access = Authorizer(Reviews(), clock=lambda: now, namespaces=lambda: {f"ns{n}" for n in range(1000)})
     for _ in range(400):
         now += 1.0
-        assert await access.sees(User("u")) == frozenset({"ns1"})
+        assert await access.visible_namespaces(User("u")) == frozenset({"ns1"})
     assert reviews / 400 < 1.5 * MAX_REVIEWS_PER_S

@@ -32,7 +32,7 @@ class _NoModels:
 class _Reviews:
     """Knows the token until it is revoked."""
 
-    knows_all = True
+    covers_all = True
 
     def __init__(self) -> None:
         self.revoked, self.reviewed = False, asyncio.Event()

@@ -102,7 +102,7 @@ class Provider:
 class Reviews:
     """Access reviews: the group ml-team may see team-a."""
 
-    knows_all = True
+    covers_all = True
 
     async def user(self, token: str) -> User | None:
         del token

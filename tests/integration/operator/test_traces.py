@@ -15,7 +15,7 @@ import yaml
 from e2e.cluster import binaries
 from e2e.cluster.cluster import Cluster
 from halcyon.api.documents.observation_report import AUDIENCE
-from halcyon.kube.rbac_denials import asked
+from halcyon.kube.rbac_denials import needed_right
 from tests.integration.autoscaling.test_direct_scaling import SCALING, Agent, until_then
 from tests.integration.operator.test_leader_election import token
 from tests.integration.operator_process import Operator, install
@@ -131,7 +131,7 @@ async def test_a_models_reconcile_is_recorded_in_spans(cluster: Cluster, namespa
     # such a model reads the Lease of that operator, which is part of the trace.
     reads = {s.attributes["url.path"] for s in found if s.attributes.get("http.request.method") == "GET"}
     assert not [path for path in reads if f"/namespaces/{operator.namespace}/leases/" in path]
-    assert {asked("GET", path, watching=False)[1].verb for path in reads} <= {"get"}
+    assert {needed_right("GET", path, watching=False)[1].verb for path in reads} <= {"get"}
 
 
 def test_a_collector_that_is_away_costs_nothing_but_the_traces(

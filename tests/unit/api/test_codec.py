@@ -55,6 +55,6 @@ def test_other_texts_are_no_documents(text: str | bytes) -> None:
 
 
 def test_unknown_fields_are_ignored_and_missing_ones_are_not() -> None:
-    assert codec.made(Part, {"name": "a", "surplus": 1}) == Part("a")
+    assert codec.decoded(Part, {"name": "a", "surplus": 1}) == Part("a")
     with pytest.raises(TypeError):
-        codec.made(Part, {"surplus": 1})
+        codec.decoded(Part, {"surplus": 1})

@@ -17,8 +17,8 @@ PROXY = Proxy((ip_network("10.0.0.0/24"), ip_network("fd00::/8")), "X-User", "X-
 class Cluster:
     """Reviews by a table, counted; and a clock."""
 
-    def __init__(self, rights: Mapping[str, set[str]], *, knows_all: bool = True) -> None:
-        self.rights, self.knows_all, self.now = dict(rights), knows_all, 0.0
+    def __init__(self, rights: Mapping[str, set[str]], *, covers_all: bool = True) -> None:
+        self.rights, self.covers_all, self.now = dict(rights), covers_all, 0.0
         self.asked: list[tuple[str, ...]] = []
 
     async def user(self, token: str) -> User | None:
@@ -110,31 +110,31 @@ async def test_a_request_without_a_token_is_no_invalid_token() -> None:
 
 async def test_users_that_may_list_all_cause_one_review() -> None:
     cluster = Cluster({"ada": {"*"}})
-    assert await cluster.access().sees(User("ada")) is None
+    assert await cluster.access().visible_namespaces(User("ada")) is None
     assert cluster.asked == [("ada", "", "")]
 
 
 async def test_other_users_see_the_namespaces_that_they_may_list() -> None:
     cluster = Cluster({"ada": {"a", "c"}})
     access = cluster.access()
-    assert await access.sees(User("ada")) == {"a", "c"}
+    assert await access.visible_namespaces(User("ada")) == {"a", "c"}
     before = len(cluster.asked)
-    assert await access.sees(User("ada")) == {"a", "c"}
+    assert await access.visible_namespaces(User("ada")) == {"a", "c"}
     assert len(cluster.asked) == before
 
 
 async def test_each_model_is_reviewed_if_all_cannot_be() -> None:
-    cluster = Cluster({"ada": {"*"}}, knows_all=False)
-    assert await cluster.access().sees(User("ada")) == {"a", "b", "c"}
+    cluster = Cluster({"ada": {"*"}}, covers_all=False)
+    assert await cluster.access().visible_namespaces(User("ada")) == {"a", "b", "c"}
     assert ("ada", "", "") not in cluster.asked
 
 
 async def test_a_right_does_not_extend_to_the_same_name_in_other_groups() -> None:
     cluster = Cluster({"ada": {"a"}})
     access = cluster.access()
-    await access.sees(User("ada", ("team",)))
+    await access.visible_namespaces(User("ada", ("team",)))
     before = len(cluster.asked)
-    await access.sees(User("ada", ("other",)))
+    await access.visible_namespaces(User("ada", ("other",)))
     assert len(cluster.asked) == 2 * before
 
 
@@ -171,7 +171,7 @@ async def test_a_proxy_makes_no_user_a_system_user(headers: dict[str, str]) -> N
 async def test_localhost_sees_all_without_sign_in(host: str) -> None:
     access = Authorizer(None, clock=float, namespaces=list)
     user = await access.user(request(Host=host))
-    assert await access.sees(user) is None
+    assert await access.visible_namespaces(user) is None
     await access.may_get(user, Name("a", "m"))
 
 

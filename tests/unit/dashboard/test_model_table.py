@@ -21,14 +21,14 @@ class Site:
         self.read: list[Name] = []
         self.now: dict[Name, ModelNumbers] = {}
 
-    def page(self, sees: set[str] | None = None, **query: str) -> dict[str, Any]:
+    def page(self, namespaces: set[str] | None = None, **query: str) -> dict[str, Any]:
         self.version += 1
         return self.fleet.page(
             TableQuery.of(query),
             names=list(self.models),
             model=self.models.get,
             numbers=self._reading,
-            sees=None if sees is None else frozenset(sees),
+            namespaces=None if namespaces is None else frozenset(namespaces),
             changes=self.version,
             step=0,
         )
@@ -283,7 +283,7 @@ def test_loads_are_read_once_for_each_step_and_each_new_model() -> None:
     def reads(changes: int, step: int) -> int:
         read.clear()
         fleet.page(
-            TableQuery(), names=list(objects), model=objects.get, numbers=lambda _: UNKNOWN, sees=None,
+            TableQuery(), names=list(objects), model=objects.get, numbers=lambda _: UNKNOWN, namespaces=None,
             changes=changes, step=step,
         )  # fmt: skip
         return len(read)

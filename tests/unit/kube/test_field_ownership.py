@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from halcyon.kube.field_ownership import taken_over
+from halcyon.kube.field_ownership import with_sole_owner
 
 TEMPLATE = ("spec", "template")
 
@@ -26,7 +26,7 @@ def test_the_fields_of_others_below_the_path_belong_to_the_applies() -> None:
         entry("kubectl-edit", template("C")),
     ]
     before = copy.deepcopy(entries)
-    assert taken_over(entries, "halcyon", TEMPLATE) == [
+    assert with_sole_owner(entries, "halcyon", TEMPLATE) == [
         entry("halcyon", template("A", "B", "C"), "Apply"),
         entry("kubectl", {"f:metadata": {"f:annotations": {"f:mine": {}}}}),
     ]
@@ -37,7 +37,7 @@ def test_fields_beside_the_path_stay_with_their_owner() -> None:
     scaler = entry("autoscaler", template(**{"f:replicas": {}}))
     scaler["fieldsV1"]["f:spec"].pop("f:template")
     status = entry("kube-controller-manager", {"f:status": {"f:replicas": {}}}, subresource="status")
-    found = taken_over(
+    found = with_sole_owner(
         [entry("halcyon", template("A"), "Apply"), entry("kubectl", template("B")), scaler, status], "halcyon", TEMPLATE
     )
     assert found is not None
@@ -45,8 +45,10 @@ def test_fields_beside_the_path_stay_with_their_owner() -> None:
 
 
 def test_fields_without_an_apply_or_another_owner_stay() -> None:
-    assert taken_over([entry("halcyon", template("A"), "Apply")], "halcyon", TEMPLATE) is None
-    assert taken_over([entry("halcyon", template("A")), entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None
-    assert taken_over([], "halcyon", TEMPLATE) is None
+    assert with_sole_owner([entry("halcyon", template("A"), "Apply")], "halcyon", TEMPLATE) is None
+    assert (
+        with_sole_owner([entry("halcyon", template("A")), entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None
+    )
+    assert with_sole_owner([], "halcyon", TEMPLATE) is None
     status = entry("halcyon", {"f:status": {}}, "Apply", subresource="status")
-    assert taken_over([status, entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None
+    assert with_sole_owner([status, entry("kubectl", template("B"))], "halcyon", TEMPLATE) is None

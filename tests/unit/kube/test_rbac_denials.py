@@ -7,7 +7,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from halcyon.kube.rbac_denials import KEPT_S, RbacDenials, RbacDenialsPage, Right, asked, named
+from halcyon.kube.rbac_denials import DENIAL_TTL_S, RbacDenials, RbacDenialsPage, Right, named, needed_right
 
 USER = 'User "system:serviceaccount:halcyon-system:halcyon"'
 PODS = f'pods is forbidden: {USER} cannot list resource "pods" in API group "" at the cluster scope'
@@ -65,7 +65,7 @@ def test_a_refusal_names_the_rights_that_are_missing_or_none(message: str, right
     ],
 )
 def test_a_request_is_known_by_its_right(method: str, path: str, watching: bool, namespace: str, right: Right) -> None:
-    assert asked(method, path, watching=watching) == (namespace, right)
+    assert needed_right(method, path, watching=watching) == (namespace, right)
 
 
 def page(rights: RbacDenials) -> list[str]:
@@ -104,7 +104,7 @@ def test_an_unused_right_is_forgotten() -> None:
     now = 0.0
     rights = RbacDenials(lambda: now)
     rights.refused("GET", "/api/v1/pods", PODS)
-    now = KEPT_S
+    now = DENIAL_TTL_S
     assert rights.missing
     now += 1
     assert not rights.missing

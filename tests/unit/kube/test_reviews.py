@@ -127,7 +127,7 @@ async def test_the_dashboard_reviews_lists_and_single_models(make: Any, where: s
     api = Api({"allowed": True})
     reviews = ModelReviews(make(api))
     assert await reviews.may_see(ADA, namespace="team", name=name)
-    assert reviews.knows_all is not bool(where)
+    assert reviews.covers_all is not bool(where)
     [(namespace, review)] = api.created
     assert namespace == where
     assert review["spec"]["resourceAttributes"] == {

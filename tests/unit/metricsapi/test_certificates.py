@@ -116,6 +116,17 @@ def test_a_ca_is_followed_by_one_that_is_known_before_it_signs() -> None:
     assert first.ca.cert_pem not in late.bundle_pem
 
 
+def test_a_published_ca_signs_at_once_if_its_predecessor_has_expired() -> None:
+    first = renewed(None, NAMES, NOW)
+    end = load(first.ca.cert_pem).not_valid_after_utc
+    second = renewed(first, NAMES, end - SPREAD / 2)
+    for late in (timedelta(minutes=30), 6 * timedelta(hours=1)):
+        third = renewed(second, NAMES, end + late)
+        assert third.ca == second.next_ca
+        assert issued_by(third.serving.cert_pem, third.ca.cert_pem)
+        assert load(third.serving.cert_pem).not_valid_after_utc > end + 30 * DAY
+
+
 def test_an_operator_back_after_a_long_absence_starts_afresh() -> None:
     first = renewed(None, NAMES, NOW)
     later = NOW + CA_LIFE + DAY

@@ -11,7 +11,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.render import hpa
 from halcyon.render.site import Subject
 from halcyon.scaling.hpa import metrics
-from halcyon.scaling.hpa.algorithm import asked
+from halcyon.scaling.hpa.algorithm import signal_proposals
 from halcyon.scaling.observations import BalancerObservation, BalancerPoint, Missing, Observation, Value
 from halcyon.scaling.planner.objectives import objectives
 from halcyon.scaling.planner.outputs import PlannerMemory
@@ -46,14 +46,14 @@ def test_requests_of_all_balancers_count() -> None:
 def test_the_target_that_needs_most_replicas_decides() -> None:
     targets = defaults.targets(spec(concurrency=16, queueDepth=8))
     read = metrics.RulesReading(0.0, 2, Value(8.0, 0.0), None, concurrency=Value(48.0, 0.0))
-    proposals = {proposal.name: proposal.proposal for proposal in asked(read, targets)}
+    proposals = {proposal.name: proposal.proposal for proposal in signal_proposals(read, targets)}
     assert proposals == {"queueDepth": 1, "concurrency": 3}
 
 
 def test_without_the_target_nothing_is_measured() -> None:
     read = metrics.read(observed((6, 30)), targets=defaults.targets(spec()), replicas=2)
     assert read.concurrency is None
-    assert [proposal.name for proposal in asked(read, defaults.targets(spec()))] == ["queueDepth"]
+    assert [proposal.name for proposal in signal_proposals(read, defaults.targets(spec()))] == ["queueDepth"]
 
 
 def test_a_missing_value_is_not_zero() -> None:

@@ -15,7 +15,7 @@ def times(records: list[tuple[float, float]], transit: ClockOffset) -> list[floa
     heard, found = 0.0, []
     for made, late_s in records:
         heard = max(heard, made + late_s)
-        found.append(transit.made_at(EPOCH + made, heard))
+        found.append(transit.created_at(EPOCH + made, heard))
     return found
 
 
@@ -39,7 +39,7 @@ def test_no_record_was_made_after_its_receipt_or_long_before(said: list[tuple[fl
     transit, now = ClockOffset(), 0.0
     for pause_s, clock in said:
         now += pause_s
-        assert now - MAX_LATE_S <= transit.made_at(EPOCH + now + clock, now) <= now
+        assert now - MAX_LATE_S <= transit.created_at(EPOCH + now + clock, now) <= now
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1.5), st.floats(0.0, 1.5), st.floats(0.0, 1.4)), min_size=1, max_size=30))
@@ -52,16 +52,16 @@ def test_a_records_wait_before_sending_is_subtracted_even_for_the_first(
         sent = max(sent, made + waited_s)
         # The first way is a short one, and is remembered for the minute that this lasts at most.
         heard = max(heard, sent + (late_s if number else 0.0))
-        found = transit.made_at(EPOCH + made, heard, sent=EPOCH + sent)
+        found = transit.created_at(EPOCH + made, heard, sent=EPOCH + sent)
         assert found == pytest.approx(max(made, heard - MAX_LATE_S), abs=0.001)
 
 
 def test_a_clock_set_forward_counts_at_once_and_one_set_back_soon() -> None:
     transit = ClockOffset()
-    transit.made_at(EPOCH, 0.0)
-    assert transit.made_at(EPOCH + 1 + 60, 1.0) == 1.0
-    assert transit.made_at(EPOCH + 2 + 60, 2.0) == 2.0
-    back = {at: at - transit.made_at(EPOCH + at + 59, float(at)) for at in range(3, 80)}
+    transit.created_at(EPOCH, 0.0)
+    assert transit.created_at(EPOCH + 1 + 60, 1.0) == 1.0
+    assert transit.created_at(EPOCH + 2 + 60, 2.0) == 2.0
+    back = {at: at - transit.created_at(EPOCH + at + 59, float(at)) for at in range(3, 80)}
     assert back[3] == pytest.approx(1.0, abs=0.001)
     assert [at for at, late_s in back.items() if late_s > 0.001] == list(range(3, 2 * int(WINDOW_S)))
 
@@ -69,5 +69,5 @@ def test_a_clock_set_forward_counts_at_once_and_one_set_back_soon() -> None:
 def test_a_clock_that_runs_too_quickly_or_too_slowly_is_followed() -> None:
     for drift in (-1e-4, 1e-4):
         transit = ClockOffset()
-        late = [at - transit.made_at(EPOCH + at * (1 + drift), float(at)) for at in range(3600)]
+        late = [at - transit.created_at(EPOCH + at * (1 + drift), float(at)) for at in range(3600)]
         assert max(late) <= 2 * WINDOW_S * 1e-4 + 1e-6

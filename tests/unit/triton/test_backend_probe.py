@@ -173,7 +173,7 @@ def test_probes_that_fail_are_not_reported_as_failing_requests(agents: int) -> N
             number = step % 4
             if number < agents:
                 sample = {"r-a": ScrapedPod(second, pod.metrics)}
-                probes[number].examine(listed, states[number].look(listed, sample, second))
+                probes[number].examine(listed, states[number].update(listed, sample, second))
             for _ in range(10):
                 await asyncio.sleep(0)
         assert (pod.metrics.backend_failed or 0) >= agents

@@ -53,21 +53,21 @@ def test_counters_give_a_suspicion_and_never_a_proof(
     before: tuple[int | None, int | None], after: tuple[int | None, int | None], suspicion: Suspicion | None
 ) -> None:
     dead = DeadBackends()
-    assert dead.look(endpoints("x"), sampled(x=before), 0.0) == {}
-    assert dead.look(endpoints("x"), sampled(x=after), 1.0) == ({} if suspicion is None else {"x": suspicion})
+    assert dead.update(endpoints("x"), sampled(x=before), 0.0) == {}
+    assert dead.update(endpoints("x"), sampled(x=after), 1.0) == ({} if suspicion is None else {"x": suspicion})
     assert dead.out == frozenset()
 
 
 def test_a_pod_without_a_response_is_compared_with_its_last_one() -> None:
     dead = DeadBackends()
-    dead.look(endpoints("a"), sampled(a=(5, 0)), 0.0)
-    assert dead.look(endpoints("a"), sampled(a=None), 1.0) == {}
-    assert dead.look(endpoints("a"), sampled(a=(5, 4)), 2.0) == {"a": "failing"}
+    dead.update(endpoints("a"), sampled(a=(5, 0)), 0.0)
+    assert dead.update(endpoints("a"), sampled(a=None), 1.0) == {}
+    assert dead.update(endpoints("a"), sampled(a=(5, 4)), 2.0) == {"a": "failing"}
 
 
 def test_a_pod_that_answers_nothing_for_a_while_is_examined() -> None:
     dead, quiet = DeadBackends(), sampled(a=(5, 0), pending=3)
-    assert [dead.look(endpoints("a"), quiet, float(at)) for at in range(5)] == [
+    assert [dead.update(endpoints("a"), quiet, float(at)) for at in range(5)] == [
         {},
         {},
         {"a": "silent"},
@@ -80,10 +80,10 @@ def test_a_pod_that_answers_nothing_for_a_while_is_examined() -> None:
 def test_requests_of_the_balancer_count_as_much_as_a_queue() -> None:
     dead = DeadBackends()
     for at in range(5):
-        without = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(0, 0)})
+        without = dead.update(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(0, 0)})
     assert without == {}
     for at in range(5, 10):
-        found = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(1, 0)})
+        found = dead.update(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(1, 0)})
     assert found == {"a": "silent"}
 
 
@@ -93,7 +93,7 @@ def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[st
     dead = DeadBackends()
     for at in range(6):
         loads = {"10.0.0.0": PodRequests(3, 7 + answers * at)}
-        seen = dead.look(endpoints("a"), sampled(a=(5 + at, 0)), float(at), loads)
+        seen = dead.update(endpoints("a"), sampled(a=(5 + at, 0)), float(at), loads)
     assert seen == found
 
 
@@ -102,7 +102,7 @@ def test_a_pod_that_is_never_without_requests_is_tested_beside_them(pending: int
     dead, found = DeadBackends(), []
     for at in range(6):
         loads = {"10.0.0.0": PodRequests(4, 10 * at)}
-        found.append(dead.look(endpoints("a"), sampled(a=(10 * at, 0), pending=pending), float(at), loads))
+        found.append(dead.update(endpoints("a"), sampled(a=(10 * at, 0), pending=pending), float(at), loads))
     tested = [at for at, suspects in enumerate(found) if suspects == {"a": "idle"}]
     assert tested[:1] == ([] if tested_at is None else [tested_at])
 
@@ -110,46 +110,46 @@ def test_a_pod_that_is_never_without_requests_is_tested_beside_them(pending: int
 def test_the_wait_for_a_response_is_learnt_as_an_execution() -> None:
     dead = DeadBackends()
     for at, answered in ((0.0, 7), (20.0, 7), (40.0, 8)):
-        dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), at, {"10.0.0.0": PodRequests(1, answered)})
+        dead.update(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), at, {"10.0.0.0": PodRequests(1, answered)})
     assert dead.revisions["r"].hang_s == 400.0
 
 
 def test_a_first_execution_is_no_hang() -> None:
     dead = DeadBackends()
-    assert not any(dead.look(endpoints("a"), sampled(a=(0, 0), pending=3), float(at)) for at in range(120))
+    assert not any(dead.update(endpoints("a"), sampled(a=(0, 0), pending=3), float(at)) for at in range(120))
 
 
 def test_the_longest_execution_is_learnt_from_statistics_and_from_waiting() -> None:
     dead = DeadBackends()
     for at in (0.0, 120.0):
-        dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}, pending=3), at)
-    dead.look(endpoints("r-a"), sampled(**{"r-a": (6, 0)}, pending=3), 121.0)
+        dead.update(endpoints("r-a"), sampled(**{"r-a": (5, 0)}, pending=3), at)
+    dead.update(endpoints("r-a"), sampled(**{"r-a": (6, 0)}, pending=3), 121.0)
     assert dead.revisions["r"].longest_s == 121.0
     assert dead.revisions["r"].hang_s == 1210.0
     dead = DeadBackends()
-    dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), 0.0)
-    dead.look(endpoints("r-a"), sampled(**{"r-a": (7, 0)}, compute_us=10_000_000), 1.0)
+    dead.update(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), 0.0)
+    dead.update(endpoints("r-a"), sampled(**{"r-a": (7, 0)}, compute_us=10_000_000), 1.0)
     assert (dead.revisions["r"].longest_s, dead.revisions["r"].hang_s) == (5.0, 50.0)
     assert ProbedRevision().hang_s == 30.0
 
 
 def test_a_dead_pod_is_out_until_its_container_has_restarted() -> None:
     dead = DeadBackends()
-    dead.look(endpoints("a", "b"), sampled(a=(5, 1), b=(5, 0)), 0.0)
+    dead.update(endpoints("a", "b"), sampled(a=(5, 1), b=(5, 0)), 0.0)
     dead.proved("a", "the stub ended", partial=False)
-    assert dead.look(endpoints("a", "b"), sampled(a=(5, 9), b=(6, 0)), 1.0) == {"b": "idle"}
+    assert dead.update(endpoints("a", "b"), sampled(a=(5, 9), b=(6, 0)), 1.0) == {"b": "idle"}
     assert (dead.out, dead.failures) == ({"a"}, {"a": "the stub ended"})
-    dead.look([*endpoints("a", serving=False), *endpoints("b")], sampled(b=(6, 0)), 2.0)
+    dead.update([*endpoints("a", serving=False), *endpoints("b")], sampled(b=(6, 0)), 2.0)
     assert (dead.out, dead.failures) == (frozenset(), {"a": "the stub ended"}), "reported until it is ready again"
-    dead.look(endpoints("a", "b"), sampled(a=(0, 0), b=(6, 0)), 3.0)
+    dead.update(endpoints("a", "b"), sampled(a=(0, 0), b=(6, 0)), 3.0)
     assert (dead.out, dead.failures) == (frozenset(), {})
 
 
 def test_counters_that_restarted_show_a_restarted_container() -> None:
     dead = DeadBackends()
-    dead.look(endpoints("a"), sampled(a=(5, 1)), 0.0)
+    dead.update(endpoints("a"), sampled(a=(5, 1)), 0.0)
     dead.proved("a", "the stub ended", partial=False)
-    dead.look(endpoints("a"), sampled(a=(0, 0)), 1.0)
+    dead.update(endpoints("a"), sampled(a=(0, 0)), 1.0)
     assert (dead.out, dead.failures) == (frozenset(), {})
 
 
@@ -169,19 +169,19 @@ def test_a_pod_that_fails_every_request_is_only_reported() -> None:
     dead = DeadBackends()
     for second in range(int(REPORTED_AFTER_S) + 1):
         # A probe of another agent succeeds now and then.
-        dead.look(endpoints("a"), sampled(a=(5 + second // 3, 5 * second)), float(second))
+        dead.update(endpoints("a"), sampled(a=(5 + second // 3, 5 * second)), float(second))
     assert dead.failures == {}
-    dead.look(endpoints("a"), sampled(a=(10, 90)), REPORTED_AFTER_S + 1)
+    dead.update(endpoints("a"), sampled(a=(10, 90)), REPORTED_AFTER_S + 1)
     assert (dead.out, dead.failures) == (frozenset(), {"a": EVERY_REQUEST_FAILS})
-    dead.look(endpoints("a"), sampled(a=(60, 99)), REPORTED_AFTER_S + 2)
+    dead.update(endpoints("a"), sampled(a=(60, 99)), REPORTED_AFTER_S + 2)
     assert dead.failures == {}
 
 
 def test_one_failure_before_a_pause_is_not_reported() -> None:
     dead = DeadBackends()
-    dead.look(endpoints("a"), sampled(a=(5, 0)), 0.0)
+    dead.update(endpoints("a"), sampled(a=(5, 0)), 0.0)
     for second in range(1, 100):
-        dead.look(endpoints("a"), sampled(a=(5, 1)), float(second))
+        dead.update(endpoints("a"), sampled(a=(5, 1)), float(second))
     assert dead.failures == {}
 
 

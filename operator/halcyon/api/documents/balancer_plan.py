@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from halcyon.api.documents import codec
-from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, made
+from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, decoded
 
 PLAN_KEY = "plan.json"
 """Key in the ConfigMap that contains the plan."""
@@ -171,10 +171,10 @@ class BalancerPlan:
         """
         try:
             raw = codec.fields_of(text, PLAN_VERSION)
-            slots = tuple(made(Slot, slot) for slot in raw.pop("slots"))
+            slots = tuple(decoded(Slot, slot) for slot in raw.pop("slots"))
             collector = raw.pop("collector")
-            return made(
-                cls, {**raw, "slots": slots, "collector": made(CollectorAddress, collector) if collector else None}
+            return decoded(
+                cls, {**raw, "slots": slots, "collector": decoded(CollectorAddress, collector) if collector else None}
             )
         except UnknownVersionError as error:
             raise PlanError(f"plan has {error}; this agent reads version {PLAN_VERSION}") from error

@@ -112,12 +112,12 @@ class BatchRecipe:
         Raises:
             BatchDocumentError: the text is not a valid document.
         """
-        made = _parsed(cls, text)
+        recipe = _parsed(cls, text)
         try:
             buckets: dict[str, Any] = {
-                name: codec.made(BatchBucket, value) for name in _BUCKETS if (value := getattr(made, name)) is not None
+                name: codec.decoded(BatchBucket, raw) for name in _BUCKETS if (raw := getattr(recipe, name)) is not None
             }
-            return replace(made, **buckets)
+            return replace(recipe, **buckets)
         except codec.NOT_A_DOCUMENT as error:
             raise BatchDocumentError(f"a bucket of the recipe is invalid: {error!r}") from error
 
@@ -159,14 +159,14 @@ class BatchProgress:
         Raises:
             BatchDocumentError: the text is not a valid document.
         """
-        made = _parsed(cls, text)
+        progress = _parsed(cls, text)
         for name, kinds in _TYPES.items():
-            value = getattr(made, name)
+            value = getattr(progress, name)
             if not isinstance(value, kinds) or (isinstance(value, int | float) and not 0 <= value < 1e15):
                 raise BatchDocumentError(
                     f"{name} is {str(value)[:40]!r}; for example {getattr(BatchProgress(), name)!r}"
                 )
-        return made
+        return progress
 
 
 _COUNT, _FIGURE = (int,), (int, float, type(None))
@@ -178,11 +178,11 @@ _TYPES: Final = {
 
 def _cut(text: str, size: int) -> str:
     """Return the start of the text. In JSON, which escapes all but ASCII, it has at most `size` bytes."""
-    return text[: sum(used <= size for used in accumulate(len(json.dumps(one)) - 2 for one in text))]
+    return text[: sum(used <= size for used in accumulate(len(json.dumps(char)) - 2 for char in text))]
 
 
 def _parsed(kind: type[T], text: str) -> T:
     try:
-        return codec.made(kind, codec.fields_of(text, VERSION))
+        return codec.decoded(kind, codec.fields_of(text, VERSION))
     except (*codec.NOT_A_DOCUMENT, codec.UnknownVersionError) as error:
         raise BatchDocumentError(f"not a document of version {VERSION}: {error!r}") from error

@@ -31,10 +31,10 @@ def encoded(document: object, version: int, *, leave_out: frozenset[str] = froze
     In nested dataclasses, fields with an unknown value (None) are omitted, so that they take no space.
     """
     raw = {name: value for name, value in vars(document).items() if name not in leave_out}
-    return json.dumps({"version": version, **raw}, default=_known, sort_keys=sort_keys, separators=(",", ":"))
+    return json.dumps({"version": version, **raw}, default=_without_unknown, sort_keys=sort_keys, separators=(",", ":"))
 
 
-def _known(part: object) -> dict[str, Any]:
+def _without_unknown(part: object) -> dict[str, Any]:
     return {name: value for name, value in vars(part).items() if value is not None}
 
 
@@ -50,13 +50,13 @@ def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
 
 def checked(raw: dict[str, Any], version: int) -> dict[str, Any]:
     """Return the fields of a document that is already parsed from JSON. The errors are those of `fields_of`."""
-    found = raw.pop("version")
-    if found != version:
-        raise UnknownVersionError(found)
+    actual = raw.pop("version")
+    if actual != version:
+        raise UnknownVersionError(actual)
     return raw
 
 
-def made(kind: type[T], raw: dict[str, Any]) -> T:
+def decoded(kind: type[T], raw: dict[str, Any]) -> T:
     """Return an instance of the dataclass `kind` with the values in `raw`, ignoring unknown fields."""
-    known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
-    return kind(**{name: value for name, value in raw.items() if name in known})
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
+    return kind(**{name: value for name, value in raw.items() if name in fields})

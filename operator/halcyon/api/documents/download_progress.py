@@ -41,6 +41,6 @@ class DownloadProgress:
 def last(lines: Iterable[str]) -> DownloadProgress | None:
     """Return the newest download progress in the lines of a log; None if no line has one."""
     for text in reversed(list(lines)):
-        if found := _LINE.search(text.rstrip()):
-            return DownloadProgress(int(found[1]), None if found[2] is None else int(found[2]))
+        if match := _LINE.search(text.rstrip()):
+            return DownloadProgress(int(match[1]), None if match[2] is None else int(match[2]))
     return None

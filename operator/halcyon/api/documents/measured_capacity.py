@@ -98,7 +98,7 @@ class MeasuredCapacity(ApiModel):
     """Measured execution times. There is at most one entry for each number of model instances."""
 
     @model_validator(mode="after")
-    def _has_one_line_each(self) -> Self:
+    def _has_unique_instances(self) -> Self:
         counts = [line.instances for line in self.lines]
         if len(set(counts)) < len(counts):
             raise ValueError(f"lines has two entries for {max(counts, key=counts.count)} instances; keep one")
@@ -147,10 +147,10 @@ def read(config_map: Mapping[str, Any]) -> MeasuredCapacity:
         return MeasuredCapacity.model_validate_json(text)
     except ValidationError as error:
         # An unknown version is the cause of all other errors.
-        found = min(error.errors(include_url=False), key=lambda one: one["loc"] != ("version",))
-        where = ".".join(map(str, found["loc"])) or KEY
-        given = "" if found["type"] == "json_invalid" or not found["loc"] else f" is {str(found['input'])[:60]!r}"
-        raise MeasuredCapacityError(f"{where}{given}: {found['msg']}") from None
+        cause = min(error.errors(include_url=False), key=lambda details: details["loc"] != ("version",))
+        field = ".".join(map(str, cause["loc"])) or KEY
+        shown = "" if cause["type"] == "json_invalid" or not cause["loc"] else f" is {str(cause['input'])[:60]!r}"
+        raise MeasuredCapacityError(f"{field}{shown}: {cause['msg']}") from None
 
 
 def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
@@ -159,15 +159,15 @@ def line_for(document: MeasuredCapacity, served: Served) -> MeasuredLine:
     Raises:
         MeasuredCapacityError: the document has no times for these properties.
     """
-    for what, measured, now in (
+    for label, measured, current in (
         ("revision", document.revision, served.revision),
         ("image", document.image, served.image),
         # A spec that names no product may get the measured one.
         ("GPU product", document.gpu_product or "", served.gpu_product or document.gpu_product or ""),
     ):
-        if measured != now:
+        if measured != current:
             raise MeasuredCapacityError(
-                f"it was measured with {what} {measured or 'none'}, and the model serves with {now or 'none'}"
+                f"it was measured with {label} {measured or 'none'}, and the model serves with {current or 'none'}"
             )
     for line in document.lines:
         if line.instances == served.instances:

@@ -126,7 +126,7 @@ class Overlay:
 
         The keys are sorted and there are no spaces, so that equal overlays have equal text.
         """
-        plain = asdict(replace(self, parameters=dict(self.parameters)), dict_factory=_said)
+        plain = asdict(replace(self, parameters=dict(self.parameters)), dict_factory=_without_unset)
         return json.dumps({"version": OVERLAY_VERSION, **plain}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -144,7 +144,7 @@ class Overlay:
         version = document.pop("version", None)
         if version is None:
             raise OverlayError("overlay.version is missing")
-        if _whole(0, _INT32)(version, "overlay.version") != OVERLAY_VERSION:
+        if _integer(0, _INT32)(version, "overlay.version") != OVERLAY_VERSION:
             raise OverlayError(f"overlay.version is {version}; this fetcher reads version {OVERLAY_VERSION}")
         return _overlay(document, "overlay")
 
@@ -154,7 +154,7 @@ _ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response
 as before the fields existed, and no pod restarts after an upgrade."""
 
 
-def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_unset(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in pairs if value is not None or name not in _ADDED}
 
 
@@ -163,138 +163,138 @@ _Check = Callable[[Any, str], _T]
 of the field, for error messages."""
 
 
-def _mapping(value: object, where: str) -> dict[str, Any]:
+def _mapping(value: object, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _wrong(where, value, 'an object, for example {"version":1,"model_name":"digits"}')
+        raise _wrong(path, value, 'an object, for example {"version":1,"model_name":"digits"}')
     return dict(value)
 
 
-def _object(made: Callable[..., _T], **checks: _Check[Any]) -> _Check[_T]:
-    """Return a function that converts a JSON object to an instance of the dataclass `made`.
+def _object(factory: Callable[..., _T], **checks: _Check[Any]) -> _Check[_T]:
+    """Return a function that converts a JSON object to an instance of the dataclass `factory`.
 
     `checks` has the function for each field. A field with null counts as missing.
     """
-    parameters = signature(made).parameters.values()
-    required = [one.name for one in parameters if one.default is one.empty]
+    parameters = signature(factory).parameters.values()
+    required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
 
-    def check(value: object, where: str) -> _T:
-        given = {
-            name: entry for name, entry in _mapping(value, where).items() if entry is not None or name not in checks
+    def check(value: object, path: str) -> _T:
+        fields = {
+            name: entry for name, entry in _mapping(value, path).items() if entry is not None or name not in checks
         }
         for name in required:
-            if name not in given:
-                raise OverlayError(f"{where}.{name} is missing")
-        known = {name: checks[name](given.pop(name), f"{where}.{name}") for name in checks if name in given}
-        if given:
-            raise OverlayError(f"{where} has unknown fields: {', '.join(sorted(given))}")
-        return made(**known)
+            if name not in fields:
+                raise OverlayError(f"{path}.{name} is missing")
+        values = {name: checks[name](fields.pop(name), f"{path}.{name}") for name in checks if name in fields}
+        if fields:
+            raise OverlayError(f"{path} has unknown fields: {', '.join(sorted(fields))}")
+        return factory(**values)
 
     return check
 
 
-def _wrong(where: str, value: object, expected: str) -> OverlayError:
+def _wrong(path: str, value: object, expected: str) -> OverlayError:
     shown = json.dumps(value)
-    return OverlayError(f"{where} is {shown if len(shown) <= 80 else shown[:77] + '...'}; it must be {expected}")
+    return OverlayError(f"{path} is {shown if len(shown) <= 80 else shown[:77] + '...'}; it must be {expected}")
 
 
-def _whole(low: int, high: int) -> _Check[int]:
-    def check(value: object, where: str) -> int:
+def _integer(low: int, high: int) -> _Check[int]:
+    def check(value: object, path: str) -> int:
         if type(value) is not int or not low <= value <= high:  # True and False are ints to isinstance
-            raise _wrong(where, value, f"a whole number from {low} to {high}")
+            raise _wrong(path, value, f"a whole number from {low} to {high}")
         return value
 
     return check
 
 
 def _matching(pattern: re.Pattern[str], good: str) -> _Check[str]:
-    def check(value: object, where: str) -> str:
+    def check(value: object, path: str) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise _wrong(where, value, f"a string that matches {pattern.pattern}, for example {good}")
+            raise _wrong(path, value, f"a string that matches {pattern.pattern}, for example {good}")
         return value
 
     return check
 
 
-def _text(value: object, where: str) -> str:
+def _text(value: object, path: str) -> str:
     if not isinstance(value, str):
-        raise _wrong(where, value, "text")
+        raise _wrong(path, value, "text")
     return value
 
 
-def _boolean(value: object, where: str) -> bool:
+def _boolean(value: object, path: str) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(where, value, "true or false")
+        raise _wrong(path, value, "true or false")
     return value
 
 
 def _list(item: _Check[_T]) -> _Check[tuple[_T, ...]]:
-    def check(value: object, where: str) -> tuple[_T, ...]:
+    def check(value: object, path: str) -> tuple[_T, ...]:
         if not isinstance(value, list):
-            raise _wrong(where, value, "a list")
-        return tuple(item(entry, f"{where}[{index}]") for index, entry in enumerate(value))
+            raise _wrong(path, value, "a list")
+        return tuple(item(entry, f"{path}[{index}]") for index, entry in enumerate(value))
 
     return check
 
 
-def _one_of(*allowed: str) -> _Check[str]:
-    def check(value: object, where: str) -> str:
+def _choice(*allowed: str) -> _Check[str]:
+    def check(value: object, path: str) -> str:
         if value not in allowed:
-            raise _wrong(where, value, f"one of {', '.join(allowed)}")
+            raise _wrong(path, value, f"one of {', '.join(allowed)}")
         return value
 
     return check
 
 
-def _version_policy(value: object, where: str) -> VersionPolicy:
-    policy = _object(VersionPolicy, latest=_whole(1, _INT32), specific=_list(_whole(0, _INT64)), all=_boolean)(
-        value, where
+def _version_policy(value: object, path: str) -> VersionPolicy:
+    policy = _object(VersionPolicy, latest=_integer(1, _INT32), specific=_list(_integer(0, _INT64)), all=_boolean)(
+        value, path
     )
     if (policy.latest is not None) + bool(policy.specific) + policy.all != 1:
-        raise _wrong(where, value, 'exactly one of latest, specific and all, for example {"latest":1}')
+        raise _wrong(path, value, 'exactly one of latest, specific and all, for example {"latest":1}')
     return policy
 
 
-def _parameters(value: object, where: str) -> dict[str, str]:
+def _parameters(value: object, path: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise _wrong(where, value, "an object of strings")
-    return {key: _text(entry, f"{where}[{key}]") for key, entry in value.items()}
+        raise _wrong(path, value, "an object of strings")
+    return {key: _text(entry, f"{path}[{key}]") for key, entry in value.items()}
 
 
 _queue_policy = _object(
     OverlayQueuePolicy,
     delay=_boolean,
-    timeout_us=_whole(0, _INT64),
+    timeout_us=_integer(0, _INT64),
     allow_timeout_override=_boolean,
-    max_queue_size=_whole(1, _INT32),
+    max_queue_size=_integer(1, _INT32),
 )
 _dynamic_batching = _object(
     DynamicBatching,
-    max_queue_delay_us=_whole(0, _INT64),
-    preferred_batch_sizes=_list(_whole(1, _INT32)),
+    max_queue_delay_us=_integer(0, _INT64),
+    preferred_batch_sizes=_list(_integer(1, _INT32)),
     preserve_ordering=_boolean,
-    priority_levels=_whole(1, _INT32),
-    default_priority_level=_whole(1, _INT32),
+    priority_levels=_integer(1, _INT32),
+    default_priority_level=_integer(1, _INT32),
     queue_policy=_queue_policy,
 )
 _warmup = _object(
     OverlayWarmup,
-    batch_sizes=_list(_whole(1, _INT32)),
-    iterations=_whole(1, _INT32),
-    data=_one_of("zero", "random"),
+    batch_sizes=_list(_integer(1, _INT32)),
+    iterations=_integer(1, _INT32),
+    data=_choice("zero", "random"),
     inputs=_list(
-        _object(OverlayInput, name=_text, data_type=_one_of(*sorted(DATA_TYPES)), dims=_list(_whole(-1, _INT64)))
+        _object(OverlayInput, name=_text, data_type=_choice(*sorted(DATA_TYPES)), dims=_list(_integer(-1, _INT64)))
     ),
 )
 _overlay = _object(
     Overlay,
     model_name=_matching(_MODEL_NAME, "digits"),
-    max_batch_size=_whole(1, _INT32),
+    max_batch_size=_integer(1, _INT32),
     dynamic_batching=_dynamic_batching,
-    instances=_whole(1, _INT32),
+    instances=_integer(1, _INT32),
     version_policy=_version_policy,
     backend=_matching(_BACKEND, "onnxruntime"),
     parameters=_parameters,
     warmup=_warmup,
     response_cache=_boolean,
-    millicores=_whole(1, _INT32),
+    millicores=_integer(1, _INT32),
 )

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from halcyon.api.documents import codec
-from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, made
+from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, decoded
 
 REPORT_VERSION = 1
 
@@ -160,8 +160,8 @@ class PodSample:
         """Return the sample of a pod from the fields of a parsed document. Raises any of `NOT_A_DOCUMENT`."""
         batches = raw.get("batches")
         if batches is not None:
-            batches = made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
-        return made(cls, {**raw, "versions": tuple(raw["versions"]), "batches": batches})
+            batches = decoded(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
+        return decoded(cls, {**raw, "versions": tuple(raw["versions"]), "batches": batches})
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class AgentReport:
         Raises any of `NOT_A_DOCUMENT`.
         """
         balancer = raw.get("balancer")
-        return made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
+        return decoded(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def report_errors() -> Iterator[None]:
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:
     latencies = raw.get("latency") or ()
-    latency = (made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in latencies)
+    latency = (decoded(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in latencies)
     clients = raw.get("clients")
     if clients is not None:
         bounds_ms = _row(clients["bounds_ms"])
@@ -229,7 +229,7 @@ def _balancer(raw: dict[str, Any]) -> BalancerSample:
         clients = ReportedHistogram(
             _shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"])
         )
-    return made(BalancerSample, {**raw, "latency": tuple(latency), "clients": clients})
+    return decoded(BalancerSample, {**raw, "latency": tuple(latency), "clients": clients})
 
 
 @lru_cache(maxsize=64)

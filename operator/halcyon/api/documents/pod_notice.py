@@ -50,8 +50,8 @@ class Notice:
             NoticeError: the text is not a valid notice; the message names the field, its value and a valid example.
         """
         try:
-            found = json.loads(text[: MAX_BYTES + 1])
-            values = {name: found[name] for name in ("pod", "slot", "address", "change")}
+            fields = json.loads(text[: MAX_BYTES + 1])
+            values = {name: fields[name] for name in ("pod", "slot", "address", "change")}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise NoticeError(f"not a valid notice: {error!r}") from error
         for name, value in values.items():

@@ -40,13 +40,13 @@ class PolicyRule:
         """Return the limit in the site policy; None if the policy has none."""
         return at(policy, self.value)
 
-    def say(self, asked: PolicySubject) -> str:
+    def violation(self, subject: PolicySubject) -> str:
         """Return the message for a violation of the rule; empty if the spec complies."""
-        limit = self.unset if (found := self.limit(asked.policy)) is None else found
-        if limit is None or asked.namespace in asked.policy.exempt_namespaces:
+        limit = self.unset if (configured := self.limit(subject.policy)) is None else configured
+        if limit is None or subject.namespace in subject.policy.exempt_namespaces:
             return ""
-        found = self.find(asked, limit)
-        return self.message.format(found=", ".join(found), limit=shown(limit)) if found else ""
+        violations = self.find(subject, limit)
+        return self.message.format(found=", ".join(violations), limit=shown(limit)) if violations else ""
 
 
 def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
@@ -56,12 +56,12 @@ def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
 
 @cache
 def _getter(path: str) -> attrgetter[Any]:
-    found: Any = ANYTHING
+    node: Any = ANYTHING
     names: list[str] = []
     for alias in path.split("."):
-        fields = type(found).model_fields if isinstance(found, ApiModel) else {}
+        fields = type(node).model_fields if isinstance(node, ApiModel) else {}
         names.append(next(name for name, info in fields.items() if (info.alias or name) == alias))
-        found = getattr(found, names[-1])
+        node = getattr(node, names[-1])
     return attrgetter(".".join(names))
 
 
@@ -70,25 +70,25 @@ def shown(limit: Any) -> str:
     return (", ".join(limit) or "none") if isinstance(limit, tuple) else str(limit)
 
 
-def refusals(asked: PolicySubject) -> list[str]:
+def refusals(subject: PolicySubject) -> list[str]:
     """Return a message for each rule that the spec violates."""
-    return [said for rule in RULES if rule.action == "Deny" and (said := rule.say(asked))]
+    return [message for rule in RULES if rule.action == "Deny" and (message := rule.violation(subject))]
 
 
-def warnings(asked: PolicySubject) -> list[str]:
+def warnings(subject: PolicySubject) -> list[str]:
     """Return a message for each rule that the spec violates and whose violation only causes a warning."""
-    return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
+    return [message for rule in RULES if rule.action == "Warn" and (message := rule.violation(subject))]
 
 
-def most_replicas(asked: PolicySubject) -> int | None:
+def most_replicas(subject: PolicySubject) -> int | None:
     """Return the maximum replicas that the policy allows for this model; None if there is no limit."""
-    limits, gpus = asked.policy.limits, asked.spec.runtime.gpus
-    if asked.namespace in asked.policy.exempt_namespaces:
+    limits, gpus = subject.policy.limits, subject.spec.runtime.gpus
+    if subject.namespace in subject.policy.exempt_namespaces:
         return None
-    found = [limits.replicas]
+    maxima = [limits.replicas]
     if limits.gpus_per_model is not None and gpus:
-        found.append(ResourceLimit(limits.gpus_per_model).replicas(gpus))
-    return min((n for n in found if n is not None), default=None)
+        maxima.append(ResourceLimit(limits.gpus_per_model).replicas(gpus))
+    return min((maximum for maximum in maxima if maximum is not None), default=None)
 
 
 _PULLED = "remove it to use the site's default image"
@@ -101,20 +101,20 @@ RULES: Final = (
     ),
     PolicyRule(
         "images.pinned",
-        findings.loose,
+        findings.unpinned,
         "spec.runtime.image or spec.model.source.image.reference is {found}, but this site requires "
         "image references by {limit} (a tag other than latest, or a digest); for example "
         "tritonserver@sha256: and 64 hexadecimal digits",
     ),
     PolicyRule(
         "triton.refuseBelow",
-        findings.old,
+        findings.old_release,
         "spec.runtime.image is {found}, but this site requires Triton {limit} or newer, with a tag "
         "such as 26.07-py3 or a digest listed in sitePolicy.triton.digests; " + _PULLED,
     ),
     PolicyRule(
         "triton.warnBelow",
-        findings.old,
+        findings.old_release,
         "spec.runtime.image is {found}, but this site recommends Triton {limit} or newer, with a tag "
         "such as 26.07-py3 or a digest listed in sitePolicy.triton.digests; " + _PULLED,
         action="Warn",
@@ -145,7 +145,7 @@ RULES: Final = (
     ),
     PolicyRule(
         "models.backends",
-        lambda asked, limit: findings.outside(asked.spec.model.backend, limit),
+        lambda subject, limit: findings.outside(subject.spec.model.backend, limit),
         "spec.model.backend is {found}, which this site does not allow (allowed: {limit}); convert "
         "the model, for example to ONNX (backend: onnxruntime)",
     ),
@@ -156,13 +156,13 @@ RULES: Final = (
     ),
     PolicyRule(
         "pods.priorityClasses",
-        lambda asked, limit: findings.outside(asked.spec.runtime.placement.priority_class_name, limit),
+        lambda subject, limit: findings.outside(subject.spec.runtime.placement.priority_class_name, limit),
         "spec.runtime.placement.priorityClassName is {found}, which this site does not allow "
         "(allowed: {limit}); remove it to use the cluster's default",
     ),
     PolicyRule(
         "pods.runtimeClasses",
-        lambda asked, limit: findings.outside(asked.spec.runtime.placement.runtime_class_name, limit),
+        lambda subject, limit: findings.outside(subject.spec.runtime.placement.runtime_class_name, limit),
         "spec.runtime.placement.runtimeClassName is {found}, which this site does not allow "
         "(allowed: {limit}); remove it to use the nodes' default",
     ),
@@ -180,15 +180,15 @@ RULES: Final = (
     ),
     PolicyRule(
         "pods.resourceClaimTemplates",
-        lambda asked, limit: findings.outside(
-            None if asked.spec.runtime.gpu is None else asked.spec.runtime.gpu.resource_claim_template_name, limit
+        lambda subject, limit: findings.outside(
+            None if subject.spec.runtime.gpu is None else subject.spec.runtime.gpu.resource_claim_template_name, limit
         ),
         "spec.runtime.gpu.resourceClaimTemplateName is {found}, which this site does not allow "
         "(allowed: {limit}); use one of these, or a resource, for example gpu: {{count: 1}}",
     ),
     PolicyRule(
         "pods.serviceAccounts",
-        lambda asked, limit: findings.outside(asked.spec.runtime.service_account_name, (*limit, "default")),
+        lambda subject, limit: findings.outside(subject.spec.runtime.service_account_name, (*limit, "default")),
         "spec.runtime.serviceAccountName is {found}, which this site does not allow (allowed: {limit}; chart value "
         "sitePolicy.pods.serviceAccounts); remove it to use the namespace's default",
         unset=(),
@@ -207,20 +207,20 @@ RULES: Final = (
     ),
     PolicyRule(
         "limits.replicas",
-        lambda asked, limit: findings.more(findings.replicas(asked.spec), limit),
+        lambda subject, limit: findings.more(findings.replicas(subject.spec), limit),
         "spec.scaling.maxReplicas (spec.replicas if scaling is not set) is {found}, but this site "
         "allows at most {limit}; for example maxReplicas: {limit}",
     ),
     PolicyRule(
         "limits.gpusPerModel",
-        lambda asked, limit: findings.more(asked.spec.runtime.gpus * findings.replicas(asked.spec), limit),
+        lambda subject, limit: findings.more(subject.spec.runtime.gpus * findings.replicas(subject.spec), limit),
         "spec.runtime.gpu.count times the maximum number of replicas is {found} GPUs, but this site "
         "allows at most {limit} for one model; lower spec.scaling.maxReplicas (spec.replicas if scaling is not "
         "set) or spec.runtime.gpu.count, for example maxReplicas: 1",
     ),
     PolicyRule(
         "traffic.serviceTypes",
-        lambda asked, limit: findings.outside(asked.spec.traffic.service.type, limit),
+        lambda subject, limit: findings.outside(subject.spec.traffic.service.type, limit),
         "spec.traffic.service.type is {found}, which this site does not allow (allowed: {limit}); "
         "for example type: ClusterIP",
     ),

@@ -192,9 +192,9 @@ class SitePolicy(ApiModel):
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            said = (f"{'.'.join(map(str, one['loc'])) or 'it'} is {one['input']!r}: {one['msg']}" for one in found)
-            raise ValueError("; ".join(said)) from None
+            errors = error.errors(include_url=False)
+            texts = (f"{'.'.join(map(str, e['loc'])) or 'it'} is {e['input']!r}: {e['msg']}" for e in errors)
+            raise ValueError("; ".join(texts)) from None
 
 
 ANYTHING: Final = SitePolicy.defaults()

@@ -41,16 +41,16 @@ _NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
 
 def outdated(image: str) -> list[str]:
     """Return a sentence if the image's tag shows a Triton release with known vulnerabilities; empty if the release is unknown."""
-    found = _RELEASE.search(image)
-    if found is None or image.startswith("localhost/") or found[1] >= CURRENT_RELEASE:
+    match = _RELEASE.search(image)
+    if match is None or image.startswith("localhost/") or match[1] >= CURRENT_RELEASE:
         return []
-    known = (
+    fault = (
         f"has known ways around its restricted APIs (CVE-2026-24206, CVE-2026-24207, fixed in {SAFE_RELEASE})"
-        if found[1] < SAFE_RELEASE
+        if match[1] < SAFE_RELEASE
         else f"lacks the security fixes of {CURRENT_RELEASE}"
     )
     return [
-        f"the image {image} is Triton {found[1]}, which {known}; use {CURRENT_RELEASE} or newer, for example {EXAMPLE}"
+        f"the image {image} is Triton {match[1]}, which {fault}; use {CURRENT_RELEASE} or newer, for example {EXAMPLE}"
     ]
 
 
@@ -62,35 +62,35 @@ def mismatches(spec: Spec, image: str) -> list[str]:
         image: Triton image of the model: that in the spec, or the site's default.
     """
     backend = spec.model.backend
-    found: list[str] = []
+    texts: list[str] = []
     if image.startswith("localhost/"):
-        return found
+        return texts
     if re.search(r"/tritonserver-cpu(?:[:@]|$)", image):
         if spec.runtime.gpus:
-            found.append(
+            texts.append(
                 f"spec.runtime.gpu reserves {spec.runtime.gpus} GPUs for each pod, but the image {image} is a CPU build and can't "
                 f"use them; remove spec.runtime.gpu, or set spec.runtime.image, for example {EXAMPLE}"
             )
         if backend not in {None, "python"}:
-            found.append(
+            texts.append(
                 f"spec.model.backend is {backend}, but the image {image} has only python; set spec.runtime.image, for example {EXAMPLE}"
             )
     elif nvidia := _NVIDIA.search(image):
         release, flavour, variant = nvidia.groups()
         if variant:
-            found.append(f"the image {image} contains no Triton server; set spec.runtime.image, for example {EXAMPLE}")
+            texts.append(f"the image {image} contains no Triton server; set spec.runtime.image, for example {EXAMPLE}")
         elif flavour is None and backend in _LANGUAGE_MODELS:
             good = image.replace(f"{release}-py3", f"{release}-{_LANGUAGE_MODELS[backend]}-python-py3")
-            found.append(
+            texts.append(
                 f"spec.model.backend is {backend}, which the image {image} doesn't have; set spec.runtime.image to {good}"
             )
         elif flavour in _FLAVOURS and backend not in {None, "python", _FLAVOURS[flavour]}:
-            found.append(
+            texts.append(
                 f"spec.model.backend is {backend}, but the image {image} has only python and {_FLAVOURS[flavour]}; "
                 f"set spec.runtime.image, for example {EXAMPLE}"
             )
     if backend in _NEED_GPU and not spec.runtime.gpus:
-        found.append(
+        texts.append(
             f"spec.model.backend is {backend}, which needs a GPU, but spec.runtime.gpu is not set; set it, for example gpu: {{count: 1}}"
         )
-    return found
+    return texts

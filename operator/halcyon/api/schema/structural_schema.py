@@ -36,7 +36,7 @@ def schema(model: type[BaseModel], *, descriptions: Descriptions | None = None) 
     texts = descriptions(model) if descriptions else {}
     for name, info in model.model_fields.items():
         alias = info.alias or name
-        field = _of_type(hints[name], where=f"{model.__name__}.{alias}", descriptions=descriptions)
+        field = _of_type(hints[name], path=f"{model.__name__}.{alias}", descriptions=descriptions)
         if name in texts:
             field.pop("description", None)  # the description of the type, which several fields may share
             field = {"description": texts[name], **field}
@@ -77,10 +77,10 @@ def _key_rule(key: JsonSchema) -> JsonSchema:
     pattern, longest = key["pattern"], key["maxLength"]
     good = f"k.matches({cel_string(pattern)}) && k.size() <= {longest}"
     limit = f"every key must match {pattern} and have at most {longest} characters"
-    said = cel_string(limit.replace("%", "%%") + "; invalid keys: %s")
+    message = cel_string(limit.replace("%", "%%") + "; invalid keys: %s")
     return {
         "rule": f"self.all(k, {good})",
-        "messageExpression": f"{said}.format([self.filter(k, !({good}))])",
+        "messageExpression": f"{message}.format([self.filter(k, !({good}))])",
         "message": limit,
         "reason": "FieldValueInvalid",
     }
@@ -94,37 +94,37 @@ _SCALARS: dict[Any, JsonSchema] = {
 
 
 def _of_type(
-    hint: Any, *, where: str, descriptions: Descriptions | None
+    hint: Any, *, path: str, descriptions: Descriptions | None
 ) -> JsonSchema:  # a type expression; one return per kind of it
     origin = get_origin(hint)
     if origin is typing.Annotated:
         inner, *marks = get_args(hint)
-        return _marked(_of_type(inner, where=where, descriptions=descriptions), marks, where=where)
+        return _marked(_of_type(inner, path=path, descriptions=descriptions), marks, path=path)
     if origin in (typing.Union, types.UnionType):
         options = [arg for arg in get_args(hint) if arg is not types.NoneType]
         if len(options) != 1:
-            raise SchemaError(f"{where}: a union of {options} is not structural")
-        return _of_type(options[0], where=where, descriptions=descriptions)
+            raise SchemaError(f"{path}: a union of {options} is not structural")
+        return _of_type(options[0], path=path, descriptions=descriptions)
     if origin is typing.Literal:
         values = list(get_args(hint))
         return {**_SCALARS[type(values[0])], "enum": values}
     if origin is tuple:
-        item, *rest = get_args(hint)
-        if rest != [Ellipsis]:
-            raise SchemaError(f"{where}: only homogeneous tuples are lists")
-        return {"type": "array", "items": _of_type(item, where=f"{where}[]", descriptions=descriptions)}
+        item, *others = get_args(hint)
+        if others != [Ellipsis]:
+            raise SchemaError(f"{path}: only homogeneous tuples are lists")
+        return {"type": "array", "items": _of_type(item, path=f"{path}[]", descriptions=descriptions)}
     if origin is dict:
         key, value = get_args(hint)
         return {
             "type": "object",
-            "additionalProperties": _of_type(value, where=f"{where}{{}}", descriptions=descriptions),
-            "x-kubernetes-validations": [_key_rule(_of_type(key, where=f"{where} key", descriptions=descriptions))],
+            "additionalProperties": _of_type(value, path=f"{path}{{}}", descriptions=descriptions),
+            "x-kubernetes-validations": [_key_rule(_of_type(key, path=f"{path} key", descriptions=descriptions))],
         }
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return schema(hint, descriptions=descriptions)
     if hint in _SCALARS:
         return dict(_SCALARS[hint])
-    raise SchemaError(f"{where}: {hint!r} is not structural")
+    raise SchemaError(f"{path}: {hint!r} is not structural")
 
 
 _BOUNDS = {
@@ -136,7 +136,7 @@ _BOUNDS = {
 }
 
 
-def _marked(result: JsonSchema, marks: list[Any], *, where: str) -> JsonSchema:
+def _marked(result: JsonSchema, marks: list[Any], *, path: str) -> JsonSchema:
     if result["type"] == "array":
         result["x-kubernetes-list-type"] = "atomic"
     for mark in marks:
@@ -150,11 +150,11 @@ def _marked(result: JsonSchema, marks: list[Any], *, where: str) -> JsonSchema:
         elif isinstance(mark, StringRules):
             result["x-kubernetes-validations"] = [_validation(rule) for rule in mark.rules]
         else:
-            _bound(result, mark, where=where)
+            _bound(result, mark, path=path)
     return result
 
 
-def _bound(result: JsonSchema, mark: Any, *, where: str) -> None:  # FieldInfo or one of annotated_types
+def _bound(result: JsonSchema, mark: Any, *, path: str) -> None:  # FieldInfo or one of annotated_types
     names = _BOUNDS[result["type"]]
     for source in (mark, *getattr(mark, "metadata", ())):
         for attribute, keyword in names.items():
@@ -165,4 +165,4 @@ def _bound(result: JsonSchema, mark: Any, *, where: str) -> None:  # FieldInfo o
         result.update(mark.json_schema_extra)
     unknown = [m for m in getattr(mark, "metadata", ()) if not any(hasattr(m, a) for a in names)]
     if unknown:
-        raise SchemaError(f"{where}: {unknown} cannot be expressed in a structural schema")
+        raise SchemaError(f"{path}: {unknown} cannot be expressed in a structural schema")

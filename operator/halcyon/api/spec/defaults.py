@@ -53,13 +53,13 @@ def batch_capacity(spec: Spec) -> int:
 def targets(spec: Spec) -> ResolvedTargets:
     """Return the targets of a spec that has `scaling`, with their defaults."""
     # With a GPU, its utilisation is always a target, because the queue depth falls to nothing below saturation.
-    given = spec.scaling.targets if spec.scaling else None
+    requested = spec.scaling.targets if spec.scaling else None
     has_gpu = spec.runtime.gpus > 0
     return ResolvedTargets(
-        queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
-        gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
-        concurrency=given.concurrency if given else None,
-        metric=given.metric.value if given and given.metric else None,
+        queue_depth=(requested.queue_depth if requested else None) or batch_capacity(spec),
+        gpu_utilization=((requested.gpu_utilization if requested else None) or 80) if has_gpu else None,
+        concurrency=requested.concurrency if requested else None,
+        metric=requested.metric.value if requested and requested.metric else None,
     )
 
 
@@ -100,8 +100,8 @@ def idle_after_s(spec: Spec) -> float | None:
 
 def queue_timeout_ms(spec: Spec) -> int:
     """Return the maximum time that a request waits in a balancer while servers are ready, in milliseconds."""
-    given = spec.traffic.queue_timeout
-    return QUEUE_TIMEOUT_MS if given is None else max(duration_us(given) // 1000, 1)
+    timeout = spec.traffic.queue_timeout
+    return QUEUE_TIMEOUT_MS if timeout is None else max(duration_us(timeout) // 1000, 1)
 
 
 def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
@@ -110,13 +110,13 @@ def hold_timeout_ms(spec: Spec, start_s: float | None) -> int:
     `start_s` is the last measured start of a pod, in seconds; None if there was none. Without a value in the spec, the
     result is 1, 2, 4, 8 and so on minutes, so that a slightly different start changes no plan.
     """
-    least = queue_timeout_ms(spec)
+    timeout_ms = queue_timeout_ms(spec)
     if spec.traffic.queue_timeout is not None or idle_after_s(spec) is None or start_s is None:
-        return least
-    wanted = start_s * START_MARGIN * 1000
-    while least < wanted and least < MAX_QUEUE_TIMEOUT_MS:
-        least *= 2
-    return min(least, MAX_QUEUE_TIMEOUT_MS)
+        return timeout_ms
+    needed_ms = start_s * START_MARGIN * 1000
+    while timeout_ms < needed_ms and timeout_ms < MAX_QUEUE_TIMEOUT_MS:
+        timeout_ms *= 2
+    return min(timeout_ms, MAX_QUEUE_TIMEOUT_MS)
 
 
 def longest_wait_ms(spec: Spec) -> int:
@@ -129,12 +129,12 @@ def late_starts(spec: Spec, start_s: float | None) -> tuple[str, ...]:
 
     `start_s` is the last measured start of a pod, in seconds.
     """
-    given = spec.traffic.queue_timeout
-    if given is None or start_s is None or idle_after_s(spec) is None or duration_s(given) >= start_s:
+    timeout = spec.traffic.queue_timeout
+    if timeout is None or start_s is None or idle_after_s(spec) is None or duration_s(timeout) >= start_s:
         return ()
     return (
         (
-            f"spec.traffic.queueTimeout is {given} but the last start of a pod took {start_s:.0f} s: a request that arrives at zero "
+            f"spec.traffic.queueTimeout is {timeout} but the last start of a pod took {start_s:.0f} s: a request that arrives at zero "
             f"replicas is rejected before a pod is ready; remove queueTimeout, or set a longer one, for example {start_s * START_MARGIN:.0f}s"
         ),
     )
@@ -143,35 +143,35 @@ def late_starts(spec: Spec, start_s: float | None) -> tuple[str, ...]:
 def ignored(spec: Spec) -> tuple[str, ...]:
     """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
-    found = [*routing_mode.ignored(spec.traffic), *_ignored_overload(spec)]
+    sentences = [*routing_mode.ignored(spec.traffic), *_ignored_overload(spec)]
     server, canary = spec.runtime.server, spec.rollout.canary
     if server is not None and server.pinned_memory_pool is not None and not spec.runtime.gpus:
-        found.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
+        sentences.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
     if canary is not None and canary.analysis.mode == "Disabled":
-        where = "spec.rollout.canary.analysis"
-        found += routing_mode.without_effect(canary.analysis, where, {"mode"}, needed="Enabled")
+        path = "spec.rollout.canary.analysis"
+        sentences += routing_mode.without_effect(canary.analysis, path, {"mode"}, needed="Enabled")
     if canary is not None and spec.rollout.strategy != "Canary":
-        found.append(
+        sentences.append(
             f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"
         )
     if spec.rollout.on_failure == "Stay" and spec.rollout.strategy == "Canary":
-        found.append(
+        sentences.append(
             "spec.rollout.onFailure: ignored with strategy Canary, which always rolls a failed canary "
             "back; set onFailure: Rollback"
         )
     if scaling is None:
-        return tuple(found)
+        return tuple(sentences)
     if policy(spec) == "Planner":
         if scaling.behavior is not None:
-            found.append(
+            sentences.append(
                 "spec.scaling.behavior: ignored with policy Planner, which paces itself; set policy: Rules to use it"
             )
-        return (*found, *_ignored_limits(scaling))
+        return (*sentences, *_ignored_limits(scaling))
     if scaling.targets.latency is not None:
-        found.append("spec.scaling.targets.latency: ignored with policy Rules; set policy: Planner to use it")
+        sentences.append("spec.scaling.targets.latency: ignored with policy Rules; set policy: Planner to use it")
     if scaling.schedules:
-        found.append("spec.scaling.schedules: ignored with policy Rules; set policy: Planner to use it")
-    return tuple(found)
+        sentences.append("spec.scaling.schedules: ignored with policy Rules; set policy: Planner to use it")
+    return tuple(sentences)
 
 
 def _ignored_limits(scaling: Scaling) -> Iterator[str]:
@@ -228,7 +228,7 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
     )
 
 
-def wanted_replicas(spec: Spec) -> int:
+def bounded_replicas(spec: Spec) -> int:
     """Return the current number of replicas: spec.replicas, within the limits of `scaling` if it is set."""
     if spec.scaling is None:
         return spec.replicas

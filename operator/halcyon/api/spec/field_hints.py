@@ -155,21 +155,21 @@ def _model(hint: Any) -> type[BaseModel] | None:  # a type expression
         return hint
     if get_origin(hint) is dict:
         return None
-    return next((found for one in get_args(hint) if (found := _model(one)) is not None), None)
+    return next((model for argument in get_args(hint) if (model := _model(argument)) is not None), None)
 
 
 @cache
 def _places() -> Mapping[str, tuple[str, ...]]:
     """Return the paths of all fields, grouped by the last part of the path."""
-    found: dict[str, tuple[str, ...]] = {}
+    paths: dict[str, tuple[str, ...]] = {}
     for path in _paths(Spec, "spec"):
         name = path.rpartition(".")[2]
-        found[name] = (*found.get(name, ()), path)
-    return found
+        paths[name] = (*paths.get(name, ()), path)
+    return paths
 
 
-def _paths(model: type[BaseModel], where: str) -> Iterator[str]:
+def _paths(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, below in _fields(model).items():
-        yield f"{where}.{name}"
+        yield f"{prefix}.{name}"
         if below is not None:
-            yield from _paths(below, f"{where}.{name}")
+            yield from _paths(below, f"{prefix}.{name}")

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from halcyon.api.types import DNS_NAME, ApiModel, DnsName, Rule
 
-WHOLE = "nvidia.com/gpu"
+NVIDIA_GPU = "nvidia.com/gpu"
 """Extended resource that NVIDIA's device plugin offers. It is the default."""
 
 
@@ -55,4 +55,4 @@ class Gpu(ApiModel):
     @property
     def resource(self) -> str | None:
         """Return the name of the extended resource for the GPUs; None if the GPUs are devices of a ResourceClaim."""
-        return None if self.resource_claim_template_name else self.resource_name or WHOLE
+        return None if self.resource_claim_template_name else self.resource_name or NVIDIA_GPU

@@ -121,8 +121,8 @@ class Source(ApiModel):
     rules: ClassVar = (
         exactly_one(
             *SOURCE_KINDS,
-            where="spec.model.source",
-            good="source: {persistentVolumeClaim: {claimName: models, path: resnet50}}",
+            subject="spec.model.source",
+            example="source: {persistentVolumeClaim: {claimName: models, path: resnet50}}",
         ),
         Rule(
             cel="has(self.uri) || !(" + " || ".join(f"has(self.{name})" for name in _ONLY_URI) + ")",
@@ -206,7 +206,7 @@ class Versions(ApiModel):
     """Whether all version folders are served. Only `true` is allowed."""
 
     rules: ClassVar = (
-        exactly_one("latest", "specific", "all", where="spec.model.versions", good="versions: {latest: 1}"),
+        exactly_one("latest", "specific", "all", subject="spec.model.versions", example="versions: {latest: 1}"),
     )
 
 

@@ -77,42 +77,42 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
 def _violations(error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False):
         path = [part for part in problem["loc"] if part != "[key]"]
-        where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        field = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         context, kind = problem.get("ctx", {}), problem["type"]
         if kind == "too_short" and len(problem["input"]) >= context["min_length"]:
             continue  # pydantic counts only valid items; each invalid one has a sentence of its own
         if kind == "json_invalid":
             yield _TOO_DEEP  # its parser counts levels itself, and allows fewer of them than Python's
         elif kind == "extra_forbidden":
-            yield Violation("unknown-field", f"{where} is not a field" + (f"; {more}" if (more := hint(where)) else ""))
+            yield Violation("unknown-field", f"{field} is not a field" + (f"; {more}" if (more := hint(field)) else ""))
         elif kind == "missing":
-            yield Violation("missing-field", f"{where} is missing" + (f"; {good}" if (good := example(where)) else ""))
+            yield Violation("missing-field", f"{field} is missing" + (f"; {good}" if (good := example(field)) else ""))
         elif kind == "value_error" and isinstance(context["error"], BrokenRulesError):
             yield from (Violation("conflicting-fields", sentence) for sentence in context["error"].sentences)
         else:
-            yield Violation("invalid-value", _invalid_value(where, problem))
+            yield Violation("invalid-value", _invalid_value(field, problem))
 
 
-def _invalid_value(where: str, problem: ErrorDetails) -> str:
-    """Return the sentence for an invalid value at the path `where`. It contains no text from pydantic."""
+def _invalid_value(field: str, problem: ErrorDetails) -> str:
+    """Return the sentence for an invalid value at the path `field`. It contains no text from pydantic."""
     context, value = problem.get("ctx", {}), problem["input"]
-    if where == "spec.model.source.uri" and isinstance(value, dict):
+    if field == "spec.model.source.uri" and isinstance(value, dict):
         return (
-            f"{where} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
+            f"{field} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
             "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
         )
-    if (good := example_of_object(where)) and not isinstance(value, dict):
-        return f"{where} is {_shown(value)}, but must be an object, for example {good}"
+    if (good := example_of_object(field)) and not isinstance(value, dict):
+        return f"{field} is {_shown(value)}, but must be an object, for example {good}"
     if problem["type"] == "value_error":
         text = str(context["error"])
     elif "[key]" in problem["loc"][-1:]:
         text = f"the name must match {context.get('pattern') or 'the pattern of names'}"
     else:
-        text = expected(at(_schema(), where.partition(".")[2]), value)
-    write = example(where)
+        text = expected(at(_schema(), field.partition(".")[2]), value)
+    write = example(field)
     if write and text.startswith("must match "):
         text = "this form is not valid"  # the pattern is long, and the example says more
-    return f"{where} is {_shown(value)}: {text}" + (f"; write {write}" if write else "")
+    return f"{field} is {_shown(value)}: {text}" + (f"; write {write}" if write else "")
 
 
 @cache
@@ -132,13 +132,13 @@ def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
     removed field is dropped: it may be a result of the removal.
     """
     removed: set[str] = set()
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for _ in range(_MAX_LAYERS):
         for problem in error.errors():
             path = problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"]
             path = tuple(part for part in path if part != "[key]")
             if not path:
-                return found
+                return violations
             _remove(spec, path)
             removed.add(next(str(part) for part in reversed(path) if isinstance(part, str)))
         try:
@@ -148,8 +148,8 @@ def _hidden(spec: dict[str, Any], error: ValidationError) -> list[Violation]:
         else:
             break
         rules = [violation for violation in _violations(error) if violation.kind == "conflicting-fields"]
-        found += [v for v in rules if v not in found and removed.isdisjoint(_WORD.findall(v.text))]
-    return found
+        violations += [v for v in rules if v not in violations and removed.isdisjoint(_WORD.findall(v.text))]
+    return violations
 
 
 def _remove(spec: Any, path: tuple[int | str, ...]) -> None:  # any JSON value

@@ -58,8 +58,8 @@ class AnalysisMetric(ApiModel):
         exactly_one(
             "min",
             "max",
-            where="an entry of spec.rollout.canary.analysis.metrics",
-            good="{name: error-ratio, query: QUERY, max: '0.01'}",
+            subject="an entry of spec.rollout.canary.analysis.metrics",
+            example="{name: error-ratio, query: QUERY, max: '0.01'}",
         ),
         Rule(
             cel=f"self.query.matches({cel_string(_QUERY)})",

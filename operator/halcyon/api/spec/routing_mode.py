@@ -72,19 +72,19 @@ _IN_FORCE: Final = {
 
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
     """Return a sentence for each field of spec.traffic that is set but has no effect in the routing mode."""
-    kept = _IN_FORCE.get(traffic.mode)
-    return [] if kept is None else without_effect(traffic, "spec.traffic", kept, needed="Balancer")
+    in_force = _IN_FORCE.get(traffic.mode)
+    return [] if in_force is None else without_effect(traffic, "spec.traffic", in_force, needed="Balancer")
 
 
-def without_effect(part: Any, path: str, kept: set[str], *, needed: str) -> list[str]:  # a model with a mode
+def without_effect(part: Any, path: str, in_force: set[str], *, needed: str) -> list[str]:  # a model with a mode
     """Return a sentence for each field of `part` that is set but has no effect in the part's present mode.
 
-    Fields in `kept` have an effect. `needed` is the mode in which the other fields have one.
+    Fields in `in_force` have an effect. `needed` is the mode in which the other fields have one.
     """
     fields = type(part).model_fields
     named = [
         fields[name].alias or name
         for name in fields
-        if name not in kept and getattr(part, name) != fields[name].get_default(call_default_factory=True)
+        if name not in in_force and getattr(part, name) != fields[name].get_default(call_default_factory=True)
     ]
     return [f"{path}.{name}: ignored with mode {part.mode}; set mode: {needed} to use it" for name in named]

@@ -125,15 +125,15 @@ class EnvVarSource(ApiModel):
             "secretKeyRef",
             "configMapKeyRef",
             "fieldRef",
-            where="valueFrom of an entry of spec.runtime.env",
-            good="valueFrom: {secretKeyRef: {name: store, key: token}}",
+            subject="valueFrom of an entry of spec.runtime.env",
+            example="valueFrom: {secretKeyRef: {name: store, key: token}}",
         ),
     )
 
 
 RESERVED_ENV = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 """Prefixes of environment variables that change the container and not the model."""
-_RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{beginning}')" for beginning in RESERVED_ENV)
+_RESERVED_CEL = " || ".join(f"{{0}}.startsWith('{prefix}')" for prefix in RESERVED_ENV)
 _RESERVED_TEXT = f"must not start with {', '.join(RESERVED_ENV[:-1])} or {RESERVED_ENV[-1]}"
 
 
@@ -149,7 +149,7 @@ class EnvVar(ApiModel):
     """Source of the value: a key of a Secret or of a ConfigMap, or a field of the pod. Default: none."""
 
     rules: ClassVar = (
-        exactly_one("value", "valueFrom", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
+        exactly_one("value", "valueFrom", subject="an entry of spec.runtime.env", example="{name: MODE, value: fast}"),
         Rule(
             cel=f"!({_RESERVED_CEL.format('self.name')})",
             check=lambda m: not m.name.startswith(RESERVED_ENV),
@@ -183,8 +183,8 @@ class EnvFrom(ApiModel):
         exactly_one(
             "secretRef",
             "configMapRef",
-            where="an entry of spec.runtime.envFrom",
-            good="{configMapRef: {name: settings}}",
+            subject="an entry of spec.runtime.envFrom",
+            example="{configMapRef: {name: settings}}",
         ),
         Rule(
             cel=f"!has(self.prefix) || !({_RESERVED_CEL.format('self.prefix')})",

@@ -62,8 +62,8 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
     if _fits(resource, _resource()):
         return resource, ()
     errors: list[str] = []
-    found = _object(resource, _resource(), "", errors)
-    return found, tuple(errors)
+    repaired = _object(resource, _resource(), "", errors)
+    return repaired, tuple(errors)
 
 
 def _fits(value: Any, form: _Form) -> bool:  # any JSON value
@@ -78,8 +78,8 @@ def _fits(value: Any, form: _Form) -> bool:  # any JSON value
         return True
     fields, each = form.fields, form.each
     for name, below in value.items():
-        known = fields.get(name, each)
-        if known is not None and (type(below) is not known.type or (known.is_nested and not _fits(below, known))):
+        inner = fields.get(name, each)
+        if inner is not None and (type(below) is not inner.type or (inner.is_nested and not _fits(below, inner))):
             return False
     return not form.required or all(name in value for name in form.required)
 
@@ -98,12 +98,12 @@ def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any
         return value if form.each is None else _list(value, form.each, path, errors)
     if not isinstance(value, dict):
         return value
-    found = _object(value, form, path, errors)
-    if missing := [name for name in form.required if name not in found]:
-        if not any(f"{path}.{name} is " in said for name in missing for said in errors):
+    repaired = _object(value, form, path, errors)
+    if missing := [name for name in form.required if name not in repaired]:
+        if not any(f"{path}.{name} is " in error for name in missing for error in errors):
             errors.append(f"{path}.{missing[0]} is missing")
         return _NOTHING
-    return found
+    return repaired
 
 
 def _shown(value: object) -> str:
@@ -115,30 +115,30 @@ def _shown(value: object) -> str:
 
 
 def _object(value: Object, form: _Form, path: str, errors: list[str]) -> Object:
-    found: Object | None = None
+    repaired: Object | None = None
     for name, below in value.items():
-        known = form.fields.get(name, form.each)
-        if known is None or (type(below) is known.type and _fits(below, known)):
+        inner = form.fields.get(name, form.each)
+        if inner is None or (type(below) is inner.type and _fits(below, inner)):
             continue
-        fits = _value(below, known, f"{path}.{name}" if path else name, errors)
+        fits = _value(below, inner, f"{path}.{name}" if path else name, errors)
         if fits is not below:
-            found = dict(value) if found is None else found
+            repaired = dict(value) if repaired is None else repaired
             if fits is _NOTHING:
-                del found[name]
+                del repaired[name]
             else:
-                found[name] = fits
-    return value if found is None else found
+                repaired[name] = fits
+    return value if repaired is None else repaired
 
 
 def _list(value: list[Any], each: _Form, path: str, errors: list[str]) -> list[Any]:
-    found: list[Any] = []
+    items: list[Any] = []
     for index, below in enumerate(value):
         if below is None:
             errors.append(f"{path}[{index}] is null: it must be {_EXPECTED[each.kind]}")
         elif (fits := _value(below, each, f"{path}[{index}]", errors)) is not _NOTHING:
-            found.append(fits)
-    same = len(found) == len(value) and all(one is other for one, other in zip(found, value, strict=True))
-    return value if same else found
+            items.append(fits)
+    same = len(items) == len(value) and all(item is original for item, original in zip(items, value, strict=True))
+    return value if same else items
 
 
 @cache
@@ -146,13 +146,13 @@ def _resource() -> _Form:
     return _Form("object", {"metadata": _metadata(), "spec": _form(schema(Spec)), "status": _form(schema(Status))})
 
 
-def _form(asked: JsonSchema, *, is_item: bool = False) -> _Form:
-    kind: _Kind = asked["type"]
-    below = {name: _form(one) for name, one in asked.get("properties", {}).items()}
-    each = asked.get("items") or asked.get("additionalProperties")
+def _form(schema: JsonSchema, *, is_item: bool = False) -> _Form:
+    kind: _Kind = schema["type"]
+    below = {name: _form(entry) for name, entry in schema.get("properties", {}).items()}
+    each = schema.get("items") or schema.get("additionalProperties")
     # Only items of lists have required fields here. Other required fields may be newer than the object, so code must not rely on them.
-    required = tuple(asked.get("required", ())) if is_item else ()
-    return _Form(kind, below, _form(each, is_item="items" in asked) if each else None, required)
+    required = tuple(schema.get("required", ())) if is_item else ()
+    return _Form(kind, below, _form(each, is_item="items" in schema) if each else None, required)
 
 
 def _metadata() -> _Form:

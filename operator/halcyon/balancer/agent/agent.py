@@ -114,7 +114,7 @@ class Agent:
                     self._plans.run(session, self._access, self._denials.callback("the plan")),
                     self._follow_plan(session),
                     self._run_passes(),
-                    self._denials.check(lambda: self._plan is not None and self._knows_endpoints),
+                    self._denials.check(lambda: self._plan is not None and self._has_endpoints),
                     self._front_ends.run(),
                     slow_clients.run(self._runtime, self._controller),
                     tasks.until(stop),
@@ -127,7 +127,7 @@ class Agent:
         finally:
             server.close()
 
-    async def haproxy_is_gone(self) -> None:
+    async def haproxy_ended(self) -> None:
         """Wait until HAProxy no longer responds."""
         with contextlib.suppress(HaproxyError):
             while True:
@@ -149,7 +149,7 @@ class Agent:
             self._controller,
             self._front_ends,
             is_leaving=self._drain.is_leaving,
-            knows_endpoints=self._knows_endpoints,
+            knows_endpoints=self._has_endpoints,
             denials=self._denials.texts,
         )
 
@@ -159,7 +159,7 @@ class Agent:
         return self._endpoint_watch.endpoints(time.monotonic())
 
     @property
-    def _knows_endpoints(self) -> bool:
+    def _has_endpoints(self) -> bool:
         return self._endpoints is not None or self._has_adopted
 
     @property
@@ -323,11 +323,11 @@ class Agent:
         clock = asyncio.get_running_loop().time
         next_s = clock()
         while True:
-            known = self._endpoints or ()
-            self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
+            pods = self._endpoints or ()
+            self._samples, _ = await asyncio.gather(pod_sampler.sample(pods), self._shares.read_facts(client, pods))
             self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
-            suspects = self._dead.look(known, self._samples, clock(), pod_requests(self._controller.reading))
-            examinations.examine(known, suspects)
+            suspects = self._dead.update(pods, self._samples, clock(), pod_requests(self._controller.reading))
+            examinations.examine(pods, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.out)
             statistics = {pod: pod_statistics(sample) for pod, sample in self._samples.items()}

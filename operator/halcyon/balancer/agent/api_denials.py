@@ -53,19 +53,19 @@ class ApiDenials:
 
         return on_denied
 
-    async def check(self, is_known: Callable[[], bool]) -> None:
+    async def check(self, has_state: Callable[[], bool]) -> None:
         """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
 
-        An agent that already has both (`is_known`), for example from a previous run, keeps running.
+        An agent that already has both (`has_state`), for example from a previous run, keeps running.
 
         Raises:
             KubeError: the API server forbade the reads for that time.
         """
         clock = asyncio.get_running_loop().time
-        known_at = clock()
+        allowed_at = clock()
         while True:
-            if is_known() or not self._texts:
-                known_at = clock()
-            elif clock() - known_at > FORBIDDEN_TIMEOUT_S:
+            if has_state() or not self._texts:
+                allowed_at = clock()
+            elif clock() - allowed_at > FORBIDDEN_TIMEOUT_S:
                 raise KubeError("; ".join(self._texts.values()))
             await asyncio.sleep(1)

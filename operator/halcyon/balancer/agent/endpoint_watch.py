@@ -60,8 +60,8 @@ class EndpointWatch:
             denied: takes the reason if the API server forbids the watch.
         """
 
-        def take(kept: Mapping[str, tuple[Endpoint, ...]]) -> None:
-            listed = endpoint_slices.merge(kept.values())
+        def take(slices: Mapping[str, tuple[Endpoint, ...]]) -> None:
+            listed = endpoint_slices.merge(slices.values())
             self._listed = tuple(endpoint for endpoint in listed if endpoint.slot != BALANCERS)
             self._on_change(tuple(endpoint for endpoint in listed if endpoint.slot == BALANCERS))
 

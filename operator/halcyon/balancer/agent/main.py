@@ -111,7 +111,7 @@ async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
         await signalled.wait()
         try:
             async with asyncio.timeout(EXIT_TIMEOUT_S):
-                await agent.haproxy_is_gone()
+                await agent.haproxy_ended()
         except TimeoutError:
             pass
         stop.set()

@@ -51,8 +51,8 @@ class PlanWatch:
     async def run(self, session: aiohttp.ClientSession, access: ApiServerAccess, denied: Callable[[str], None]) -> None:
         """Watch the ConfigMap until cancelled. Call `denied` with the reason if the API server forbids the watch."""
 
-        def take(kept: Mapping[str, str | None]) -> None:
-            text = kept.get(self._settings.plan)
+        def take(texts: Mapping[str, str | None]) -> None:
+            text = texts.get(self._settings.plan)
             # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
             if text is not None:
                 self._take(text, keep=True)

@@ -56,7 +56,7 @@ class PodShares:
             controller: controller of this balancer's HAProxy.
             limit_queue: writes the limits on the queue, which depend on the share of the pods.
         """
-        clock, kept = asyncio.get_running_loop().time, dict(self.concurrency.found)
+        clock, stored = asyncio.get_running_loop().time, dict(self.concurrency.measured)
         while True:
             if controller.shares_pods:
                 self.concurrency.others = await self._peers.read(self.balancers, now=clock())
@@ -64,9 +64,9 @@ class PodShares:
                 with contextlib.suppress(HaproxyError):
                     await controller.share()
                 await limit_queue()
-            if kept != self.concurrency.found:
-                kept = dict(self.concurrency.found)
-                _write(self._file, kept)
+            if stored != self.concurrency.measured:
+                stored = dict(self.concurrency.measured)
+                _write(self._file, stored)
             await asyncio.sleep(INTERVAL_S)
 
     def sample(self, plan: BalancerPlan, pods: Mapping[str, PodStatistics]) -> None:
@@ -125,6 +125,6 @@ def _read(path: Path) -> dict[str, int]:
 
 
 def _write(path: Path, bounds: Mapping[str, int]) -> None:
-    aside = path.with_suffix(".new")
-    aside.write_text(json.dumps(bounds))
-    aside.replace(path)
+    new_path = path.with_suffix(".new")
+    new_path.write_text(json.dumps(bounds))
+    new_path.replace(path)

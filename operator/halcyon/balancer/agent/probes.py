@@ -100,8 +100,8 @@ def _close_oldest(sources: dict[asyncio.StreamWriter, str]) -> None:
 
 def _has_key(head: bytes, key: str) -> bool:
     lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
-    given = next((value.strip() for name, _, value in lines if name.lower() == DRAIN_HEADER), "")
-    return bool(key) and hmac.compare_digest(given.encode("latin-1"), key.encode("latin-1"))
+    header = next((value.strip() for name, _, value in lines if name.lower() == DRAIN_HEADER), "")
+    return bool(key) and hmac.compare_digest(header.encode("latin-1"), key.encode("latin-1"))
 
 
 async def _answer(health: Health, head: bytes, *, may_drain: bool) -> tuple[str, str]:

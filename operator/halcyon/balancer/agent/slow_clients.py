@@ -86,10 +86,10 @@ class ClientRequest:
 
 def parse(text: str) -> list[ClientRequest]:
     """Return the requests of clients in the responses to `show streams` and `show sess`."""
-    streams, found = dict[str, tuple[str, float]](), []
+    streams, requests = dict[str, tuple[str, float]](), []
     for line in text.splitlines():
-        if (of_stream := _STREAM.fullmatch(line)) is not None:
-            streams[of_stream["id"]] = (of_stream["source"], int(of_stream["rest_ms"]) / 1000)
+        if (stream := _STREAM.fullmatch(line)) is not None:
+            streams[stream["id"]] = (stream["source"], int(stream["rest_ms"]) / 1000)
             continue
         match = _LINE.match(line)
         if match is None:
@@ -112,8 +112,8 @@ def parse(text: str) -> list[ClientRequest]:
             waits_for = "upload"
         protocol: Protocol = "http" if match["protocol"] == "http" else "grpc"
         session = f"{match['id']} {address} {match['port'] or 'stream'}"
-        found.append(ClientRequest(session, _source(address), protocol, is_waiting, is_complete, waits_for))
-    return found
+        requests.append(ClientRequest(session, _source(address), protocol, is_waiting, is_complete, waits_for))
+    return requests
 
 
 def _source(address: str) -> str:
@@ -129,14 +129,14 @@ def full(loads: BackendLoads, ready: Collection[ServerKey]) -> dict[Protocol, in
 
     `ready` has the servers that take requests. All others have no places.
     """
-    found: dict[Protocol, int] = {}
+    totals: dict[Protocol, int] = {}
     for number, protocol in enumerate(PROTOCOLS):
         up = [load for key, load in loads.servers.items() if key in ready and key not in loads.down]
         places = sum(load.limits[number] for load in up)
         inflight = sum(load.inflight[number] for load in up)
         if any(waiting[number] for waiting in loads.waiting.values()) and inflight >= places > 0:
-            found[protocol] = places
-    return found
+            totals[protocol] = places
+    return totals
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def above_share(
         slow: since when each slow session has waited for its client.
     """
     requests = list(requests)
-    found = []
+    excesses = []
     for protocol, total in places.items():
         ours = [request for request in requests if request.protocol == protocol]
         sources = {request.source for request in ours}
@@ -183,13 +183,15 @@ def above_share(
         held = Counter(request.source for request in ours if not request.is_waiting)
         for source in sorted(sources):
             own = [request for request in ours if request.source == source]
-            waiting = sorted((one for one in own if one.session in slow), key=lambda one: slow[one.session])
+            waiting = sorted(
+                (request for request in own if request.session in slow), key=lambda request: slow[request.session]
+            )
             ended = waiting[: max(held[source] - share, 0)]
             if any(request.waits_for != "response" for request in ended):
                 ended += [request for request in own if request.is_waiting and not request.is_complete]
             if ended:
-                found.append(Excess(source, max(share, 1), tuple(ended)))
-    return found
+                excesses.append(Excess(source, max(share, 1), tuple(ended)))
+    return excesses
 
 
 async def run(runtime: RuntimeSocket, controller: HaproxyController) -> None:

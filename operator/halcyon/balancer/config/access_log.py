@@ -72,8 +72,8 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_MAX_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
     # For an invalid HTTP request no variable is set, not even to its default.
-    known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
-    out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
+    fields = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
+    out.add(f"error-log-format '{_line(fields)}'", protocol=protocol)
     # Do not log connections without a request, for example TCP health checks.
     out.add("option dontlognull")
     harmless = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
@@ -91,13 +91,13 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"http-after-response set-header {_ID} %[var(txn.id)] if {{ var(txn.id) -m found }}")
     out.add(f"http-response set-var(txn.way) res.hdr({_HOP_HEADER})")
     out.add(f"http-response del-header {_HOP_HEADER}")
-    way = "if { var(txn.way) -m found }"
-    out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {way}""")
+    has_way = "if { var(txn.way) -m found }"
+    out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {has_way}""")
     for number, name in enumerate(("service", "retries"), 2):
-        out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {way}")
+        out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {has_way}")
     # HAProxy's own queue timer does not include the time for which a request was held.
-    out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {way}")
-    out.add(f"http-response set-var(txn.log_queue) int(0) {way} {{ var(txn.log_queue) -m int lt 0 }}")
+    out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {has_way}")
+    out.add(f"http-response set-var(txn.log_queue) int(0) {has_way} {{ var(txn.log_queue) -m int lt 0 }}")
     out.add("http-after-response set-var(txn.log_retries) txn.conn_retries if !{ var(txn.log_retries) -m found }")
     if protocol == "grpc":
         out.add("http-after-response set-var(txn.log_grpc) res.fhdr(grpc-status),add(0)")

@@ -41,11 +41,11 @@ def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protoc
     """
     if listen.keys is None:
         return
-    known = "sha2(256),hex,map_str($file)"
+    lookup = "sha2(256),hex,map_str($file)"
     file = listen.beside(listen.keys)
-    out.add(f"http-request set-var(txn.client) http_auth_bearer,{known}", file=file)
+    out.add(f"http-request set-var(txn.client) http_auth_bearer,{lookup}", file=file)
     out.add(
-        f"http-request set-var(txn.client) req.fhdr(x-api-key),{known} if !{{ var(txn.client) -m found }}", file=file
+        f"http-request set-var(txn.client) req.fhdr(x-api-key),{lookup} if !{{ var(txn.client) -m found }}", file=file
     )
     access_log.client_rule(out, plan, "txn.client")
     error_responses.reject(out, protocol, _NO_KEY, "!{ var(txn.client) -m found }")

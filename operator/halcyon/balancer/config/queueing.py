@@ -148,17 +148,17 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add("acl waits var(txn.waits) -m found")
     if protocol == "grpc":
         for unit, convert in _UNITS:
-            of_unit = f"{{ req.fhdr(grpc-timeout) -m end {unit} }}"
-            out.add(f"http-request set-var(txn.left_ms) req.fhdr(grpc-timeout),{convert} if waits {of_unit}")
+            has_unit = f"{{ req.fhdr(grpc-timeout) -m end {unit} }}"
+            out.add(f"http-request set-var(txn.left_ms) req.fhdr(grpc-timeout),{convert} if waits {has_unit}")
     sooner = "{ var(txn.left_ms) -m int lt $ms }"
     # A client's deadline includes the time in a server; the queue timeout does not.
     out.add("http-request set-var(txn.service_ms) int(0) if waits")
     waits = {"waits": plan.queue_timeout_ms}
     if plan.longest_wait_ms > plan.queue_timeout_ms:
         waits = {"waits up": plan.queue_timeout_ms, "waits !up": plan.longest_wait_ms}
-    for when, limit_ms in waits.items():
-        out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {when} {sooner}", ms=limit_ms)
-        out.add(f"http-request set-var(txn.left_ms) int($ms) if {when} !{sooner}", ms=limit_ms)
+    for condition, limit_ms in waits.items():
+        out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {condition} {sooner}", ms=limit_ms)
+        out.add(f"http-request set-var(txn.left_ms) int($ms) if {condition} !{sooner}", ms=limit_ms)
     client_limits.queue_rules(out, plan, protocol)
     overload_rules.rejection_rules(out, plan, protocol, counters=COUNTERS)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is

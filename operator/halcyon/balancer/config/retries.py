@@ -45,8 +45,10 @@ def rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         out.add("http-request disable-l7-retry")
         return
     out.add(f"http-request disable-l7-retry if {{ var({ONCE}) -m int gt 0 }}")
-    one = ""
+    condition = ""
     if protocol == "grpc":
         out.add(f"http-request disable-l7-retry if {IS_STREAM}")
-        one = f" !{IS_STREAM}"
-    out.add(f"http-request wait-for-body time $ms at-least $bytes if infers{one}", ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES)
+        condition = f" !{IS_STREAM}"
+    out.add(
+        f"http-request wait-for-body time $ms at-least $bytes if infers{condition}", ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES
+    )

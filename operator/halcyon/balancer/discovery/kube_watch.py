@@ -55,7 +55,7 @@ class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
     """The API server denied a request for lack of a permission. The message is the API server's, unchanged."""
 
 
-class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
+class _VersionTooOld(Exception):  # noqa: N818 - a turn of the loop, no error
     """The resourceVersion of a watch is too old, so the watch must list the objects again."""
 
 
@@ -136,7 +136,7 @@ class Watch(Generic[_T]):
         self._on_denied = on_denied
         self._silence_s = silence_s
         self._first_pause_s = first_pause_s
-        self._kept: dict[str, _T] = {}
+        self._objects: dict[str, _T] = {}
         self._is_logged = False
         self._denials: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
@@ -155,7 +155,7 @@ class Watch(Generic[_T]):
                 # If each watch ends at once, the pauses must grow, so that this does not become a busy loop.
                 steady = has_events or asyncio.get_running_loop().time() - began > _MIN_STEADY_S
                 pause_s = 0.0 if steady else self._next_pause_s(pause_s)
-            except _Gone:
+            except _VersionTooOld:
                 version = None
                 pause_s = self._next_pause_s(pause_s)
             except AccessDenied as error:
@@ -192,11 +192,11 @@ class Watch(Generic[_T]):
         async with self._get(self._params, timeout) as response:
             await self._check(response, "list")
             document = _load(await response.read())
-        kept: dict[str, _T] = {}
+        objects: dict[str, _T] = {}
         for item in document.get("items") or ():
-            kept |= self._read(item)
-        self._kept = kept
-        self._on_change(self._kept)
+            objects |= self._read(item)
+        self._objects = objects
+        self._on_change(self._objects)
         return str(document["metadata"]["resourceVersion"])
 
     async def _watch(self, version: str) -> tuple[str, bool]:
@@ -222,7 +222,7 @@ class Watch(Generic[_T]):
                             version = self._event(_load(line))
                             has_events = True
                     if len(buffer) > _MAX_LINE_BYTES:
-                        raise _Gone
+                        raise _VersionTooOld
         except TimeoutError:
             log("info", "a watch received nothing for too long; it is reopened", path=self._path)
         except aiohttp.ClientPayloadError:
@@ -233,16 +233,16 @@ class Watch(Generic[_T]):
         kind, item = event.get("type"), event.get("object") or {}
         if kind == "ERROR":
             if item.get("code") == 410:
-                raise _Gone
+                raise _VersionTooOld
             raise KubeError(f"watch {self._path}: {item.get('message', item)}")
         meta = item["metadata"]
         if kind in {"ADDED", "MODIFIED"}:
-            others = {name: kept for name, kept in self._kept.items() if name != meta["name"]}
-            self._kept = others | self._read(item)
-            self._on_change(self._kept)
+            others = {name: value for name, value in self._objects.items() if name != meta["name"]}
+            self._objects = others | self._read(item)
+            self._on_change(self._objects)
         elif kind == "DELETED":
-            self._kept = {name: kept for name, kept in self._kept.items() if name != meta["name"]}
-            self._on_change(self._kept)
+            self._objects = {name: value for name, value in self._objects.items() if name != meta["name"]}
+            self._on_change(self._objects)
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
@@ -252,7 +252,7 @@ class Watch(Generic[_T]):
         """
         name = item["metadata"]["name"]
         try:
-            kept = self._project(item)
+            value = self._project(item)
         except Exception as error:  # noqa: BLE001 - one unexpected object must not end the watch of the others
             if self._unreadable.get(name) != repr(error):
                 self._unreadable[name] = repr(error)
@@ -264,7 +264,7 @@ class Watch(Generic[_T]):
                 )
             return {}
         self._unreadable.pop(name, None)
-        return {name: kept}
+        return {name: value}
 
     def _get(self, params: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> Any:
         return self._session.get(
@@ -288,7 +288,7 @@ class Watch(Generic[_T]):
 
     async def _check(self, response: aiohttp.ClientResponse, verb: str) -> None:
         if response.status == 410:
-            raise _Gone
+            raise _VersionTooOld
         if response.status == 200:
             self._recovered(verb)
             return
@@ -312,7 +312,7 @@ def _load(text: bytes) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise _Gone from error
+        raise _VersionTooOld from error
     if not isinstance(document, dict) or ("items" not in document and "object" not in document):
         raise KubeError(f"the response is neither a list nor an event: {text[:200]!r}")
     return document

@@ -43,12 +43,14 @@ class Peers:
             balancers: all balancer pods of the model, from its client Service.
             now: monotonic time, in seconds.
         """
-        others = {one.pod: one.address for one in balancers if one.pod != self._pod}
+        others = {balancer.pod: balancer.address for balancer in balancers if balancer.pod != self._pod}
         answers = await asyncio.gather(*(self._load(address) for address in others.values()))
         for pod, load in zip(others, answers, strict=True):
             if load is not None:
                 self._loads[pod] = (now, load)
-        self._loads = {pod: one for pod, one in self._loads.items() if pod in others and now - one[0] <= MAX_AGE_S}
+        self._loads = {
+            pod: entry for pod, entry in self._loads.items() if pod in others and now - entry[0] <= MAX_AGE_S
+        }
         return tuple(load for _, load in self._loads.values())
 
     async def _load(self, address: str) -> BalancerLoad | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 5.0
 """Time after the start of the agent during which a balancer with an unknown load is assumed to be busy, in seconds."""
-MAX_KEPT: Final = 8
+MAX_REVISIONS: Final = 8
 """Maximum number of revisions for which the measured maximum concurrency is stored."""
 OBJECTIVE_HALF_LIFE_S: Final = 2.0
 """Half-life of the demand of an idle balancer, in seconds, for plans with a latency objective."""
@@ -64,19 +64,19 @@ def _most_unproved(plan: BalancerPlan) -> int:
 class Concurrency:
     """Limits on the number of concurrent requests at each server of one HAProxy."""
 
-    def __init__(self, agent: str = "", found: Mapping[str, int] | None = None) -> None:
+    def __init__(self, agent: str = "", measured: Mapping[str, int] | None = None) -> None:
         """Create the limits without any measurements.
 
         Args:
             agent: name of the agent's pod.
-            found: maximum concurrencies that an earlier agent has measured, by revision.
+            measured: maximum concurrencies that an earlier agent has measured, by revision.
         """
         self.agent = agent
         self.others: tuple[BalancerLoad, ...] = ()
         """Newest known loads of the model's other balancers."""
         self.own = BalancerLoad(agent)
         """Load of this balancer, as of the last call of `limits`. The agent publishes it to the other balancers."""
-        self.found = dict(found or {})
+        self.measured = dict(measured or {})
         """Measured maximum concurrency of a pod, by revision. The newest revision is the last."""
         self.facts: dict[str, ModelConcurrency] = {}
         """Properties of the model that Triton's configuration shows, by revision."""
@@ -175,7 +175,7 @@ class Concurrency:
         facts = self.facts.get(revision)
         if plan.max_concurrency or (facts is not None and facts.batches):
             return plan.max_concurrency
-        if bound := self.found.get(revision):
+        if bound := self.measured.get(revision):
             return bound
         # A pod whose configuration was not read yet may compute one request at a time.
         return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
@@ -252,8 +252,8 @@ class Concurrency:
         for slot, waiting in loads.waiting.items():
             served = [load.inflight for key, load in loads.servers.items() if key.slot == slot]
             current = (float(waiting[0] + sum(a for a, _ in served)), float(waiting[1] + sum(b for _, b in served)))
-            if (there := sum(current)) > 0:
-                more = 1 + max(self.rejected_load, loads.late) / there
+            if (total := sum(current)) > 0:
+                more = 1 + max(self.rejected_load, loads.late) / total
                 current = (current[0] * more, current[1] * more)
             before = self.own.demand.get(slot, (0.0, 0.0))
             demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at, half_life_s=half_life_s)
@@ -263,7 +263,7 @@ class Concurrency:
             demand,
             {slot: sum(pair) for slot, pair in loads.waiting.items()},
             {address: loads.servers[key] for address, key in ready.items() if key in loads.servers},
-            dict(self.found),
+            dict(self.measured),
             *self.lower,
             late=loads.late,
         )
@@ -275,7 +275,7 @@ class Concurrency:
         """
         for load in sorted(self.others, key=lambda load: load.agent, reverse=True):
             for revision, bound in load.found.items():
-                if revision not in self.found or load.agent < self.agent:
+                if revision not in self.measured or load.agent < self.agent:
                     self._keep(revision, bound)
 
     def _find(self, plan: BalancerPlan, ready: Mapping[str, ServerKey], now: float) -> None:
@@ -295,7 +295,7 @@ class Concurrency:
                     facts,
                     most_unproved=_most_unproved(plan),
                     drain_s=plan.drain_ms / 1000,
-                    found=self.found.get(revision, 0),
+                    measured=self.measured.get(revision, 0),
                 )
             slots = {ready[address].slot for address in addresses}
             self._keep(revision, self._finders[revision].add(self._load(revision, addresses, slots, now), now))
@@ -327,8 +327,8 @@ class Concurrency:
         )
 
     def _keep(self, revision: str, bound: int) -> None:
-        if self.found.get(revision) != bound:
-            self.found.pop(revision, None)
-            self.found[revision] = bound
-            while len(self.found) > MAX_KEPT:
-                del self.found[next(iter(self.found))]
+        if self.measured.get(revision) != bound:
+            self.measured.pop(revision, None)
+            self.measured[revision] = bound
+            while len(self.measured) > MAX_REVISIONS:
+                del self.measured[next(iter(self.measured))]

@@ -76,7 +76,7 @@ def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
 class ConcurrencyFinder:
     """Search for the maximum concurrency of a revision: the number of requests that may be in progress at each pod."""
 
-    def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
+    def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, measured: int = 0) -> None:
         """Create the search. It starts from an earlier result, or from an estimate based on the model's configuration.
 
         Args:
@@ -84,14 +84,14 @@ class ConcurrencyFinder:
             most_unproved: highest maximum concurrency for models that compute one request per instance. For other
                 models, the maximum concurrency at which doubling starts.
             drain_s: time in which a stopping pod must answer the requests that it holds, in seconds.
-            found: maximum concurrency that was measured for this revision before; 0 if none.
+            measured: maximum concurrency that was measured for this revision before; 0 if none.
         """
         self._facts = facts
         self._most_unproved = most_unproved
         self._drain_s = drain_s
-        self._overlaps = facts.decoupled or found > most_unproved
+        self._overlaps = facts.decoupled or measured > most_unproved
         self._overlaps_for = 0
-        self.bound = found or initial_bound(facts, most_unproved)
+        self.bound = measured or initial_bound(facts, most_unproved)
         self._turnovers: dict[int, float] = {}
         """Turnover for each maximum concurrency, in seconds. It is the time in which a full pod answered as many
         requests as it held."""
@@ -159,23 +159,27 @@ class ConcurrencyFinder:
         return (now - since) * full / self._answered
 
     def _decide(self, turnover_s: float, now: float) -> None:
-        bound, known = self.bound, self._turnovers
+        bound, turnovers = self.bound, self._turnovers
         if self._direction == "settled" and now >= self._retry_at:
             # Measure everything again: the requests may have changed.
             self._turnovers, self._direction = {bound: turnover_s}, "up"
-            known = self._turnovers
+            turnovers = self._turnovers
         fits = turnover_s <= DRAIN_SHARE * self._drain_s
         least = self._facts.instances * (2 if fits else 1)
         if self._direction == "up":
-            if fits and _gain(known, bound // 2) >= MIN_GAIN:
+            if fits and _gain(turnovers, bound // 2) >= MIN_GAIN:
                 self.bound = min(2 * bound, MAX_BOUND)
                 return
             self._direction = "down"
             self.bound = max(bound // 2, least)
         elif self._direction == "down":
-            if fits and _gain(known, bound) >= MIN_GAIN and known.get(2 * bound, 0.0) <= DRAIN_SHARE * self._drain_s:
+            if (
+                fits
+                and _gain(turnovers, bound) >= MIN_GAIN
+                and turnovers.get(2 * bound, 0.0) <= DRAIN_SHARE * self._drain_s
+            ):
                 self._settle(2 * bound, now)
-            elif fits and (bound // 2 in known or bound <= least):
+            elif fits and (bound // 2 in turnovers or bound <= least):
                 self._settle(bound, now)
             else:
                 self.bound = max(bound // 2, least)

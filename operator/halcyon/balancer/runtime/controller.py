@@ -241,10 +241,10 @@ class HaproxyController:
         Such servers remain after the plan's capacity was reduced. They stay until the next reload for another reason. A
         reload only to remove them would occur while their pods are stopping.
         """
-        known = self._surplus
-        if known is None or known[0] is not desired or known[1] != reading.config:
-            known = self._surplus = (desired, reading.config, _with_surplus_servers(desired, reading))
-        return known[2]
+        cached = self._surplus
+        if cached is None or cached[0] is not desired or cached[1] != reading.config:
+            cached = self._surplus = (desired, reading.config, _with_surplus_servers(desired, reading))
+        return cached[2]
 
     async def _reload(self, reading: HaproxyStats, desired: _DesiredConfig) -> HaproxyStats:
         now = self._clock()
@@ -334,9 +334,9 @@ class HaproxyController:
 
 def _replace(path: Path, text: str) -> None:
     # Rename the finished file, so that HAProxy never reads an incomplete one.
-    aside = path.with_suffix(".new")
-    aside.write_text(text)
-    aside.replace(path)
+    new_path = path.with_suffix(".new")
+    new_path.write_text(text)
+    new_path.replace(path)
 
 
 def _with_surplus_servers(desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:

@@ -40,7 +40,7 @@ _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Time in which no counter of requests can wrap, in seconds. Even a million requests per second take 71 minutes to
 reach 2^32."""
-_OF_STREAMS = 100
+_STREAMS_OFFSET = 100
 """Offset added to the numbers of the counters of streams. It distinguishes them from the counters in `COUNTERS`."""
 
 
@@ -73,8 +73,8 @@ class WideCounters:
             if uptime_s > _MAX_UNWRAPPED_S:
                 self._base = {number: value for number, value in counters.items() if number >= latency_buckets.FIRST}
         for number, value in counters.items():
-            known = self._wide.get(number, 0)
-            self._wide[number] = known + (value - self._base.get(number, 0) - known) % _WRAP
+            previous = self._wide.get(number, 0)
+            self._wide[number] = previous + (value - self._base.get(number, 0) - previous) % _WRAP
         return dict(self._wide)
 
     def repeated(self, rejected: int, retries: int) -> tuple[int, int]:
@@ -219,7 +219,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         process = int(fields["Pid"])
         classes = class_load.class_load(table)
         now = class_load.all_counters(table)
-        now |= {_OF_STREAMS + index: count for index, count in class_load.counters(streams).items()}
+        now |= {_STREAMS_OFFSET + index: count for index, count in class_load.counters(streams).items()}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
         requests, rejected, errors, retried, unavailable, retries = (counts.get(index, 0) for index in range(6))
         client_retries, rejected_demand = wide.repeated(rejected, retries)
@@ -245,7 +245,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             clients=latency_buckets.read_clients(counts),
             retried=retried,
             first_events=latency_buckets.read_streams(
-                {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
+                {number - _STREAMS_OFFSET: count for number, count in counts.items() if number >= _STREAMS_OFFSET}
             ),
             client_retries=client_retries,
             rejected_demand=rejected_demand,
@@ -272,12 +272,12 @@ def parse_held(answer: str) -> HeldRequests:
 
 def parse_usage(table: str) -> dict[str, ClientUsage]:
     """Parse the response to `show table` for the table of clients. Return each client's usage, by client name."""
-    found = {}
+    usage = {}
     for row in table.splitlines():
         if name := _CLIENT.search(row):
             numbers = {key: int(value) for key, value in _USAGE.findall(row)}
-            found[name[1]] = ClientUsage(numbers["http_req_cnt"], numbers["bytes_in_cnt"], numbers["bytes_out_cnt"])
-    return dict(sorted(found.items()))
+            usage[name[1]] = ClientUsage(numbers["http_req_cnt"], numbers["bytes_in_cnt"], numbers["bytes_out_cnt"])
+    return dict(sorted(usage.items()))
 
 
 def _broken(answer: str) -> int:

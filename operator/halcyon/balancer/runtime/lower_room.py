@@ -85,7 +85,7 @@ TIMED_S: Final = 0.05
 `AHEAD_S` is a large part of the batch, so too many users' rows would still be unknown."""
 _RARE: Final = 2.33
 """Quantile of 99 % of a normal distribution, in standard deviations."""
-_MIN_TAKEN, _MAX_TAKEN = 0.4, 1.0
+_MIN_SHARE, _MAX_SHARE = 0.4, 1.0
 """Share of the free rows in the next batch that batch inference may take. The minimum applies if the time of a batch is
 proportional to its rows, because smaller batches then cost little. The maximum applies if the time is constant."""
 MAX_ROWS: Final = 9999
@@ -145,9 +145,9 @@ class PodWork:
         if not self.batches:
             return self.at_once + min(ahead, self.at_once)
         fixed = self.time.fixed_s / self.time.largest_s
-        taken = _MIN_TAKEN + (_MAX_TAKEN - _MIN_TAKEN) * fixed
+        share = _MIN_SHARE + (_MAX_SHARE - _MIN_SHARE) * fixed
         left = max(self.at_once - users_rows, 0.0)
-        return self.at_once + min(max(taken * left, ahead), self.at_once)
+        return self.at_once + min(max(share * left, ahead), self.at_once)
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ def fleet_room(work: PodWork, pods: int, users_rows_s: float, *, gentle: bool, b
     if not pods:
         return Room(0.0)
     users = work.users_rows(users_rows_s / pods)
-    if gentle and (one := work.gentle_room(users)) is not None:
-        return Room(pods * one.rows, pods * one.lower_rows)
+    if gentle and (gentle_room := work.gentle_room(users)) is not None:
+        return Room(pods * gentle_room.rows, pods * gentle_room.lower_rows)
     # Only one pod begins a batch now. The others have received half of the rows that their users send during one.
     room = pods * work.room(users) + (pods - 1) * users / 2
     unseen = 0.0 if work.batches or work.time is None else _UNSEEN * users * (1 - 1 / balancers)
@@ -292,10 +292,10 @@ def _users_inside(loads: list[BalancerLoad], mine: int) -> int:
     return sum(max(load.inflight - load.lower_sent, 0) for load in others)
 
 
-def _parts(whole: int, weights: list[float], turn: int) -> list[int]:
-    total = sum(weights)
-    # `whole_parts` takes a demand below a minimum as 0, so scale the weights up.
-    return shares.whole_parts(whole, [weight / total * 1e6 for weight in weights], turn)
+def _parts(count: int, weights: list[float], turn: int) -> list[int]:
+    weight_sum = sum(weights)
+    # `integer_parts` takes a demand below a minimum as 0, so scale the weights up.
+    return shares.integer_parts(count, [weight / weight_sum * 1e6 for weight in weights], turn)
 
 
 class LowerRoom:

@@ -249,21 +249,21 @@ class OverloadLimits:
         if pod is None:
             return NO_LIMITS
 
-        def own(most: float, part: float, others: int) -> int:
-            mine = part * servers * most
-            return round(mine if elsewhere is None else max(mine, servers * most - others))
+        def quota(most: float, part: float, others: int) -> int:
+            requests = part * servers * most
+            return round(requests if elsewhere is None else max(requests, servers * most - others))
 
-        there = Elsewhere() if elsewhere is None else elsewhere
+        remote = Elsewhere() if elsewhere is None else elsewhere
         most_share = max(share, least_share)
-        in_time = max(own(pod.in_time, share, there.present), 1)
-        late = max(own(MARGIN * pod.in_objective, share, there.present), in_time)
-        hopeless = max(own(2 * pod.in_objective, most_share, there.present), late + 1)
+        in_time = max(quota(pod.in_time, share, remote.present), 1)
+        late = max(quota(MARGIN * pod.in_objective, share, remote.present), in_time)
+        hopeless = max(quota(2 * pod.in_objective, most_share, remote.present), late + 1)
         # While requests that can be in time wait in another balancer, late ones don't take their places.
-        room = sent if fills else own(pod.busy, 0.0 if there.waiting else share, there.present)
+        room = sent if fills else quota(pod.busy, 0.0 if remote.waiting else share, remote.present)
         values = (
             *(in_time, late, hopeless, max(round(share * servers * pod.in_time), 1)),
-            max(own(LATE_WORK * pod.in_objective, most_share, there.late), 1),
-            max(room, 0 if there.waiting else 1),
+            max(quota(LATE_WORK * pod.in_objective, most_share, remote.late), 1),
+            max(room, 0 if remote.waiting else 1),
             max(round(1000 * most_share * servers * pod.rate_rps), 1),
             # At the first two moments, late requests are always taken.
             max(round(100 * LATE_SPREAD * servers * pod.in_objective), 200),
@@ -286,9 +286,9 @@ class OverloadLimits:
 
         The result is None if there were too few responses.
         """
-        known = self._answers[-1][2] if self._answers else {}
+        previous = self._answers[-1][2] if self._answers else {}
         if any(
-            pod.succeeded is not None and known.get(name, PodStatistics()).succeeded is None
+            pod.succeeded is not None and previous.get(name, PodStatistics()).succeeded is None
             for name, pod in pods.items()
         ):
             # `answered` counts the responses of a new pod from its first one, but the pod's counter is known only from now on.

@@ -60,20 +60,20 @@ class ReplacedProcesses:
         if self._has_adopted:
             return
         try:
-            found = await self._runtime.replaced(current)
+            workers = await self._runtime.replaced(current)
         except HaproxyError as error:
             log("warning", "HAProxy's replaced processes are unknown; the next pass tries again", error=str(error))
             return
         self._has_adopted = True
         stops_at = self._clock() + haproxy_cfg.hard_stop_ms(plan) / 1000
-        for process, (since_s, servers) in found.items():
+        for process, (since_s, servers) in workers.items():
             self._processes.setdefault(process, _Process(stops_at - since_s, servers))
 
-    async def remove_keys(self, kept: AbstractSet[str]) -> None:
-        """Remove the API keys whose digests are not in `kept`, also from the current process: connections stay open there."""
+    async def remove_keys(self, digests: AbstractSet[str]) -> None:
+        """Remove the API keys whose digests are not in `digests`, also from the current process: connections stay open there."""
         for process in (0, *self._processes):
             try:
-                await self._runtime.remove_keys(kept, process=process)
+                await self._runtime.remove_keys(digests, process=process)
             except HaproxyError as error:
                 log("warning", "an HAProxy process may still accept removed API keys", error=str(error))
 

@@ -154,7 +154,7 @@ class RuntimeSocket:
         workers = sorted(tuple(map(int, numbers)) for numbers in _WORKER.findall(answer))
         if current not in (pid for _, pid, *_ in workers):
             raise HaproxyError(f"HAProxy's response to `show proc` has no worker {current}: {answer[:500]!r}")
-        found = {}
+        by_pid = {}
         since_s = 0
         for _, pid, days, hours, minutes, seconds in workers:
             if pid != current:
@@ -164,10 +164,10 @@ class RuntimeSocket:
                 servers = {
                     key: server.address for key, server in parse_servers(state).items() if server.admin == "ready"
                 }
-                found[pid] = (since_s, servers)
+                by_pid[pid] = (since_s, servers)
             # The worker before this one was replaced when this one started.
             since_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-        return found
+        return by_pid
 
     async def end_streams(self, process: int) -> None:
         """End the gRPC streams of a worker that a reload has replaced. A worker that has ended doesn't matter.
@@ -192,8 +192,8 @@ class RuntimeSocket:
         if response.strip():
             raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
-    async def remove_keys(self, kept: AbstractSet[str], *, process: int = 0) -> None:
-        """Remove the API keys whose digests are not in `kept` from the current worker, or from one that a reload has replaced.
+    async def remove_keys(self, digests: AbstractSet[str], *, process: int = 0) -> None:
+        """Remove the API keys whose digests are not in `digests` from the current worker, or from one that a reload has replaced.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -202,7 +202,7 @@ class RuntimeSocket:
         maps = await self._request(path, f"{prefix}show map", self.timeout_s, closes=process > 0)
         for file in _KEY_FILE.findall(maps):
             entries = await self._request(path, f"{prefix}show map {file}", self.timeout_s, closes=process > 0)
-            lines = [f"{prefix}del map {file} {digest}" for digest in _DIGEST.findall(entries) if digest not in kept]
+            lines = [f"{prefix}del map {file} {digest}" for digest in _DIGEST.findall(entries) if digest not in digests]
             for start in range(0, len(lines), 64):
                 await self._request(path, ";".join(lines[start : start + 64]), self.timeout_s, closes=process > 0)
 

@@ -98,12 +98,12 @@ def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[Ass
         "mixed": "draining",
     }
     servers = []
-    for key, seen in sorted(observed.items()):
-        state = states[seen.admin]
-        if state == "free" and seen.sessions:
+    for key, server in sorted(observed.items()):
+        state = states[server.admin]
+        if state == "free" and server.sessions:
             state = "closing"
         servers.append(
-            AssignedServer(key, state, "" if state == "free" else seen.address, now if state != "free" else 0.0)
+            AssignedServer(key, state, "" if state == "free" else server.address, now if state != "free" else 0.0)
         )
     return tuple(servers)
 

@@ -39,8 +39,8 @@ def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]])
     if not any(map(any, loads.waiting.values())):
         return []
     anywhere = {slot: list(pair) for slot, pair in loads.waiting.items()}
-    own = {key: list(loads.queued.get(key, (0, 0))) for key in loads.servers}
-    for key, queued in own.items():
+    by_server = {key: list(loads.queued.get(key, (0, 0))) for key in loads.servers}
+    for key, queued in by_server.items():
         for protocol, count in enumerate(queued):
             anywhere[key.slot][protocol] -= count
     # HAProxy sends nothing to a server that is down. With its limits, no other server would get what waits.
@@ -55,9 +55,9 @@ def fill_order(loads: BackendLoads, limits: Mapping[ServerKey, tuple[int, int]])
         sent = 0
         for protocol in range(len(PROTOCOLS)):
             room = min(MAX_POLLED, limits[key][protocol] - inflight[key][protocol])
-            from_own = max(min(room, own[key][protocol]), 0)
+            from_own = max(min(room, by_server[key][protocol]), 0)
             from_any = max(min(room - from_own, anywhere[key.slot][protocol]), 0)
-            own[key][protocol] -= from_own
+            by_server[key][protocol] -= from_own
             anywhere[key.slot][protocol] -= from_any
             inflight[key][protocol] += from_own + from_any
             sent += from_own + from_any

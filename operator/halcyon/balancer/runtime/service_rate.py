@@ -95,7 +95,7 @@ class ServiceRateMeter:
         answered, service_ms = after.answered - before.answered, after.service_ms - before.service_ms
         # A negative difference means that a counter has restarted.
         # While only late requests wait, servers may have free capacity.
-        is_full = all(any(map(sum, one.loads.waiting.values())) for one in (before, after))
+        is_full = all(any(map(sum, stats.loads.waiting.values())) for stats in (before, after))
         if is_full and servers and lasted_s > 0 and answered >= 0 and service_ms >= 0:
             self._intervals.append(_QueuedInterval(now, lasted_s, answered, service_ms, servers))
 

@@ -110,7 +110,7 @@ class BalancerLoad:
             raw = json.loads(text)
             return cls(
                 str(raw["agent"]),
-                {str(slot): (float(one[0]), float(one[1])) for slot, one in raw["demand"].items()},
+                {str(slot): (_finite(pair[0]), _finite(pair[1])) for slot, pair in raw["demand"].items()},
                 {str(slot): int(count) for slot, count in raw["waiting"].items()},
                 {
                     str(address): PodLoad(_pair(pod["inflight"]), _pair(pod["limits"]), int(pod["answered"]))
@@ -118,12 +118,12 @@ class BalancerLoad:
                 },
                 {str(revision): int(bound) for revision, bound in raw["found"].items()},
                 # An older agent has no lower class.
-                float(raw.get("users_rps", 0.0)),
+                _finite(raw.get("users_rps", 0.0)),
                 int(raw.get("lower", 0)),
                 int(raw.get("lower_sent", 0)),
                 int(raw.get("late", 0)),
             )
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, OverflowError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise LoadError(f"not the load of a balancer: {error!r}") from error
 
 
@@ -142,6 +142,12 @@ class Elsewhere:
     def present(self) -> int:
         """Number of requests that wait or are in progress, without late ones."""
         return self.waiting + self.inflight
+
+
+def _finite(raw: float) -> float:
+    if not math.isfinite(number := float(raw)):
+        raise ValueError(f"{number} is not finite")
+    return number
 
 
 def _pair(raw: Sequence[int]) -> tuple[int, int]:
@@ -175,7 +181,7 @@ def pod_limits(
     mine = 2 * loads.index(own)
     result = {}
     for turn, (address, bound) in enumerate(sorted(bounds.items())):
-        targets = whole_parts(bound, list(chain.from_iterable(demands)), turn)
+        targets = integer_parts(bound, list(chain.from_iterable(demands)), turn)
         held = sum(sum(load.pods.get(address, _IDLE).held) for load in loads if load is not own)
         held += sum(targets[2 * len(loads) :])
         result[address] = _within(
@@ -184,7 +190,7 @@ def pod_limits(
     return result
 
 
-def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
+def integer_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
     """Split the number `bound` in proportion to the demands, into whole numbers that add up to `bound`.
 
     Demands below `MIN_DEMAND` count as 0; without any demand the parts are equal. `turn` varies which parts are rounded
@@ -193,13 +199,13 @@ def whole_parts(bound: int, demands: Sequence[float], turn: int) -> list[int]:
     weights = [demand if demand >= MIN_DEMAND else 0.0 for demand in demands]
     if not any(weights):
         weights = [1.0] * len(demands)
-    total, reached, given = sum(weights), turn * GOLDEN % 1, []
+    total, reached, parts = sum(weights), turn * GOLDEN % 1, []
     edge = math.floor(reached)
     for weight in weights:
         reached += bound * weight / total
         before, edge = edge, math.floor(reached + 1e-9)
-        given.append(edge - before)
-    return given
+        parts.append(edge - before)
+    return parts
 
 
 def _within(targets: tuple[int, int], pod: PodLoad, room: int) -> tuple[int, int]:

@@ -47,9 +47,9 @@ class Validity:
             return f"is not valid before {rfc3339(self.begins)}"
         left_s = self.ends - now
         if left_s < 0:
-            return f"expired {_days(-left_s, 'less than a day')} ago, on {rfc3339(self.ends)}"
+            return f"expired {_days(-left_s)} ago, on {rfc3339(self.ends)}"
         if left_s < min(MAX_WARNING_S, WARNING_SHARE * (self.ends - self.begins)):
-            return f"expires in {_days(left_s, 'less than a day')}, on {rfc3339(self.ends)}"
+            return f"expires in {_days(left_s)}, on {rfc3339(self.ends)}"
         return ""
 
 
@@ -59,7 +59,7 @@ def of_pem(text: str) -> tuple[Validity, ...]:
     Raises:
         ValueError: one of the blocks is not a certificate.
     """
-    return tuple(_of_der(ssl.PEM_cert_to_DER_cert(found[0])) for found in _CERTIFICATE.finditer(text))
+    return tuple(_of_der(ssl.PEM_cert_to_DER_cert(match[0])) for match in _CERTIFICATE.finditer(text))
 
 
 def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
@@ -67,11 +67,11 @@ def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
 
     Return an empty string if there are none.
     """
-    every = tuple(certificates)
+    validities = tuple(certificates)
     problems = []
-    for number, certificate in enumerate(every, 1):
+    for number, certificate in enumerate(validities, 1):
         if problem := certificate.describe(now):
-            which = key if len(every) == 1 else f"certificate {number} of {len(every)} in {key}"
+            which = key if len(validities) == 1 else f"certificate {number} of {len(validities)} in {key}"
             problems.append(f"{which} {problem}")
     return f"{'; '.join(problems)}; put a new certificate into the Secret" if problems else ""
 
@@ -122,6 +122,6 @@ def _time(tag: int, content: bytes) -> float:
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
-def _days(seconds: float, none: str) -> str:
+def _days(seconds: float) -> str:
     days = int(seconds // _DAY_S)
-    return none if not days else f"{days} day{'' if days == 1 else 's'}"
+    return f"{days} day{'' if days == 1 else 's'}" if days else "less than a day"

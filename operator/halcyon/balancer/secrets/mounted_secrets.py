@@ -117,9 +117,7 @@ class MountedSecrets:
     def expires(self) -> Mapping[str, float]:
         """Earliest time at which a certificate in use expires, by key of the Secret, in seconds since the epoch."""
         keys = {kind.folder: kind.certificates for kind in self._kinds}
-        return {
-            keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
-        }
+        return {keys[folder]: min(c.ends for c in served) for folder, served in self._certificates.items() if served}
 
     def refresh(self) -> None:
         """Read the mounted Secrets, and write new files if they changed."""
@@ -240,7 +238,7 @@ def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> b
     This requires the first certificate of a server, or any of the CAs, to be valid.
     """
     deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
-    return any(not one.is_over(now) for one in deciding)
+    return any(not certificate.is_over(now) for certificate in deciding)
 
 
 def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
@@ -251,14 +249,14 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
     """
     (chain, unread), (key, unread_key) = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
     # OpenSSL can load certificate and key only from a file.
-    aside = _write(run_dir / "certificate.try", chain + key)
+    trial = _write(run_dir / "certificate.try", chain + key)
     try:
         # Pass a wrong password, so that OpenSSL does not prompt for one if the key is encrypted.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(trial, password=lambda: "-")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise SecretError(f"tls.crt and tls.key are not a certificate and its key: {_words(error)}") from error
     finally:
-        aside.unlink()
+        trial.unlink()
     return chain + key, unread or unread_key
 
 

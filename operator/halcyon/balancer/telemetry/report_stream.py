@@ -97,9 +97,9 @@ class _Mailbox:
 
     def take(self) -> list[AgentReport]:
         """Remove and return the reports to send now, oldest first."""
-        taken = [report for report in (self.before_urgent, self.report) if report is not None]
+        reports = [report for report in (self.before_urgent, self.report) if report is not None]
         self.before_urgent, self.is_urgent, self.is_sent = None, False, True
-        return taken
+        return reports
 
 
 class ReportStream:
@@ -143,8 +143,8 @@ class ReportStream:
     def publish(self, report: AgentReport, *, urgent: bool = False) -> None:
         """Send this report on all streams as soon as their intervals allow. The call never blocks and never fails."""
         self._last = report
-        for box in self._mailboxes.values():
-            box.put(report, urgent=urgent)
+        for mailbox in self._mailboxes.values():
+            mailbox.put(report, urgent=urgent)
 
     async def run(self) -> None:
         """Resolve the DNS name repeatedly, and keep one connection to each address, until cancelled."""
@@ -189,13 +189,13 @@ class ReportStream:
             del self._mailboxes[address]
         for address in addresses:
             if address not in self._mailboxes:
-                box = self._mailboxes[address] = _Mailbox()
+                mailbox = self._mailboxes[address] = _Mailbox()
                 if self._last is not None:
-                    box.put(self._last, urgent=False)
-                self._tasks[address] = asyncio.create_task(self._keep_connected(session, tls, address, box))
+                    mailbox.put(self._last, urgent=False)
+                self._tasks[address] = asyncio.create_task(self._keep_connected(session, tls, address, mailbox))
 
     async def _keep_connected(
-        self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, box: _Mailbox
+        self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, mailbox: _Mailbox
     ) -> None:
         host = f"[{address}]" if ":" in address else address
         url = f"wss://{host}:{self._collector.port}{STREAM_PATH}"
@@ -218,7 +218,7 @@ class ReportStream:
                     )
                 async with ws:
                     is_logged, opened_at = False, clock()
-                    await self._exchange(ws, box)
+                    await self._exchange(ws, mailbox)
             except (aiohttp.ClientError, OSError) as error:
                 retry_after_s = _retry_after_s(error)
                 if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionError):
@@ -236,9 +236,9 @@ class ReportStream:
             await asyncio.sleep(retry_after_s + random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
             pause_s = min(2 * pause_s, max_pause_s)
 
-    async def _exchange(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+    async def _exchange(self, ws: aiohttp.ClientWebSocketResponse, mailbox: _Mailbox) -> None:
         self.connected += 1
-        sender = asyncio.create_task(self._send(ws, box))
+        sender = asyncio.create_task(self._send(ws, mailbox))
         try:
             # Reading also responds to pings and detects the end of the connection.
             async for message in ws:
@@ -262,26 +262,28 @@ class ReportStream:
         else:
             self._on_notice(notice)
 
-    async def _send(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+    async def _send(self, ws: aiohttp.ClientWebSocketResponse, mailbox: _Mailbox) -> None:
         clock = asyncio.get_running_loop().time
         sent: AgentReport | None = None
         sent_at = float("-inf")
         try:
             while True:
-                report = box.report
+                report = mailbox.report
                 waited = clock() - sent_at
                 is_new = report is not None and (sent is None or without_times(report) != without_times(sent))
-                due_s = 0.0 if box.is_urgent else (self._intervals.min_s if is_new else self._intervals.max_s) - waited
+                due_s = (
+                    0.0 if mailbox.is_urgent else (self._intervals.min_s if is_new else self._intervals.max_s) - waited
+                )
                 if report is not None and due_s <= 0:
                     # An urgent report does not change the schedule of the regular ones.
-                    sent_at = sent_at if box.is_urgent else clock()
-                    for sent in box.take():
+                    sent_at = sent_at if mailbox.is_urgent else clock()
+                    for sent in mailbox.take():
                         await ws.send_str(replace(sent, sent=time.time()).to_json())
                     continue
-                box.changed.clear()
+                mailbox.changed.clear()
                 try:
                     async with asyncio.timeout(due_s if report is not None else None):
-                        await box.changed.wait()
+                        await mailbox.changed.wait()
                 except TimeoutError:
                     continue
         finally:

@@ -83,7 +83,7 @@ class _RulesDecision:
         """Return the memory for the next decision, at which there are `current` replicas."""
         before, desired = self.decision.current, self.decision.desired
         at, desired = self.at, before if desired is None else desired
-        return carried_out(self.memory, at=at, before=before, wanted=desired, current=current, behavior=behavior)
+        return carried_out(self.memory, at=at, before=before, recommended=desired, current=current, behavior=behavior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class Decider:
         values = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
-            () if isinstance(values.reading, Missing) else algorithm.asked(values.reading, defaults.targets(spec)),
+            () if isinstance(values.reading, Missing) else algorithm.signal_proposals(values.reading, defaults.targets(spec)),
             at=self.signals.epoch.at(now),
             signals=values.signals,
             has_reports=values.has_reports,

@@ -169,7 +169,7 @@ class ModelSignals:
             memory=model.memory,
             balancers=facts.balancers,
             revision=facts.revision,
-            of_revision=facts.of_revision,
+            revision_pods=facts.of_revision,
         )
         model.memory = reading_result.memory
         source, seen_at = AGENTS, reading_result.reading.at

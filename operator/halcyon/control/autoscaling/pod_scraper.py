@@ -129,7 +129,7 @@ class PodScraper:
         endpoints = [server for server in servers if server is not None]
         samples = await scraped.pod_sampler.sample(endpoints)
         now = self.clock.monotonic()
-        scraped.probes.examine(endpoints, scraped.dead.look(endpoints, samples, now))
+        scraped.probes.examine(endpoints, scraped.dead.update(endpoints, samples, now))
         report = sampler.report(
             namespace=key.namespace,
             name=key.name,

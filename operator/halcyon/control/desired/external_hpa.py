@@ -49,7 +49,7 @@ def autoscaler(scope: Scope, spec: Spec) -> ExternalHpa | None:
     if not spec.replicas or len(scaled) != 1 or not (hpa := scope.deployment_hpas.get(scaled[0])):
         return None
     limit = site_policy.max_replicas(scope, spec)
-    count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[scaled[0]]}))
+    count = defaults.bounded_replicas(spec.model_copy(update={"replicas": counts[scaled[0]]}))
     return ExternalHpa(
         f"{hpa} scales Deployment {scaled[0]}, which Halcyon manages for this ModelDeployment",
         f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {scope.key.name}",

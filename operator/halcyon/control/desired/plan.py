@@ -93,7 +93,7 @@ class ReconcilePlan:
     @property
     def replicas(self) -> int:
         """Current number of replicas: spec.replicas, or the number that an external HPA has set."""
-        return 0 if self.spec is None else defaults.wanted_replicas(self.spec)
+        return 0 if self.spec is None else defaults.bounded_replicas(self.spec)
 
 
 def is_servers(obj: Object) -> bool:

@@ -27,7 +27,7 @@ def find_requested(scope: Scope, spec: Spec, *, accepted: bool) -> tuple[Revisio
     request_digest = revision.key(scope.subject, spec, scope.source.content)
     number = newest.number if newest else 0
     # After a refresh one spec has several renderings; the newest is in force.
-    stored = max((r for r in scope.revisions if r.asks == request_digest), key=lambda r: r.number, default=None)
+    stored = max((r for r in scope.revisions if r.spec_key == request_digest), key=lambda r: r.number, default=None)
     if stored is None:
         return revision.render(scope.subject, spec, scope.site, scope.source.content, number=number + 1), ()
     current = stored if stored.number == number else replace(stored, number=number + 1)

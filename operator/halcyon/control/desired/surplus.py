@@ -32,7 +32,7 @@ def surplus(scope: Scope, spec: Spec, rollout: RolloutPlan, actuator: Actuator) 
     used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in scope.pods}
     used |= {r.key for r in (requested, rollout.target, rollout.rollback_revision) if r is not None}
     by_age = sorted((r for r in scope.revisions if r.key != requested.key), key=lambda r: r.number, reverse=True)
-    unused_revisions = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
+    unused_revisions = [r for r in by_age[revision.HISTORY_LIMIT - 1 :] if r.key not in used]
     objects += [(kinds.CONTROLLER_REVISION, names.revision(scope.key.name, r.key)) for r in unused_revisions]
     if unread_revisions(scope):
         # Delete no ConfigMap: an unreadable revision may need any of them.

@@ -183,7 +183,7 @@ class ChildrenWriter:
         if deployment is None or deployment["metadata"]["uid"] != live["metadata"]["uid"]:
             return
         meta = deployment["metadata"]
-        entries = field_ownership.taken_over(meta.get("managedFields") or (), FIELD_MANAGER, ("spec", "template"))
+        entries = field_ownership.with_sole_owner(meta.get("managedFields") or (), FIELD_MANAGER, ("spec", "template"))
         if entries is None:
             return
         condition = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}

@@ -142,7 +142,7 @@ def _gpu_samples(facts: ModelFacts) -> Iterator[tuple[Metric, ExtraLabels, float
 def _spec_samples(spec: Spec, resource: Object) -> Iterator[tuple[Metric, ExtraLabels, float]]:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
-    yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
+    yield per_model_metrics.SPEC_REPLICAS, (), defaults.bounded_replicas(spec.model_copy(update={"replicas": count}))
     if spec.scaling is None:
         return
     yield per_model_metrics.MIN, (), spec.scaling.min_replicas

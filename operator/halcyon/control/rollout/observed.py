@@ -74,7 +74,7 @@ class ObservedRollout:
     @property
     def count(self) -> int:
         """Number of desired server pods, in total over all revisions."""
-        return defaults.wanted_replicas(self.spec)
+        return defaults.bounded_replicas(self.spec)
 
     @property
     def surge_timeout_s(self) -> float:

@@ -43,7 +43,7 @@ def compare(scope: Scope, spec: Spec, stored: Revision, number: int) -> tuple[tu
     The new revision's key is derived from the key of `stored`, so repeated calls return the same revision, even after a
     restart.
     """
-    key = names.digest([stored.asks, stored.key])
+    key = names.digest([stored.spec_key, stored.key])
     successor = revision.render(scope.subject, spec, scope.site, scope.source.content, number=number, as_key=key)
     return tuple(_differences(stored, successor)), successor
 

@@ -29,7 +29,7 @@ def keeps_state(scope: Scope, spec: Spec, requested: Revision) -> bool:
     if content is None or not any(in_config(text.decode(errors="replace")) for text in configs if text is not None):
         return False
     # Use it only if it belongs to this revision: if the spec was rejected, its source isn't the one that is served.
-    return revision.key(scope.subject, spec, content) == requested.asks
+    return revision.key(scope.subject, spec, content) == requested.spec_key
 
 
 def objection(scope: Scope, spec: Spec, requested: Revision) -> str:

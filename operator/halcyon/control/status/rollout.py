@@ -113,7 +113,7 @@ def _remedy(plan: ReconcilePlan, rollout: RolloutPlan) -> str:
             "The rollout continues as soon as there is capacity. "
             "Add nodes, lower the replicas of a model, or raise the quota"
         )
-    count = defaults.wanted_replicas(spec)
+    count = defaults.bounded_replicas(spec)
     kept_pods = "the only serving pod" if spec.rollout.strategy == "Auto" else f"all {count} old pods"
     return (
         f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps {kept_pods} until the new "

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, refill } from "./dom.js";
-import { clock, missing, NONE, seconds, whole } from "./format.js";
+import { clock, missing, NONE, seconds, integer } from "./format.js";
 import { row, scroller, table } from "./tables.js";
 
 /** @typedef {import("../documents.js").Batch} Batch */
@@ -22,11 +22,11 @@ export function batchList(path) {
 
   async function read() {
     /** @type {Batch[] | null} */
-    const found = await get(`/api/models/${path}/batches`).catch(() => null); // the stream reports the reason
+    const batches = await get(`/api/models/${path}/batches`).catch(() => null); // the stream reports the reason
     if (!isOpen) return;
-    if (found) {
-      element.hidden = !found.length;
-      refill(rows, ...found.map(batchRow));
+    if (batches) {
+      element.hidden = !batches.length;
+      refill(rows, ...batches.map(batchRow));
     }
     timer = setTimeout(read, REFRESH_MS);
   }
@@ -41,11 +41,11 @@ export function batchList(path) {
   };
 }
 
-/** @param {Batch} one */
-function batchRow(one) {
-  const isBusy = one.state === "Running";
-  const notes = [one.state === "Running" || one.state === "Completed" ? "" : one.message, one.late].filter(Boolean);
-  const done = one.total === null || one.done === null ? missing("The data set has not been read yet.") : `${whole(one.done)} of ${whole(one.total)}`;
-  const end = one.completed ? `ended ${clock(seconds(one.completed))}` : one.eta ? clock(seconds(one.eta)) : isBusy ? missing("The rate is not known yet.") : NONE;
-  return row(one.name, h("div", {}, one.state, ...notes.map((note) => h("span", { class: "reason" }, note))), done, one.failed === null ? NONE : whole(one.failed), one.rate ?? NONE, end);
+/** @param {Batch} batch */
+function batchRow(batch) {
+  const isBusy = batch.state === "Running";
+  const notes = [batch.state === "Running" || batch.state === "Completed" ? "" : batch.message, batch.late].filter(Boolean);
+  const done = batch.total === null || batch.done === null ? missing("The data set has not been read yet.") : `${integer(batch.done)} of ${integer(batch.total)}`;
+  const end = batch.completed ? `ended ${clock(seconds(batch.completed))}` : batch.eta ? clock(seconds(batch.eta)) : isBusy ? missing("The rate is not known yet.") : NONE;
+  return row(batch.name, h("div", {}, batch.state, ...notes.map((note) => h("span", { class: "reason" }, note))), done, batch.failed === null ? NONE : integer(batch.failed), batch.rate ?? NONE, end);
 }

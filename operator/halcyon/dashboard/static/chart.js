@@ -57,8 +57,8 @@ const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
  */
 export class Chart {
   /**
-   * @param {{title: string, lines: Line[], format: (value: number | null) => string, cursor: Cursor, least?: number, whole?: boolean}} options
-   *   least: the smallest upper end of the axis; whole: only whole numbers are labelled
+   * @param {{title: string, lines: Line[], format: (value: number | null) => string, cursor: Cursor, least?: number, integers?: boolean}} options
+   *   least: the smallest upper end of the axis; integers: only whole numbers are labelled
    */
   constructor(options) {
     this.options = options;
@@ -69,12 +69,12 @@ export class Chart {
     /** Created once there are values to draw and space for them. @type {uPlot | null} */
     this.plot = null;
     this.isDrawing = false;
-    this.swatches = options.lines.map((one) => svg("path", { class: `line ${one.style || ""}`, d: "M0 4H20" }));
+    this.swatches = options.lines.map((line) => svg("path", { class: `line ${line.style || ""}`, d: "M0 4H20" }));
     this.dots = h("div", { class: "marks" });
     this.placeholder = h("p", { class: "empty" }, "There are no values in this time range.");
     this.drawing = h("div", { class: "chart", role: "img", tabindex: 0, "aria-label": options.title, onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event), onblur: () => options.cursor.point(null) }, this.placeholder);
     this.readout = h("p", { class: "readout" });
-    this.names = options.lines.map((one, index) => h("li", {}, svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true" }, this.swatches[index]), one.name));
+    this.names = options.lines.map((line, index) => h("li", {}, svg("svg", { viewBox: "0 0 20 8", width: 20, height: 8, "aria-hidden": "true" }, this.swatches[index]), line.name));
     const legend = h("ul", { class: "legend" }, ...this.names);
     this.element = h("figure", {}, h("figcaption", {}, h("h3", {}, options.title), legend), this.drawing, this.readout);
     options.cursor.charts.push(this);
@@ -94,12 +94,12 @@ export class Chart {
   show(series, marks = []) {
     this.series = series;
     this.marks = marks;
-    this.options.lines.forEach((one, index) => (this.names[index].hidden = this.isUnset(one)));
+    this.options.lines.forEach((line, index) => (this.names[index].hidden = this.isUnset(line)));
     this.draw();
   }
 
   get count() {
-    return Math.max(...this.options.lines.map((one) => this.values(one).length), 0);
+    return Math.max(...this.options.lines.map((line) => this.values(line).length), 0);
   }
 
   get begin() {
@@ -112,43 +112,43 @@ export class Chart {
     return range && range[1] > this.begin ? range : [this.begin, Math.max(this.series.end, this.begin + this.series.step)];
   }
 
-  /** @param {Line} one @returns {Values} */
-  values(one) {
-    return this.series[one.field] || [];
+  /** @param {Line} line @returns {Values} */
+  values(line) {
+    return this.series[line.field] || [];
   }
 
-  /** Returns true for a limit that is not set: neither the legend nor the readout names it. @param {Line} one */
-  isUnset(one) {
-    return one.style === "limit" && !this.values(one).some((value) => value !== null && value !== undefined);
+  /** Returns true for a limit that is not set: neither the legend nor the readout names it. @param {Line} line */
+  isUnset(line) {
+    return line.style === "limit" && !this.values(line).some((value) => value !== null && value !== undefined);
   }
 
-  /** Returns the largest value of a line; 0 if none is known. @param {Line} one */
-  largest(one) {
-    return Math.max(...this.values(one).map((value) => value ?? 0), 0);
+  /** Returns the largest value of a line; 0 if none is known. @param {Line} line */
+  largest(line) {
+    return Math.max(...this.values(line).map((value) => value ?? 0), 0);
   }
 
   draw() {
     const width = this.drawing.clientWidth;
     if (!width) return;
     const { lines, least = 0 } = this.options;
-    const measured = lines.filter((one) => one.style !== "limit");
-    const isKnown = measured.some((one) => this.values(one).some((value) => value !== null && value !== undefined));
+    const measured = lines.filter((line) => line.style !== "limit");
+    const isKnown = measured.some((line) => this.values(line).some((value) => value !== null && value !== undefined));
     this.placeholder.hidden = isKnown;
     if (this.plot) this.plot.root.hidden = !isKnown;
     if (isKnown) {
       this.plot ??= this.createPlot(width);
       const plot = this.plot;
       // A distant limit would flatten the measured lines, so a limit is drawn only once they come near it.
-      const near = Math.max(...measured.map((one) => this.largest(one)), least) * 3;
+      const near = Math.max(...measured.map((line) => this.largest(line)), least) * 3;
       const { begin, count } = this;
       const times = Array.from({ length: count }, (_, index) => begin + index * this.series.step);
-      const rows = lines.map((one) => Array.from({ length: count }, (_, index) => this.values(one)[index] ?? null));
+      const rows = lines.map((line) => Array.from({ length: count }, (_, index) => this.values(line)[index] ?? null));
       // The cursor stays at its time, which new points move to the left; uPlot would keep it at its pixel.
       this.isDrawing = true;
       plot.batch(() => {
         if (plot.width !== width) plot.setSize({ width, height: HEIGHT });
         plot.setData([times, ...rows]);
-        lines.forEach((one, index) => plot.setSeries(index + 1, { show: one.style !== "limit" || this.largest(one) <= near }));
+        lines.forEach((line, index) => plot.setSeries(index + 1, { show: line.style !== "limit" || this.largest(line) <= near }));
       });
       this.isDrawing = false;
     }
@@ -157,7 +157,7 @@ export class Chart {
 
   /** @param {number} width in pixels */
   createPlot(width) {
-    const { lines, format, least = 0, whole = false, cursor } = this.options;
+    const { lines, format, least = 0, integers = false, cursor } = this.options;
     const colour = (/** @type {"color" | "borderTopColor"} */ name) => () => getComputedStyle(this.drawing)[name];
     const axis = { font: FONT, stroke: colour("color"), ticks: { show: false } };
     const plot = new uPlot(
@@ -172,9 +172,9 @@ export class Chart {
         },
         axes: [
           { ...axis, size: BOTTOM, gap: 4, space: 64, incrs: TICK_STEPS, grid: { show: false }, values: (_, times, __, ___, step) => times.map((at) => timeLabel(at, step)) },
-          { ...axis, size: (_, labels) => Math.max(LEFT, ...(labels ?? []).map((label) => label.length * CHARACTER + 8)), gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => splits(from, to, whole), values: (_, marks) => marks.map((mark) => format(mark)) },
+          { ...axis, size: (_, labels) => Math.max(LEFT, ...(labels ?? []).map((label) => label.length * CHARACTER + 8)), gap: 6, grid: { stroke: colour("borderTopColor"), width: 1 }, splits: (_, __, from, to) => splits(from, to, integers), values: (_, marks) => marks.map((mark) => format(mark)) },
         ],
-        series: [{}, ...lines.map((one, index) => seriesOptions(one, this.swatches[index]))],
+        series: [{}, ...lines.map((line, index) => seriesOptions(line, this.swatches[index]))],
         cursor: { y: false, drag: { setScale: false, dist: 4 }, bind: { dblclick: () => () => (cursor.show(null), null) } },
         hooks: {
           draw: [() => this.placeMarks()],
@@ -260,19 +260,19 @@ export class Chart {
 
   /** Returns the value of each line at a point, as text. @param {number} index */
   describe(index) {
-    return this.options.lines.filter((one) => !this.isUnset(one)).map((one) => `${one.name} ${this.options.format(this.values(one)[index] ?? null)}`).join(", ");
+    return this.options.lines.filter((line) => !this.isUnset(line)).map((line) => `${line.name} ${this.options.format(this.values(line)[index] ?? null)}`).join(", ");
   }
 }
 
-/** Returns uPlot's options of a line, with the style of its swatch. @param {Line} one @param {SVGElement} swatch @returns {uPlot.Series} */
-function seriesOptions(one, swatch) {
+/** Returns uPlot's options of a line, with the style of its swatch. @param {Line} line @param {SVGElement} swatch @returns {uPlot.Series} */
+function seriesOptions(line, swatch) {
   const style = getComputedStyle(swatch);
   return {
     stroke: () => style.stroke,
     ...(style.fill !== "none" && { fill: () => style.fill }),
     width: parseFloat(style.strokeWidth),
     dash: style.strokeDasharray === "none" ? [] : style.strokeDasharray.split(",").map(parseFloat),
-    paths: one.stepped ? uPlot.paths.stepped?.({ align: 1 }) : uPlot.paths.linear?.(),
+    paths: line.stepped ? uPlot.paths.stepped?.({ align: 1 }) : uPlot.paths.linear?.(),
     // A value between two gaps has no line, so it is drawn as a dot.
     points: { show: true, size: 3, filter: (plot, index) => [...plot.data[index]].flatMap((value, at, all) => (value !== null && (all[at - 1] ?? null) === null && (all[at + 1] ?? null) === null ? [at] : [])) },
   };
@@ -281,11 +281,11 @@ function seriesOptions(one, swatch) {
 /** Highest values of an axis between 1 and 10, and in how many equal parts their labels are round. */
 const ROUND = [[1, 5], [1.5, 3], [2, 4], [3, 3], [4, 4], [5, 5], [6, 3], [8, 4], [10, 5]];
 
-/** Returns the values at which the axis has labels, which are round. @param {number} from @param {number} to @param {boolean} whole */
-function splits(from, to, whole) {
+/** Returns the values at which the axis has labels, which are round. @param {number} from @param {number} to @param {boolean} integers */
+function splits(from, to, integers) {
   const factor = (to - from) / 10 ** Math.floor(Math.log10(to - from) + 1e-9);
   const parts = ROUND.find(([round]) => round >= factor * 0.9999)?.[1] ?? 4;
-  const step = whole ? Math.max(Math.ceil((to - from) / 4), 1) : (to - from) / parts;
+  const step = integers ? Math.max(Math.ceil((to - from) / 4), 1) : (to - from) / parts;
   return Array.from({ length: Math.floor((to - from) / step + 1e-9) + 1 }, (_, index) => from + index * step);
 }
 

@@ -12,20 +12,20 @@ const GROUP = "serving.halcyon.dev";
 export function commandsFor(page) {
   const { namespace, name } = page.model;
   const of = `${name} -n ${namespace}`;
-  const found = [];
+  const commands = [];
   const { rollout } = page.model;
   if (rollout?.strategy === "Canary" && rollout.weight !== null && page.revision.target) {
-    if (rollout.paused) found.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote-step=${page.revision.target}/${rollout.step}`, effect: "go to the canary's next step" });
-    found.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote=${page.revision.target}`, effect: "promote the canary: all requests, without further steps" });
-    found.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/abort=${page.revision.target}`, effect: "abort the canary: the previous revision serves all requests" });
+    if (rollout.paused) commands.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote-step=${page.revision.target}/${rollout.step}`, effect: "go to the canary's next step" });
+    commands.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/promote=${page.revision.target}`, effect: "promote the canary: all requests, without further steps" });
+    commands.push({ command: `kubectl annotate --overwrite mdep ${of} ${GROUP}/abort=${page.revision.target}`, effect: "abort the canary: the previous revision serves all requests" });
   }
-  if (page.problems.includes("limited") && page.model.max !== null) found.push({ command: `kubectl patch mdep ${of} --type merge -p '{"spec":{"scaling":{"maxReplicas":${page.model.max * 2}}}}'`, effect: `allow ${page.model.max * 2} replicas` });
-  if (page.problems.includes("blind")) found.push({ command: `kubectl logs -n ${namespace} -l ${balancers(name)} -c agent --tail=50`, effect: "why balancers don't report" });
-  for (const pod of page.pods.filter((one) => one.log && ["failed", "unready"].includes(one.state)).slice(0, 2)) found.push({ command: logCommand(namespace, pod), effect: `the log of ${pod.name}` });
-  found.push({ command: `halcyon diagnose ${of}`, effect: "all checks of this model, with advice" });
-  found.push({ command: `halcyon explain ${of}`, effect: "the last scaling decision, step by step" });
-  found.push({ command: `kubectl describe mdep ${of}`, effect: "the object, with older events" });
-  return found;
+  if (page.problems.includes("limited") && page.model.max !== null) commands.push({ command: `kubectl patch mdep ${of} --type merge -p '{"spec":{"scaling":{"maxReplicas":${page.model.max * 2}}}}'`, effect: `allow ${page.model.max * 2} replicas` });
+  if (page.problems.includes("blind")) commands.push({ command: `kubectl logs -n ${namespace} -l ${balancers(name)} -c agent --tail=50`, effect: "why balancers don't report" });
+  for (const pod of page.pods.filter((pod) => pod.log && ["failed", "unready"].includes(pod.state)).slice(0, 2)) commands.push({ command: logCommand(namespace, pod), effect: `the log of ${pod.name}` });
+  commands.push({ command: `halcyon diagnose ${of}`, effect: "all checks of this model, with advice" });
+  commands.push({ command: `halcyon explain ${of}`, effect: "the last scaling decision, step by step" });
+  commands.push({ command: `kubectl describe mdep ${of}`, effect: "the object, with older events" });
+  return commands;
 }
 
 /** Returns the command that counts the rejected requests of the last ten minutes by client. @param {Model} page @returns {Command} */
@@ -47,22 +47,22 @@ function balancers(name) {
 
 /** @param {Command[]} commands */
 export function commandList(commands) {
-  return h("ul", { class: "commands" }, ...commands.map((one) => h("li", {}, h("button", { type: "button", "data-copy": one.command, "aria-label": `Copy the command: ${one.effect}` }, "Copy"), h("span", {}, h("code", {}, one.command), h("span", { class: "hint" }, ` ${one.effect}`)))));
+  return h("ul", { class: "commands" }, ...commands.map((entry) => h("li", {}, h("button", { type: "button", "data-copy": entry.command, "aria-label": `Copy the command: ${entry.effect}` }, "Copy"), h("span", {}, h("code", {}, entry.command), h("span", { class: "hint" }, ` ${entry.effect}`)))));
 }
 
 /** Copies the command of a button that was clicked. Add it as a listener once, to an element around the buttons. @param {Event} event */
 export async function copyClicked(event) {
   const button = event.target instanceof Element ? event.target.closest("button[data-copy]") : null;
   if (!(button instanceof HTMLElement)) return;
-  let said = "Copied to the clipboard.";
+  let message = "Copied to the clipboard.";
   try {
     await navigator.clipboard.writeText(button.dataset.copy || "");
   } catch {
     const code = button.parentElement?.querySelector("code");
     if (code) getSelection()?.selectAllChildren(code);
-    said = "The browser gives no access to the clipboard; the command is selected.";
+    message = "The browser gives no access to the clipboard; the command is selected.";
   }
-  setText(byId("announcement"), said);
+  setText(byId("announcement"), message);
   setText(button, "Copied");
   setTimeout(() => setText(button, "Copy"), 1500);
 }

@@ -51,13 +51,13 @@ export function revisions(path) {
   return element;
 }
 
-/** @param {import("../documents.js").StoredRevision} one */
-function revision(one) {
-  const lines = one.diff.map(([kind, text]) => h("span", { class: kind === "+" ? "add" : kind === "-" ? "drop" : null }, `${kind} ${text}\n`));
-  const title = h("h3", {}, one.name, h("span", { class: "space" }, [` number ${one.number}`, one.role].filter(Boolean).join(", ")));
-  if (one.first) return h("section", {}, title, h("p", { class: "hint" }, "The oldest stored revision."));
+/** @param {import("../documents.js").StoredRevision} stored */
+function revision(stored) {
+  const lines = stored.diff.map(([kind, text]) => h("span", { class: kind === "+" ? "add" : kind === "-" ? "drop" : null }, `${kind} ${text}\n`));
+  const title = h("h3", {}, stored.name, h("span", { class: "space" }, [` number ${stored.number}`, stored.role].filter(Boolean).join(", ")));
+  if (stored.first) return h("section", {}, title, h("p", { class: "hint" }, "The oldest stored revision."));
   if (!lines.length) return h("section", {}, title, h("p", { class: "hint" }, "The pods are the same; the model's files have changed."));
-  return h("section", {}, title, h("pre", { class: "diff", role: "region", tabindex: 0, "aria-label": `Changes of ${one.name}` }, ...lines));
+  return h("section", {}, title, h("pre", { class: "diff", role: "region", tabindex: 0, "aria-label": `Changes of ${stored.name}` }, ...lines));
 }
 
 /** Creates the area that shows the last log lines of a pod. @param {string} path of the model @param {string} namespace */

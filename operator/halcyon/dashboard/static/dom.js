@@ -95,9 +95,9 @@ export function refill(element, ...children) {
     else if (!old.isEqualNode(node)) old.replaceWith(node);
   });
   if (!focused || document.activeElement === focused) return;
-  const wanted = identity(focused);
-  const found = wanted && [...element.querySelectorAll(focused.localName)].find((one) => identity(one) === wanted);
-  if (found instanceof HTMLElement) found.focus({ preventScroll: true });
+  const key = identity(focused);
+  const match = key && [...element.querySelectorAll(focused.localName)].find((candidate) => identity(candidate) === key);
+  if (match instanceof HTMLElement) match.focus({ preventScroll: true });
 }
 
 /** Returns the attributes that tell a control from others, whatever it shows; empty if it has none. @param {Element} control */

@@ -4,7 +4,7 @@ import { follow, modelPath, RequestError } from "./api.js";
 import { Rows } from "./rows.js";
 import { sparkline } from "./spark.js";
 import { byId, h, input, refill, setText, setTitle } from "./dom.js";
-import { age, count, known, millis, money, NONE, percent, plural, quantile, rate, whole } from "./format.js";
+import { age, count, known, millis, money, NONE, percent, plural, quantile, rate, integer } from "./format.js";
 import { rollouts, totals } from "./totals.js";
 import { viewList } from "./views.js";
 
@@ -52,16 +52,16 @@ const COLUMNS = [
   { key: "spark", title: "10 min", sort: null, class: "wide", cell: (row) => [sparkline(row.sparks, `Requests per second of ${row.name} over ten minutes`)] },
   { key: "errors", title: "Errors", sort: "errors", class: "n wide", wrong: (row) => row.problems.includes("errors"), cell: (row) => [known(row.errors, percent(row.errors), whyUnknown(row, "share of errors"))] },
   { key: "latency", title: "p99", sort: "latency", class: "n mid", wrong: (row) => row.problems.includes("slow"), cell: (row) => [known(row.latency, quantile(row.latency), whyUnknown(row, "latency")), row.latency_target === null ? "" : h("span", { class: "small" }, `of ${millis(row.latency_target)}`)] },
-  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${whole(row.queue_target)}`)] },
+  { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [known(row.queue, count(row.queue), NO_REPORT), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${integer(row.queue_target)}`)] },
   { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [known(row.gpu, percent(row.gpu), row.ready ? "No ready pod reports the utilisation of its GPU." : "No pod is ready, so no GPU is in use.")] },
-  { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [whole(row.gpus)] },
+  { key: "gpus", title: "GPUs", sort: "gpus", class: "n wider", cell: (row) => [integer(row.gpus)] },
   { key: "cost", title: "Cost/h", sort: "cost", class: "n wider", cell: (row) => [known(row.cost, money(row.cost), "The site has set no price of the GPU, or the model has none.")] },
   { key: "age", title: "Age", sort: "age", class: "n wider", cell: (row) => [age(row.created)] },
 ];
 
 /** Returns what is wrong with a model in a few words; if nothing is, the reason of its state. @param {ShownRow} row */
 function problemText(row) {
-  const parts = row.problems.filter((one) => !["unready", "stalled"].includes(one) && PROBLEM_NAMES[one] !== STATE_NAMES[row.state] && !(one === "blind" && row.reason === "MetricMissing")).map((one) => PROBLEM_NAMES[one]);
+  const parts = row.problems.filter((problem) => !["unready", "stalled"].includes(problem) && PROBLEM_NAMES[problem] !== STATE_NAMES[row.state] && !(problem === "blind" && row.reason === "MetricMissing")).map((problem) => PROBLEM_NAMES[problem]);
   if (row.reason !== STATE_NAMES[row.state] && row.reason !== "Ready") parts.unshift(row.reason);
   return parts.join(", ");
 }
@@ -121,7 +121,7 @@ export function fleetPage(main, params, listener) {
   table.addEventListener("keydown", (event) => {
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     const links = /** @type {HTMLElement[]} */ ([...body.querySelectorAll("th.name a")]);
-    const next = links[links.findIndex((one) => one === document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
+    const next = links[links.findIndex((link) => link === document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
     if (!next) return;
     event.preventDefault();
     next.focus();
@@ -237,7 +237,7 @@ export function fleetPage(main, params, listener) {
       head.setAttribute("aria-sort", column.sort === query.sort ? query.order : "none");
     });
     refill(tiles, ...totals(now, problemLink));
-    refill(namespace, ...["", ...new Set([...now.namespaces, ...(query.namespace ? [query.namespace] : [])])].map((one) => h("option", { value: one, selected: one === query.namespace }, one || "All namespaces")));
+    refill(namespace, ...["", ...new Set([...now.namespaces, ...(query.namespace ? [query.namespace] : [])])].map((value) => h("option", { value: value, selected: value === query.namespace }, value || "All namespaces")));
     namespace.value = query.namespace;
     panel.hidden = !now.rollouts.length;
     refill(rolling, ...rollouts(now));

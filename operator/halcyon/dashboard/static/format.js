@@ -18,7 +18,7 @@ export function number(value, digits = 3) {
 }
 
 /** Formats a number of things that are counted, so that each of them counts: 7,512 and not 7510. @param {number | null | undefined} value */
-export function whole(value) {
+export function integer(value) {
   return value === null || value === undefined ? NONE : WHOLE.format(value);
 }
 

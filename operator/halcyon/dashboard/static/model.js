@@ -8,7 +8,7 @@ import { commandList, commandsFor, copyClicked, rejectedCommand } from "./comman
 import { logView, revisions, specification } from "./details.js";
 import { breakable, h, refill, setText, setTitle, svg } from "./dom.js";
 import { badge } from "./fleet.js";
-import { age, clock, count, duration, known, millis, missing, money, NONE, number, percent, quantile, rate, seconds, whole } from "./format.js";
+import { age, clock, count, duration, known, millis, missing, money, NONE, number, percent, quantile, rate, seconds, integer } from "./format.js";
 import { none, row, scroller, table } from "./tables.js";
 import { progress } from "./totals.js";
 import { whatIf } from "./whatif.js";
@@ -33,7 +33,7 @@ const PHASE_NAMES = { pending: "waiting for a node", pulling: "pulling images", 
 /** Runbook for each problem; the latency objective has none. @type {Partial<Record<import("../documents.js").Problem, string>>} */
 const RUNBOOKS = { unready: "HalcyonModelNotReady", errors: "HalcyonErrorRatioHigh", stalled: "HalcyonModelLoadFailed", blind: "HalcyonMetricMissing", limited: "HalcyonModelAtMax" };
 /** Condition types that are good when they are True. */
-const WANTED = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "BalancerReady", "RoutesAccepted", "ScalingActive"]);
+const NORMALLY_TRUE = new Set(["Ready", "Accepted", "ModelLoaded", "ServersReady", "BalancerReady", "RoutesAccepted", "ScalingActive"]);
 
 /**
  * @param {HTMLElement} main
@@ -83,7 +83,7 @@ export function modelPage(main, namespace, name, params, listener) {
       ],
       format: number,
       least: 1,
-      whole: true,
+      integers: true,
       cursor,
     }),
     queue: new Chart({ title: "Queue, requests", lines: [{ field: "waiting", name: "waiting", style: "first" }, { field: "target", name: "target", style: "limit" }], format: count, least: 1, cursor }),
@@ -151,7 +151,7 @@ export function modelPage(main, namespace, name, params, listener) {
   main.addEventListener("click", copyClicked);
   pods.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest("button[data-pod]") : null;
-    const pod = document_?.pods.find((one) => one.name === button?.getAttribute("data-pod"));
+    const pod = document_?.pods.find((pod) => pod.name === button?.getAttribute("data-pod"));
     if (pod) log.show(pod);
   });
   /** Points of the last hour. @type {import("../documents.js").History | null} */
@@ -162,13 +162,13 @@ export function modelPage(main, namespace, name, params, listener) {
   let document_ = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  let hours = RANGES.some(([one]) => String(one) === params.get("range")) ? Number(params.get("range")) : 1;
+  let hours = RANGES.some(([length]) => String(length) === params.get("range")) ? Number(params.get("range")) : 1;
 
   /** Rows of the measurements of the served model, which explain why its load rose. @type {{ at: number, cells: (string | number)[] }[]} */
   let loads = [];
   get(`/api/models/${path}/measured`)
     .then((/** @type {import("../documents.js").BenchResult[]} */ results) => {
-      loads = results.filter((one) => one.place?.kind === "live").map((one) => ({ at: seconds(one.made_at) ?? 0, cells: ["", "", `halcyon bench --live has loaded the model for ${duration(one.run.warm_up_s + one.run.measured_s)}${one.place?.ended ? `: ${one.place.ended}` : ""}`] }));
+      loads = results.filter((result) => result.place?.kind === "live").map((result) => ({ at: seconds(result.made_at) ?? 0, cells: ["", "", `halcyon bench --live has loaded the model for ${duration(result.run.warm_up_s + result.run.measured_s)}${result.place?.ended ? `: ${result.place.ended}` : ""}`] }));
       if (document_) draw(document_);
     })
     .catch(() => {}); // the page Measured reports the reason
@@ -184,9 +184,9 @@ export function modelPage(main, namespace, name, params, listener) {
     })
     .catch(() => {}); // the stream reports the reason
 
-  /** Shows another time range. @param {number} wanted in hours */
-  function choose(wanted) {
-    hours = wanted;
+  /** Shows another time range. @param {number} value in hours */
+  function choose(value) {
+    hours = value;
     history.replaceState(null, "", `#/${path}${hours === 1 ? "" : `?range=${hours}`}`);
     cursor.show(null);
     readRange();
@@ -201,9 +201,9 @@ export function modelPage(main, namespace, name, params, listener) {
       setText(rangeNote, "");
       return drawCharts();
     }
-    const wanted = hours;
+    const requested = hours;
     const answer = await get(`/api/models/${path}/history?hours=${hours}`).catch((failure) => ({ why: failure.message }));
-    if (wanted !== hours) return;
+    if (requested !== hours) return;
     const isKnown = !answer.why;
     longer = isKnown ? answer : { end: Date.now() / 1000, step: 10, ...Object.fromEntries(FIELDS.map((field) => [field, []])) };
     const remembered = !isKnown && series?.past ? lastHours(series.past, hours) : null;
@@ -233,7 +233,7 @@ export function modelPage(main, namespace, name, params, listener) {
     const flat = (/** @type {number | null | undefined} */ value) => (value === null || value === undefined ? [] : Array(length).fill(value));
     // Limits of earlier days are not recorded, so a longer range shows none but the objectives.
     const recent = (/** @type {number | null | undefined} */ value) => (longer ? [] : flat(value));
-    const signal = Object.fromEntries((document_.scaling.signals || []).map((one) => [one.name, one.target === undefined ? null : Number(one.target)]));
+    const signal = Object.fromEntries((document_.scaling.signals || []).map((signal) => [signal.name, signal.target === undefined ? null : Number(signal.target)]));
     const depth = signal.queueDepth;
     const shown = {
       ...points,
@@ -244,7 +244,7 @@ export function modelPage(main, namespace, name, params, listener) {
       latencyTarget: flat(document_.latency_target_ms),
       largest: recent(document_.largest_batch),
     };
-    const marks = document_.decisions.map((one) => ({ at: seconds(one.time) ?? 0, text: `${clock(seconds(one.time))}: ${one.before} to ${one.after}: ${one.why}` }));
+    const marks = document_.decisions.map((decision) => ({ at: seconds(decision.time) ?? 0, text: `${clock(seconds(decision.time))}: ${decision.before} to ${decision.after}: ${decision.why}` }));
     for (const [key, chart] of Object.entries(charts)) chart.show(shown, key === "replicas" ? marks : []);
   }
 
@@ -257,24 +257,24 @@ export function modelPage(main, namespace, name, params, listener) {
     const { model, scaling } = page;
     Object.assign(limits, { min: model.min, max: model.max });
     append(page.newest);
-    const ready = page.conditions.find((one) => one.type === "Ready");
+    const ready = page.conditions.find((condition) => condition.type === "Ready");
     refill(state, badge(model.state), ` ${ready ? ready.message : "The operator has not set a status yet."}`);
     refill(links, ...siteLinks(listener.links(), namespace, name));
     refill(facts, ...factList(page));
     wrong.hidden = !page.problems.length;
     refill(wrong, ...problemList(page, listener.links().runbooks));
     rollout.hidden = !model.rollout;
-    refill(rollout, ...(model.rollout ? [h("h2", { id: "h-rollout" }, "Rollout"), h("div", { class: "progress" }, ...progress(model.rollout)), h("p", {}, model.rollout.message), commandList(commandsFor(page).filter((one) => one.command.includes("annotate")))] : []));
+    refill(rollout, ...(model.rollout ? [h("h2", { id: "h-rollout" }, "Rollout"), h("div", { class: "progress" }, ...progress(model.rollout)), h("p", {}, model.rollout.message), commandList(commandsFor(page).filter((entry) => entry.command.includes("annotate")))] : []));
     refill(reasons, ...why(page, scaling));
     advice.hidden = !page.advice.length;
     refill(advice, ...adviceList(page));
     refill(conditions, ...page.conditions.map(condition));
     refill(commands, commandList(commandsFor(page)));
-    const decided = page.decisions.map((one) => ({ at: seconds(one.time) ?? 0, cells: [one.before, one.after, one.why] }));
-    const since = Math.min(...decided.map((one) => one.at));
-    const listed = [...decided, ...loads.filter((one) => one.at >= since)].sort((a, b) => b.at - a.at);
-    refill(decisions, ...listed.map((one) => row(clock(one.at), ...one.cells)), ...(listed.length ? [] : [none(4, "No decisions are recorded.")]));
-    refill(events, ...page.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(page.events.length ? [] : [none(3, "There have been no events since this operator pod started.")]));
+    const decided = page.decisions.map((decision) => ({ at: seconds(decision.time) ?? 0, cells: [decision.before, decision.after, decision.why] }));
+    const since = Math.min(...decided.map((entry) => entry.at));
+    const listed = [...decided, ...loads.filter((entry) => entry.at >= since)].sort((a, b) => b.at - a.at);
+    refill(decisions, ...listed.map((entry) => row(clock(entry.at), ...entry.cells)), ...(listed.length ? [] : [none(4, "No decisions are recorded.")]));
+    refill(events, ...page.events.map((event) => row(clock(event.at), h("span", { class: event.type === "Warning" ? "error" : null }, event.reason), event.message)), ...(page.events.length ? [] : [none(3, "There have been no events since this operator pod started.")]));
     refill(pods, ...page.pods.map((pod) => podRow(pod, page.revision)), ...(page.pods.length ? [] : [none(5, "There are no server pods.")]));
     refill(balancers, ...page.balancers.map((pod) => podRow(pod, {})), ...(page.balancers.length ? [] : [none(5, "There are no balancer pods.")]));
     const started = page.pods.filter((pod) => pod.phases.length).sort((a, b) => (b.created ?? 0) - (a.created ?? 0)).slice(0, 12);
@@ -312,12 +312,12 @@ function lastHours(past, hours) {
 
 /** Returns links to the site's other tools. @param {import("../documents.js").Links} links @param {string} namespace @param {string} name */
 function siteLinks(links, namespace, name) {
-  const found = [];
+  const anchors = [];
   const parameters = new URLSearchParams({ "var-namespace": namespace, "var-model": name });
-  if (links.grafana) found.push(h("a", { href: `${links.grafana}/d/halcyon-model?${parameters}`, rel: "noreferrer" }, "Grafana"));
-  if (links.alerts) found.push(h("a", { href: `${links.alerts}/#/alerts?filter=${encodeURIComponent(`{namespace="${namespace}",model_deployment="${name}"}`)}`, rel: "noreferrer" }, "Alerts"));
-  if (links.runbooks) found.push(h("a", { href: links.runbooks, rel: "noreferrer" }, "Runbooks"));
-  return found;
+  if (links.grafana) anchors.push(h("a", { href: `${links.grafana}/d/halcyon-model?${parameters}`, rel: "noreferrer" }, "Grafana"));
+  if (links.alerts) anchors.push(h("a", { href: `${links.alerts}/#/alerts?filter=${encodeURIComponent(`{namespace="${namespace}",model_deployment="${name}"}`)}`, rel: "noreferrer" }, "Alerts"));
+  if (links.runbooks) anchors.push(h("a", { href: links.runbooks, rel: "noreferrer" }, "Runbooks"));
+  return anchors;
 }
 
 /** @param {Model} page @param {string} runbooks base URL; empty if there is none */
@@ -326,18 +326,18 @@ function problemList(page, runbooks) {
   const { model, now } = page;
   const p99 = page.newest.p99.at(-1) ?? null;
   /** @param {string} type */
-  const said = (type) => page.conditions.find((one) => one.type === type)?.message || model.reason;
-  const missed = (page.scaling.signals || []).filter((one) => one.missing).map((one) => `${one.name}: ${one.missing}`);
+  const messageOf = (type) => page.conditions.find((condition) => condition.type === type)?.message || model.reason;
+  const missed = (page.scaling.signals || []).filter((signal) => signal.missing).map((signal) => `${signal.name}: ${signal.missing}`);
   /** @type {Record<import("../documents.js").Problem, string>} */
   const texts = {
-    unready: `Requests are not answered. ${said("Ready")}`,
+    unready: `Requests are not answered. ${messageOf("Ready")}`,
     errors: `${percent(now.errors === null ? null : now.errors * 100)} of the requests fail: ${failures(page) || "see the chart of errors"}.`,
     slow: `The p99 of the client latency is ${quantile(p99)}; the objective is ${millis(page.latency_target_ms)}.`,
-    stalled: `A change of the spec is needed. ${said("Stalled")}`,
+    stalled: `A change of the spec is needed. ${messageOf("Stalled")}`,
     blind: `A signal is missing, so the replicas can't follow it. ${missed.join("; ")}`,
     limited: `A limit prevents more replicas: ${(page.scaling.limitedBy || []).join(", ")}.`,
   };
-  const items = page.problems.map((one) => h("li", {}, texts[one], ...(runbooks && RUNBOOKS[one] ? [" ", h("a", { href: `${runbooks}/${RUNBOOKS[one]}.md`, rel: "noreferrer" }, "Runbook")] : [])));
+  const items = page.problems.map((problem) => h("li", {}, texts[problem], ...(runbooks && RUNBOOKS[problem] ? [" ", h("a", { href: `${runbooks}/${RUNBOOKS[problem]}.md`, rel: "noreferrer" }, "Runbook")] : [])));
   const rejected = now.rejected ? [page.access_log === "None" ? h("p", { class: "hint" }, "Whose requests are rejected is not recorded: set spec.traffic.accessLog to Errors.") : commandList([rejectedCommand(page)])] : [];
   return [h("h2", { id: "h-wrong" }, "What is wrong"), h("ul", { class: "problems" }, ...items), ...rejected];
 }
@@ -360,9 +360,9 @@ function factList(page) {
     fact("Requests/s", known(now.rate, rate(now.rate), noReport)),
     fact("Errors", known(now.errors, percent(now.errors === null ? null : now.errors * 100), idle), failures(page), problems.includes("errors")),
     fact("Latency", p99 === null ? missing(now.rate === 0 ? "There are no requests." : "No balancer has measured a response in the last 10 s.") : `p99 ${quantile(p99)}`, p99 === null ? "" : `p50 ${quantile(p50)}, p95 ${quantile(p95)}${page.latency_target_ms === null ? "" : `; objective ${millis(page.latency_target_ms)}`}`, problems.includes("slow")),
-    fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${whole(model.queue_target)}`),
+    fact("Queue", known(now.waiting, count(now.waiting), noReport), model.queue_target === null ? "" : `of ${integer(model.queue_target)}`),
     fact("GPU", known(now.gpu, percent(now.gpu), gpuHint)),
-    fact("GPUs", whole(model.gpus), model.cost === null ? "" : `· ${money(model.cost)} ${model.currency} per hour`),
+    fact("GPUs", integer(model.gpus), model.cost === null ? "" : `· ${money(model.cost)} ${model.currency} per hour`),
     fact("Batch size", known(now.batch, number(now.batch), idle)),
     fact("Time in Triton", known(now.latency_ms, millis(now.latency_ms), idle)),
     fact("URL", page.address.url ? breakable(page.address.url) : missing("The model has no address yet.")),
@@ -378,7 +378,7 @@ function replica(capacity) {
     const rate = capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s${sustained}` : "unknown";
     parts.push(h("p", { class: "hint" }, `One replica: ${rate} (${capacity.source}): ${capacity.why}`));
   }
-  const lines = (capacity.lines || []).map((one) => `${one.constantMilliseconds} ms + ${one.perRowMilliseconds} ms for each row, up to ${one.maxBatchSize} rows, with ${one.instances} instance${one.instances === 1 ? "" : "s"}`);
+  const lines = (capacity.lines || []).map((line) => `${line.constantMilliseconds} ms + ${line.perRowMilliseconds} ms for each row, up to ${line.maxBatchSize} rows, with ${line.instances} instance${line.instances === 1 ? "" : "s"}`);
   if (lines.length) parts.push(h("p", { class: "hint" }, `A batch takes ${lines.join("; ")}${capacity.gpuProduct ? ` on ${capacity.gpuProduct}` : ""}${capacity.observedAt ? `, ${clock(seconds(capacity.observedAt))}` : ""}`));
   if (capacity.ignored) parts.push(h("p", { class: "hint" }, capacity.ignored));
   return parts;
@@ -391,16 +391,16 @@ function why(page, scaling) {
   const details = `${scaling.policy}, written by ${scaling.actuator}${scaling.mode === "Active" ? "" : `; ${scaling.mode}`}${scaling.limitedBy ? `; limited by ${scaling.limitedBy.join(", ")}` : ""}${page.note ? `; ${page.note}` : ""}`;
   parts.push(h("p", { class: "hint" }, details));
   parts.push(...replica(page.capacity));
-  if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));
-  const absent = (scaling.signals || []).filter((one) => one.missing);
-  if (absent.length) parts.push(h("ul", {}, ...absent.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));
+  if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((part) => h("li", {}, h("b", {}, `${part.name}: ${part.replicas}`), ` ${part.why}`))));
+  const absent = (scaling.signals || []).filter((signal) => signal.missing);
+  if (absent.length) parts.push(h("ul", {}, ...absent.map((signal) => h("li", { class: "error" }, `${signal.name} is missing: ${signal.missing}`))));
   return parts;
 }
 
-/** @param {import("../documents.js").Condition} one */
-function condition(one) {
-  const isBad = WANTED.has(one.type) ? one.status === "False" : one.type === "Stalled" && one.status === "True";
-  return h("li", {}, h("span", { class: `status ${isBad ? "error" : WANTED.has(one.type) ? one.status : ""}` }, one.status), h("b", {}, `${one.type}: ${one.reason}`), h("span", {}, one.message), h("span", { class: "hint" }, `since ${clock(seconds(one.lastTransitionTime))}`));
+/** @param {import("../documents.js").Condition} condition */
+function condition(condition) {
+  const isBad = NORMALLY_TRUE.has(condition.type) ? condition.status === "False" : condition.type === "Stalled" && condition.status === "True";
+  return h("li", {}, h("span", { class: `status ${isBad ? "error" : NORMALLY_TRUE.has(condition.type) ? condition.status : ""}` }, condition.status), h("b", {}, `${condition.type}: ${condition.reason}`), h("span", {}, condition.message), h("span", { class: "hint" }, `since ${clock(seconds(condition.lastTransitionTime))}`));
 }
 
 /** @param {Pod} pod @param {Model["revision"]} revision */
@@ -419,9 +419,9 @@ function startSeconds(pod) {
 /** Draws the phases of a pod's start one after the other, and lists them as text. @param {Pod} pod @param {number} longest in seconds */
 function phases(pod, longest) {
   const begin = pod.phases[0].begin;
-  const timed = pod.phases.map((one) => ({ ...one, seconds: (one.end ?? Date.now() / 1000) - one.begin }));
-  const bars = timed.map((one) => svg("rect", { class: `phase ${one.name}`, x: ((one.begin - begin) / longest) * 100, width: Math.max((one.seconds / longest) * 100, 0.4), y: 0, height: 10 }, svg("title", {}, `${PHASE_NAMES[one.name]}: ${duration(one.seconds)}`)));
-  return h("div", { class: "fall" }, svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars), h("span", { class: "hint" }, timed.map((one) => `${PHASE_NAMES[one.name]} ${duration(one.seconds)}`).join(", ")));
+  const timed = pod.phases.map((phase) => ({ ...phase, seconds: (phase.end ?? Date.now() / 1000) - phase.begin }));
+  const bars = timed.map((phase) => svg("rect", { class: `phase ${phase.name}`, x: ((phase.begin - begin) / longest) * 100, width: Math.max((phase.seconds / longest) * 100, 0.4), y: 0, height: 10 }, svg("title", {}, `${PHASE_NAMES[phase.name]}: ${duration(phase.seconds)}`)));
+  return h("div", { class: "fall" }, svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars), h("span", { class: "hint" }, timed.map((phase) => `${PHASE_NAMES[phase.name]} ${duration(phase.seconds)}`).join(", ")));
 }
 
 /** @param {string} term @param {Node | string} value @param {string} more @param {boolean} isBad */

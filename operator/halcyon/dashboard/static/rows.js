@@ -11,7 +11,7 @@ const ROWS_PER_FRAME = 6;
 /** @template T */
 export class Rows {
   /** @type {Map<string, {text: string, element: HTMLElement}>} */
-  #made = new Map();
+  #rendered = new Map();
   /** @type {Line<T>[]} */
   #lines = [];
   /** Part of `#lines` that exists: the first, and the one after the last. */
@@ -43,7 +43,7 @@ export class Rows {
   show(lines, offset, first, end) {
     this.stop();
     const keys = new Set(lines.map((line) => line.key));
-    for (const key of this.#made.keys()) if (!keys.has(key)) this.#made.delete(key);
+    for (const key of this.#rendered.keys()) if (!keys.has(key)) this.#rendered.delete(key);
     const focused = document.activeElement?.closest("tr")?.dataset.key;
     this.#lines = lines;
     this.#offset = offset;
@@ -51,18 +51,18 @@ export class Rows {
     const bottom = Math.min(Math.max(end - offset, top), lines.length);
     // Rows around those in sight stay if they are made; a row with an old text is replaced in its turn.
     this.#first = this.#end = top;
-    while (this.#end < lines.length && this.#made.has(lines[this.#end].key)) this.#end += 1;
-    while (this.#first > 0 && this.#made.has(lines[this.#first - 1].key)) this.#first -= 1;
+    while (this.#end < lines.length && this.#rendered.has(lines[this.#end].key)) this.#end += 1;
+    while (this.#first > 0 && this.#rendered.has(lines[this.#first - 1].key)) this.#first -= 1;
     const distance = (/** @type {number} */ index) => Math.max(index - bottom + 1, (top - index) * 1.5, 0) || (index - top) / lines.length;
-    const isDue = (/** @type {number} */ index) => index < this.#first || index >= this.#end || this.#made.get(lines[index].key)?.text !== lines[index].text;
+    const isDue = (/** @type {number} */ index) => index < this.#first || index >= this.#end || this.#rendered.get(lines[index].key)?.text !== lines[index].text;
     this.#due = [...lines.keys()].filter(isDue).sort((a, b) => distance(b) - distance(a));
-    const elements = lines.slice(this.#first, this.#end).map((line) => /** @type {{element: HTMLElement}} */ (this.#made.get(line.key)).element);
+    const elements = lines.slice(this.#first, this.#end).map((line) => /** @type {{element: HTMLElement}} */ (this.#rendered.get(line.key)).element);
     elements.forEach((element, index) => this.#number(element, this.#first + index));
     arrange(this.body, elements);
     this.#makeSome();
     this.#frame = requestAnimationFrame(() => this.#makeOthers());
-    const wanted = lines.findIndex((line) => line.key === focused);
-    if (wanted >= this.#first && wanted < this.#end) this.#focus(wanted);
+    const focusedIndex = lines.findIndex((line) => line.key === focused);
+    if (focusedIndex >= this.#first && focusedIndex < this.#end) this.#focus(focusedIndex);
   }
 
   /** Leaves the room of the rows that don't exist, whose height has changed. */
@@ -76,7 +76,7 @@ export class Rows {
   }
 
   #makeSome() {
-    for (let made = 0; made < ROWS_PER_FRAME && this.#due.length; made += 1) this.#put(/** @type {number} */ (this.#due.pop()));
+    for (let count = 0; count < ROWS_PER_FRAME && this.#due.length; count += 1) this.#put(/** @type {number} */ (this.#due.pop()));
     this.makeRoom();
   }
 
@@ -92,10 +92,10 @@ export class Rows {
   /** Puts a line in place of its old row, or at an end of those that exist. @param {number} index */
   #put(index) {
     const { key, text, row } = this.#lines[index];
-    const made = this.#made.get(key);
-    const element = made?.text === text ? made.element : this.make(row);
+    const rendered = this.#rendered.get(key);
+    const element = rendered?.text === text ? rendered.element : this.make(row);
     this.#number(element, index);
-    this.#made.set(key, { text, element });
+    this.#rendered.set(key, { text, element });
     const old = index >= this.#first && index < this.#end ? this.body.children[index - this.#first] : null;
     if (old) {
       const hadFocus = old.contains(document.activeElement);
@@ -125,8 +125,8 @@ export class Rows {
 
 /** Makes these the children, and moves only those that have another place. @param {HTMLElement} parent @param {HTMLElement[]} elements */
 function arrange(parent, elements) {
-  const wanted = new Set(/** @type {Element[]} */ (elements));
-  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  const present = new Set(/** @type {Element[]} */ (elements));
+  for (const child of [...parent.children]) if (!present.has(child)) child.remove();
   elements.forEach((element, index) => {
     if (parent.children[index] !== element) parent.insertBefore(element, parent.children[index] ?? null);
   });

@@ -2,7 +2,7 @@
 
 import { modelPath } from "./api.js";
 import { h } from "./dom.js";
-import { missing, money, percent, plural, rate, whole } from "./format.js";
+import { missing, money, percent, plural, rate, integer } from "./format.js";
 
 /** @typedef {import("../documents.js").Fleet} Fleet */
 /** @typedef {import("../documents.js").Rollout} Rollout */
@@ -19,13 +19,13 @@ export function totals(fleet, link) {
   const noReport = fleet.total ? "No model has reported in the last 15 s." : "There are no models.";
   const share = fleet.rate && fleet.errors !== null ? small(` ${percent((fleet.errors / fleet.rate) * 100)}`) : "";
   const unhealthy = problems.unready + problems.stalled;
-  const free = allocatable.gpus === null ? [" of ", missing(allocatable.why)] : [` of ${whole(allocatable.gpus)}`];
+  const free = allocatable.gpus === null ? [" of ", missing(allocatable.why)] : [` of ${integer(allocatable.gpus)}`];
   return [
     tile("Requests/s", "", fleet.rate === null ? missing(noReport) : rate(fleet.rate), reports),
     tile("Errors/s", problems.errors ? "bad" : "", counted(fleet.errors === null ? missing(noReport) : rate(fleet.errors), problems.errors, link("errors")), share),
     tile("Missing their latency objective", problems.slow ? "bad" : fleet.judged ? "fine" : "", fleet.judged ? counted(String(problems.slow), problems.slow, link("slow")) : missing("No model has an objective (spec.scaling.targets.latency) and responses in the last 10 s."), fleet.judged ? small(` of ${fleet.judged}`) : ""),
     tile("Unhealthy", unhealthy ? "bad" : fleet.total ? "fine" : "", counted(String(unhealthy), unhealthy, link("unhealthy")), small(` of ${plural(fleet.total, "model")}`)),
-    tile("GPUs used", "", whole(gpus), h("small", {}, ...free, " allocatable")),
+    tile("GPUs used", "", integer(gpus), h("small", {}, ...free, " allocatable")),
     tile("Cost per hour", "", fleet.cost === null ? missing("The site has set no price of a GPU (gpuPrices).") : money(fleet.cost), fleet.cost === null ? "" : small(` ${fleet.currency}`)),
   ];
 }
@@ -49,7 +49,7 @@ function counted(value, models, href) {
 export function rollouts(fleet) {
   const more = fleet.rolling - fleet.rollouts.length;
   return [
-    ...fleet.rollouts.map((one) => h("li", {}, h("span", {}, h("a", { href: `#/${modelPath(one.namespace, one.name)}` }, one.name), h("span", { class: "space" }, ` ${one.namespace}`)), h("span", { class: "progress" }, ...progress(one)), h("span", { class: "hint", title: one.message }, one.message))),
+    ...fleet.rollouts.map((rollout) => h("li", {}, h("span", {}, h("a", { href: `#/${modelPath(rollout.namespace, rollout.name)}` }, rollout.name), h("span", { class: "space" }, ` ${rollout.namespace}`)), h("span", { class: "progress" }, ...progress(rollout)), h("span", { class: "hint", title: rollout.message }, rollout.message))),
     ...(more > 0 ? [h("li", { class: "hint" }, `${plural(more, "more rollout")}`)] : []),
   ];
 }

@@ -13,7 +13,7 @@ export function savedViews() {
   try {
     const stored = JSON.parse(localStorage.getItem(KEY) || "[]");
     if (!Array.isArray(stored)) return [];
-    return stored.filter((one) => typeof one?.name === "string" && typeof one?.query === "string").slice(0, MAX_VIEWS);
+    return stored.filter((view) => typeof view?.name === "string" && typeof view?.query === "string").slice(0, MAX_VIEWS);
   } catch {
     return [];
   }
@@ -49,7 +49,7 @@ export function viewList(current, open) {
     }
     const view = { name: name.value.trim().slice(0, MAX_NAME), query: current() };
     if (!view.name) return;
-    keep([...savedViews().filter((one) => one.name !== view.name), view].slice(-MAX_VIEWS));
+    keep([...savedViews().filter((other) => other.name !== view.name), view].slice(-MAX_VIEWS));
     name.value = "";
     name.hidden = true;
     save.focus();
@@ -63,10 +63,10 @@ export function viewList(current, open) {
   list.addEventListener("click", (event) => {
     const button = event.target instanceof Element ? event.target.closest("button") : null;
     const views = savedViews();
-    const view = views.find((one) => one.name === button?.dataset.view);
+    const view = views.find((candidate) => candidate.name === button?.dataset.view);
     if (view) open(view.query);
     if (!button?.dataset.drop) return;
-    keep(views.filter((one) => one.name !== button.dataset.drop));
+    keep(views.filter((candidate) => candidate.name !== button.dataset.drop));
     draw();
     save.focus();
   });

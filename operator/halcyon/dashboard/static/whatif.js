@@ -16,11 +16,11 @@ export function whatIf(path) {
     ],
     format: number,
     least: 1,
-    whole: true,
+    integers: true,
     cursor: new Cursor(),
   });
-  /** @param {string} label @param {HTMLInputElement} one */
-  const field = (label, one) => h("span", { class: "field" }, h("label", { for: one.id }, label), " ", one);
+  /** @param {string} label @param {HTMLInputElement} input */
+  const field = (label, input) => h("span", { class: "field" }, h("label", { for: input.id }, label), " ", input);
   const unchanged = { autocomplete: "off", placeholder: "current" };
   const latency = input({ ...unchanged, id: "if-latency", size: 8, pattern: "[0-9.]+(us|ms|s|m).*", title: "For example 200ms" });
   const minimum = input({ ...unchanged, id: "if-min", type: "number", min: 0, max: 1000 });

@@ -114,9 +114,9 @@ class RegistryClient:
         code, message = error.headers.get("X-Error-Code", ""), error.headers.get("X-Error-Message", "")
         text = error.read(_MAX_SHOWN * 4).decode(errors="replace")
         try:
-            found = json.loads(text)
-            code = code or str(found.get("error_code", ""))
-            message = message or str(found.get("message") or found.get("error") or "")
+            document = json.loads(text)
+            code = code or str(document.get("error_code", ""))
+            message = message or str(document.get("message") or document.get("error") or "")
         except (ValueError, AttributeError):
             message = message or text
         for secret in (self._authorization or "").split()[1:]:

@@ -19,9 +19,9 @@ class RegistryError(Exception):
         """Return the denial as an exception for the model's owner. `needed` describes the credentials."""
         if self.status not in {401, 403}:
             return RegistryFailure(f"{url}: status {self.status}: {self.message}")
-        where = "spec.model.source.credentials.secretName"
+        field = "spec.model.source.credentials.secretName"
         return RegistryFailure(
-            f"{url}: {registry} denied access; set {where} to a Secret with {needed}: {self.message}"
+            f"{url}: {registry} denied access; set {field} to a Secret with {needed}: {self.message}"
         )
 
 

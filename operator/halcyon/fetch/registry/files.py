@@ -91,9 +91,9 @@ def check_layout(files: Sequence[RegistryFile], url: str, target: DownloadTarget
     if not any(_IN_VERSION.match(file.path) for file in files):
         names = sorted({file.path.partition("/")[0] for file in files})
         more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-        has = f"it has {', '.join(names[:_MAX_SHOWN])}{more}" if names else "it has no files"
+        content = f"it has {', '.join(names[:_MAX_SHOWN])}{more}" if names else "it has no files"
         raise RegistryFailure(
-            f"{url} has no model for Triton: there is no version folder; {has}. A model's folder contains version folders and may "
+            f"{url} has no model for Triton: there is no version folder; {content}. A model's folder contains version folders and may "
             f"contain a config.pbtxt, for example triton/config.pbtxt and triton/1/model.onnx, with the URI {url}/triton",
             is_missing=True,
         )

@@ -41,11 +41,11 @@ class HuggingFaceModel:
         """
         below = f"/{quote(self._folder)}" if self._folder else ""
         path: str | None = f"/api/models/{self._repository}/tree/{self._commit}{below}?recursive=true"
-        found: list[RegistryFile] = []
+        files: list[RegistryFile] = []
         while path is not None:
             entries, path = client.document(path)
-            found += [self._file(entry) for entry in entries if entry["type"] == "file"]
-        return [file for file in found if not file.path.startswith(".")]
+            files += [self._file(entry) for entry in entries if entry["type"] == "file"]
+        return [file for file in files if not file.path.startswith(".")]
 
     def _file(self, entry: dict[str, Any]) -> RegistryFile:
         large = entry.get("lfs")
@@ -56,26 +56,26 @@ class HuggingFaceModel:
 
     def error(self, error: RegistryError, client: RegistryClient) -> RegistryFailure:
         """Return the hub's error as an exception with a message for the model's owner."""
-        where = "spec.model.source.credentials.secretName"
+        field = "spec.model.source.credentials.secretName"
         if error.code == "GatedRepo":
             page = f"{client.server}/{self._repository}"
-            way = (
+            remedy = (
                 f" with the account of the {TOKEN}"
                 if client.has_credentials
-                else f", then set {where} to a Secret with {TOKEN}"
+                else f", then set {field} to a Secret with {TOKEN}"
             )
-            return RegistryFailure(f"{self.url} is gated: accept its terms at {page}{way} ({error.message})")
+            return RegistryFailure(f"{self.url} is gated: accept its terms at {page}{remedy} ({error.message})")
         if error.code == "RevisionNotFound":
             return RegistryFailure(f"{self.url}: {self._repository} has no commit {self._commit}", is_missing=True)
         if error.status == 404 or error.code == "RepoNotFound":
             reader = (
                 f"the {TOKEN} may not read it"
                 if client.has_credentials
-                else f"it is private; then set {where} to a Secret with {TOKEN}"
+                else f"it is private; then set {field} to a Secret with {TOKEN}"
             )
-            what = f"folder {self._folder}" if error.code == "EntryNotFound" else self._repository
+            missing = f"folder {self._folder}" if error.code == "EntryNotFound" else self._repository
             return RegistryFailure(
-                f"{self.url} does not exist: there is no {what} at {urlsplit(client.server).netloc}, or {reader}",
+                f"{self.url} does not exist: there is no {missing} at {urlsplit(client.server).netloc}, or {reader}",
                 is_missing=True,
             )
         return error.failure(self.url, "the hub", f"an {TOKEN} that is valid and may read {self._repository}")

@@ -33,11 +33,11 @@ class MlflowModel:
             RegistryFailure: the server can't be reached, the artifacts are in another store, or there are too many.
         """
         query = urlencode({"name": self._model, "version": self._version})
-        found, _ = client.document(f"/api/2.0/mlflow/model-versions/get-download-uri?{query}")
-        stored = urlsplit(found["artifact_uri"])
+        version, _ = client.document(f"/api/2.0/mlflow/model-versions/get-download-uri?{query}")
+        stored = urlsplit(version["artifact_uri"])
         if stored.scheme != "mlflow-artifacts":
             raise RegistryFailure(
-                f"{self.url}: {client.server} keeps this version at {found['artifact_uri']} and does not serve it; name that place in "
+                f"{self.url}: {client.server} keeps this version at {version['artifact_uri']} and does not serve it; name that place in "
                 "spec.model.source.uri, or start the server with --serve-artifacts and register the model again",
                 is_missing=True,
             )

@@ -36,8 +36,8 @@ def download(
         RegistryFailure: the model doesn't exist, has another layout or checksum, or the registry doesn't give access.
     """
     try:
-        found = model.files(client)
-        files.check_layout(found, model.url, target)
-        return files.download(found, client, target, begin_reports)
+        remote_files = model.files(client)
+        files.check_layout(remote_files, model.url, target)
+        return files.download(remote_files, client, target, begin_reports)
     except RegistryError as error:
         raise model.error(error, client) from error

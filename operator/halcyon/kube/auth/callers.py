@@ -81,7 +81,7 @@ class Reviews(Protocol):
     async def user(self, token: str) -> User | None:
         """Return the user of a token for the API server; None if the token is not valid."""
 
-    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+    async def may(self, user: User, access: ResourceAttributes) -> bool:
         """Return True if the user may send a request with these attributes."""
 
 
@@ -123,8 +123,8 @@ class ReviewCache(Generic[T]):
 
         Return None if there is no valid result. The tuple distinguishes this from a result that is None.
         """
-        held = self._answers.get(key)
-        return (held[1],) if held is not None and self._monotonic() < held[0] else None
+        entry = self._answers.get(key)
+        return (entry[1],) if entry is not None and self._monotonic() < entry[0] else None
 
     def put(self, key: object, answer: T, *, expires_at: float) -> T:
         """Store a result until the time `expires_at`, and return the result."""

@@ -90,10 +90,10 @@ class NamespacedReviews:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{account.namespace}", "system:authenticated")
         return User(account.name, groups)
 
-    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+    async def may(self, user: User, access: ResourceAttributes) -> bool:
         """Return True if the user may send a request with these attributes, which must name a namespace."""
-        review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, asked)
-        return is_allowed(await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=asked.namespace))
+        review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, access)
+        return is_allowed(await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=access.namespace))
 
     async def _signer(self, token: str) -> Issuer:
         """Return the issuer of the token.
@@ -101,20 +101,20 @@ class NamespacedReviews:
         If the token's key is unknown, first read the issuer's keys again, because they are rotated.
         """
         async with self._reading:
-            known, age_s = self._issuer, self._monotonic() - self._read_at
+            issuer, age_s = self._issuer, self._monotonic() - self._read_at
             is_due = (
-                known is None
+                issuer is None
                 or age_s >= MAX_KEY_AGE_S
-                or (service_account_tokens.key_id(token) not in known.keys and age_s >= MIN_READ_INTERVAL_S)
+                or (service_account_tokens.key_id(token) not in issuer.keys and age_s >= MIN_READ_INTERVAL_S)
             )
             if is_due:
                 try:
                     self._issuer = await self._read()
                 except (errors.ApiError, errors.Unreachable) as error:
-                    if known is None or age_s >= 2 * MAX_KEY_AGE_S:
+                    if issuer is None or age_s >= 2 * MAX_KEY_AGE_S:
                         raise
                     log.warning("the keys of service-account tokens can't be read", extra={"error": str(error)})
-                    return known
+                    return issuer
                 self._read_at = self._monotonic()
             assert self._issuer is not None  # noqa: S101  # read just now, or before
             return self._issuer

@@ -38,7 +38,7 @@ class Limiter:
         If the bucket is empty, return the seconds until the next token.
         """
         now = self.monotonic()
-        tokens, wait_s = self._left(caller, now)
+        tokens, wait_s = self._allowance(caller, now)
         self._buckets.pop(caller, None)
         if len(self._buckets) >= self.max_sources:
             del self._buckets[next(iter(self._buckets))]
@@ -48,15 +48,15 @@ class Limiter:
     def give_back(self, caller: str) -> None:
         """Add a token to the caller's bucket, for a request that doesn't count."""
         now = self.monotonic()
-        tokens, _ = self._left(caller, now)
+        tokens, _ = self._allowance(caller, now)
         if caller in self._buckets:
             self._buckets[caller] = (tokens + 1, now)
 
     def wait_s(self, caller: str) -> float:
         """Return the seconds until the caller's bucket has a token; 0 if it has one. No token is taken."""
-        return self._left(caller, self.monotonic())[1]
+        return self._allowance(caller, self.monotonic())[1]
 
-    def _left(self, caller: str, now: float) -> tuple[float, float]:
+    def _allowance(self, caller: str, now: float) -> tuple[float, float]:
         tokens, since = self._buckets.get(caller, (self.burst, now))
         tokens = min(self.burst, tokens + (now - since) * self.rate_per_s)
         return tokens, 0.0 if tokens >= 1 else (1 - tokens) / self.rate_per_s

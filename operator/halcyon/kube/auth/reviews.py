@@ -10,7 +10,7 @@ POD_NAME = "authentication.kubernetes.io/pod-name"
 """Key in the extra fields of a user. Its value is the name of the pod to which the user's token is bound."""
 
 
-def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
+def access_review(kind: Kind, user: User, access: ResourceAttributes) -> Object:
     """Return an access review object of this kind.
 
     It reviews whether the user may send a request with these attributes.
@@ -18,12 +18,12 @@ def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        **({"metadata": {"namespace": asked.namespace}} if kind.namespaced else {}),
+        **({"metadata": {"namespace": access.namespace}} if kind.namespaced else {}),
         "spec": {
             "user": user.name,
             "groups": list(user.groups),
             "extra": {key: list(values) for key, values in user.extra.items()},
-            "resourceAttributes": {key: value for key, value in asked._asdict().items() if value},
+            "resourceAttributes": {key: value for key, value in access._asdict().items() if value},
         },
     }
 
@@ -51,9 +51,9 @@ class ApiServerReviews:
         """Return the user of a token for the API server; None if the token is not valid."""
         return await self._user({"token": token}, None)
 
-    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+    async def may(self, user: User, access: ResourceAttributes) -> bool:
         """Return True if the user may send a request with these attributes."""
-        review = access_review(SUBJECT_ACCESS_REVIEW, user, asked)
+        review = access_review(SUBJECT_ACCESS_REVIEW, user, access)
         return is_allowed(await self._client.create(SUBJECT_ACCESS_REVIEW, review))
 
     async def _user(self, spec: Object, audience: str | None) -> User | None:

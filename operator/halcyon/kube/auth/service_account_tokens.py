@@ -94,25 +94,25 @@ def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Accou
     begins_s, ends_s, subject = _number(claims.get("nbf", 0)), _number(claims.get("exp")), claims.get("sub")
     if not begins_s - MAX_CLOCK_SKEW_S <= now_s < ends_s + MAX_CLOCK_SKEW_S or not isinstance(subject, str):
         return None
-    known = service_account(subject)
-    return None if known is None else Account(subject, known.namespace, _pod(claims))
+    parsed = service_account(subject)
+    return None if parsed is None else Account(subject, parsed.namespace, _pod(claims))
 
 
 def _pod(claims: Mapping[str, Any]) -> str:
-    of_cluster = claims.get("kubernetes.io")
-    pod = of_cluster.get("pod") if isinstance(of_cluster, Mapping) else None
+    cluster_claims = claims.get("kubernetes.io")
+    pod = cluster_claims.get("pod") if isinstance(cluster_claims, Mapping) else None
     return str(pod.get("name") or "") if isinstance(pod, Mapping) else ""
 
 
 def _key(entry: Mapping[str, Any]) -> PublicKey | None:
     try:
-        found = jwt.PyJWK(dict(entry))
+        key = jwt.PyJWK(dict(entry))
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
-    if found.key_type == "RSA":
-        return PublicKey(found.key, _RSA)
+    if key.key_type == "RSA":
+        return PublicKey(key.key, _RSA)
     # For ECDSA keys, the curve determines the algorithm.
-    return PublicKey(found.key, (found.algorithm_name,)) if found.algorithm_name in _ECDSA else None
+    return PublicKey(key.key, (key.algorithm_name,)) if key.algorithm_name in _ECDSA else None
 
 
 def _number(value: Any) -> float:

@@ -167,8 +167,8 @@ class Informer:
                     await self._follow(scope)
             except Exception as error:
                 scope.failures += 1
-                broke = isinstance(error, errors.Unreachable | errors.Busy)
-                if not broke or asyncio.get_running_loop().time() - scope.proven_at >= UNPROVEN_S:
+                is_transient = isinstance(error, errors.Unreachable | errors.Busy)
+                if not is_transient or asyncio.get_running_loop().time() - scope.proven_at >= UNPROVEN_S:
                     scope.version = ""
                 delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 context = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
@@ -190,8 +190,8 @@ class Informer:
         for item in items:
             if (key := self._take(item)) is not None:
                 present.add(key)
-        there = [*self._objects, *self._unreadable]
-        for key in [k for k in there if k not in present and scope.namespace in {"", k.namespace}]:
+        cached = [*self._objects, *self._unreadable]
+        for key in [k for k in cached if k not in present and scope.namespace in {"", k.namespace}]:
             self._drop(key)
         self._proceed(scope, version)
         scope.listed = True
@@ -254,19 +254,19 @@ class Informer:
         key = self._key(obj)
         if key is None:
             return None
-        kept: Object | None = None
+        stored: Object | None = None
         with self.malformed.skipping_errors(self.kind.kind, key, OBJECT):
-            made = self.project(obj)
-            hash(_version(made))
-            hash(frozenset(self.index(made)))
+            projected = self.project(obj)
+            hash(_version(projected))
+            hash(frozenset(self.index(projected)))
             if isinstance(self._objects, PackedObjects):
-                self._objects.check(made)
-            kept = made
-        if kept is None:
+                self._objects.check(projected)
+            stored = projected
+        if stored is None:
             self._unreadable.add(key)
         else:
             self._unreadable.discard(key)
-        self._store(key, kept)
+        self._store(key, stored)
         return key
 
     def _drop(self, key: Key) -> None:

@@ -44,8 +44,8 @@ class PackedObjects(MutableMapping[Key, Object]):
     def __getitem__(self, key: Key) -> Object:
         text = self._texts[key]
         unpacking = zlib.decompressobj(_RAW, self._dictionary)
-        made: Object = orjson.loads(unpacking.decompress(text[text.index(_SEPARATOR) + 1 :]))
-        return made
+        obj: Object = orjson.loads(unpacking.decompress(text[text.index(_SEPARATOR) + 1 :]))
+        return obj
 
     @override
     def __setitem__(self, key: Key, obj: Object) -> None:

@@ -23,13 +23,13 @@ class SharedTexts:
         """Replace the texts in a JSON object by equal ones of earlier objects, and return the object."""
         if len(self._texts) > MAX_TEXTS:
             self._texts.clear()
-        known = self._texts.setdefault
-        rest: list[Any] = [obj]
-        while rest:
-            part = rest.pop()
+        setdefault = self._texts.setdefault
+        parts: list[Any] = [obj]
+        while parts:
+            part = parts.pop()
             for key, value in part.items() if isinstance(part, dict) else enumerate(part):
                 if isinstance(value, str):
-                    part[key] = known(value, value)
+                    part[key] = setdefault(value, value)
                 elif isinstance(value, dict | list):
-                    rest.append(value)
+                    parts.append(value)
         return obj

@@ -75,13 +75,13 @@ def _errors(memory: CanaryMemory, rules: Rules) -> Evidence | None:
     if rules.error_margin is None:
         return None
     track = memory.errors
-    of_stable, of_canary = track.stable.share, track.canary.share
-    if of_stable is None or of_canary is None:
+    stable_share, canary_share = track.stable.share, track.canary.share
+    if stable_share is None or canary_share is None:
         return Evidence(name="errors", finding="open", test=_EXACT, why="no window with requests to both revisions yet")
-    limit = of_stable + rules.error_margin
-    evidence = _shares("errors", track, rules.part, rules, stable=of_stable, canary=of_canary, limit=limit)
+    limit = stable_share + rules.error_margin
+    evidence = _shares("errors", track, rules.part, rules, stable=stable_share, canary=canary_share, limit=limit)
     reason = (
-        f"errors {_percent(of_canary)} of {track.canary.trials} requests against {_percent(of_stable)} of "
+        f"errors {_percent(canary_share)} of {track.canary.trials} requests against {_percent(stable_share)} of "
         f"{track.stable.trials} (at most {_percent(limit)}{_p(evidence)})"
     )
     return replace(evidence, why=reason)
@@ -91,35 +91,34 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
     if rules.latency_ratio is None:
         return None
     missing = [name for name, sample in (("stable", stable), ("canary", canary)) if sample.latency is None]
-    known = memory.stable
-    if known is None or memory.canary is None:
+    history = memory.stable
+    if history is None or memory.canary is None:
         missing_text = " and ".join(missing) or "either"
         return Evidence(
             name="latency", finding="unknown", test=_EXACT, why=f"no latencies of {missing_text} are reported"
         )
-    own, its = known.quantile(QUANTILE), memory.canary.quantile(QUANTILE)
-    bounds = late_bounds(known, rules.latency_ratio)
+    stable_s, canary_s = history.quantile(QUANTILE), memory.canary.quantile(QUANTILE)
+    bounds = late_bounds(history, rules.latency_ratio)
     if bounds is None:
-        few = known.total < MIN_FOR_QUANTILE
+        few = history.total < MIN_FOR_QUANTILE
         why = (
-            f"stable's p95 requires {MIN_FOR_QUANTILE} responses, and there are {known.total}"
+            f"stable's p95 requires {MIN_FOR_QUANTILE} responses, and there are {history.total}"
             if few
-            else f"stable's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {known.bounds_s[-1]:g} s"
+            else f"stable's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {history.bounds_s[-1]:g} s"
         )
         return Evidence(
-            name="latency", finding="open" if few else "unknown", test=_EXACT, stable=own, canary=its, why=why
+            name="latency", finding="open" if few else "unknown", test=_EXACT, stable=stable_s, canary=canary_s, why=why
         )
-    evidence = _shares("latency", memory.late, rules.part / 2, rules, stable=own, canary=its, limit=bounds[1])
-    very = _shares("latency", memory.very_late, rules.part / 2, rules, stable=own, canary=its, limit=bounds[1])
-    if very.finding == "worse":
-        evidence = very
-    track = memory.very_late if evidence is very else memory.late
+    for track in (memory.very_late, memory.late):
+        evidence = _shares("latency", track, rules.part / 2, rules, stable=stable_s, canary=canary_s, limit=bounds[1])
+        if evidence.finding == "worse":
+            break
     slow = track.canary.share, track.stable.share
     shares = "" if None in slow else f"; {_percent(slow[0] or 0)} and {_percent(slow[1] or 0)} are late"
-    its_own = f"above {memory.canary.bounds_s[-1]:g} s" if its is None else _time(its)
+    canary_text = f"above {memory.canary.bounds_s[-1]:g} s" if canary_s is None else _time(canary_s)
     return replace(
         evidence,
-        why=f"p95 {its_own} of {memory.canary.total} responses against {_time(own or 0.0)} of {known.total} "
+        why=f"p95 {canary_text} of {memory.canary.total} responses against {_time(stable_s or 0.0)} of {history.total} "
         f"(at most {_time(bounds[1])}{shares}{_p(evidence)})",
     )
 
@@ -164,27 +163,27 @@ def _queue(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -
             why = f"no queue time of {' and '.join(missing)} is reported"
             return Evidence(name="queue", finding="unknown", test=_MEANS, why=why)
         return Evidence(name="queue", finding="open", test=_MEANS, why="no window with responses of both revisions yet")
-    first, n, second, m = blocks.whole
+    first, n, second, m = blocks.totals
     worse, fine = blocks.difference(rules.part), blocks.difference(rules.beta)
     finding: Finding = "open"
     interval = None
     if worse is not None and fine is not None:
         interval = from_log(worse[0]), from_log(fine[1])
         finding = "worse" if interval[0] > rules.queue_ratio else "fine" if interval[1] < rules.queue_ratio else "open"
-    own, its = (max(from_log(mean) - rules.queue_floor_s, 0.0) for mean in (first / n, second / m))
-    limit = rules.queue_ratio * (own + rules.queue_floor_s) - rules.queue_floor_s
+    stable_s, canary_s = (max(from_log(mean) - rules.queue_floor_s, 0.0) for mean in (first / n, second / m))
+    limit = rules.queue_ratio * (stable_s + rules.queue_floor_s) - rules.queue_floor_s
     between = "" if interval is None else f"; ratio {interval[0]:.2f} to {interval[1]:.2f}"
     return Evidence(
         name="queue",
         finding=finding,
         test=_MEANS,
-        stable=own,
-        canary=its,
+        stable=stable_s,
+        canary=canary_s,
         limit=limit,
         sizes=memory.requests,
         interval=interval,
         level=rules.part,
-        why=f"queue {_time(its)} against {_time(own)} (at most {_time(limit)}{between})",
+        why=f"queue {_time(canary_s)} against {_time(stable_s)} (at most {_time(limit)}{between})",
     )
 
 
@@ -197,8 +196,8 @@ def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -
     if unknown:
         return "wait", f"waits: {'; '.join(unknown)}"
     if least < rules.min_requests:
-        whose = "the new revision" if least == memory.requests[1] else "the stable one"
-        return "wait", f"waits: {whose} has received {least} requests, and {rules.min_requests} are required for each"
+        subject = "the new revision" if least == memory.requests[1] else "the stable one"
+        return "wait", f"waits: {subject} has received {least} requests, and {rules.min_requests} are required for each"
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
         return "wait", f"waits: not decided yet: {'; '.join(undecided)}"

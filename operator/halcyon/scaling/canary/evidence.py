@@ -87,12 +87,12 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
             alike=alike,
             most=_most(rules.part),
         )
-    known, late, very_late = memory.stable, memory.late, memory.very_late
-    settles_s = SETTLE_S if known is None else _settles_s(known)
+    history, late, very_late = memory.stable, memory.late, memory.very_late
+    settles_s = SETTLE_S if history is None else _settles_s(history)
     typical_s = None
     if canary.latency is not None and canary.latency.total >= MIN_FOR_MEDIAN:
         typical_s = canary.latency.quantile(0.5)
-    if rules.latency_ratio is not None and known is not None and _alike(known, stable.latency, canary.latency):
+    if rules.latency_ratio is not None and history is not None and _alike(history, stable.latency, canary.latency):
         improves = memory.typical_s is not None and typical_s is not None and typical_s < IMPROVES * memory.typical_s
         is_queue = canary.newest_s < settles_s and not _computes_longer(stable, canary)
         tracks = (
@@ -111,15 +111,15 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
                 most=0.0 if excused else _most(rules.part / 2, windows),
                 own=_LATE_SPREAD,
             )
-            if canary.newest_s >= from_s and (bounds := late_bounds(known, ratio)) is not None
+            if canary.newest_s >= from_s and (bounds := late_bounds(history, ratio)) is not None
             else track
             for track, ratio, from_s, excused, windows in tracks
         )
     queue = memory.queue
     if rules.queue_ratio is not None and canary.newest_s >= settles_s:
-        own, its = _waited(stable, rules), _waited(canary, rules)
-        if own is not None and its is not None:
-            queue = queue.after((own, 1, its, 1))
+        stable_s, canary_s = _waited(stable, rules), _waited(canary, rules)
+        if stable_s is not None and canary_s is not None:
+            queue = queue.after((stable_s, 1, canary_s, 1))
     return replace(
         memory,
         errors=errors,
@@ -136,14 +136,14 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
 
 def _computes_longer(stable: Sample, canary: Sample) -> bool:
     """Return whether the canary's executions are so slow that its cold start can't explain very late responses."""
-    own, its = stable.compute_s, canary.compute_s
-    return own is not None and its is not None and its > MIN_COMPUTE_RATIO * own
+    stable_s, canary_s = stable.compute_s, canary.compute_s
+    return stable_s is not None and canary_s is not None and canary_s > MIN_COMPUTE_RATIO * stable_s
 
 
 def _settles_s(stable: Histogram) -> float:
     """Return how long after a pod's first answer its latencies begin to count as evidence, in seconds."""
-    own = stable.quantile(QUANTILE)
-    return SETTLE_S if own is None else min(max(SETTLE_RESPONSES * own, SETTLE_S), MAX_SETTLE_S)
+    quantile_s = stable.quantile(QUANTILE)
+    return SETTLE_S if quantile_s is None else min(max(SETTLE_RESPONSES * quantile_s, SETTLE_S), MAX_SETTLE_S)
 
 
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
@@ -179,27 +179,27 @@ def _followed(
     up = [(q, limit + (1 - limit) * lift) for lift in _LIFTS]
     down = [(q, min(q + slack[1] / 2, 0.99)), (q, q), (q, q / 3)]
     worse, fine = max(alike, track.spread.factor(own)), max(alike, track.spread.factor())
-    whole = track.stable + stable, track.canary + canary
+    totals = track.stable + stable, track.canary + canary
     return Track(
         track.worse.after([log_e(stable, canary, bet, slack[0]) for bet in up], design=worse, most=most),
         track.fine.after([log_e(stable, canary, bet, slack[1]) for bet in down], design=fine),
-        track.spread.after((stable, canary), whole, prior=prior),
-        *whole,
+        track.spread.after((stable, canary), totals, prior=prior),
+        *totals,
         track.recent.faded(RECENT_WINDOWS) + stable,
     )
 
 
-def late_bounds(known: Histogram, ratio: float) -> tuple[float, float] | None:
+def late_bounds(stable: Histogram, ratio: float) -> tuple[float, float] | None:
     """Return the latencies above which a response counts as late, as (limit for stable, limit for the canary).
 
     They are computed from earlier windows only. Return None if latency is not checked, or if one of the two can't be
     determined yet.
     """
-    if known.total < MIN_FOR_QUANTILE:
+    if stable.total < MIN_FOR_QUANTILE:
         return None
-    own = known.least_bound(QUANTILE)
-    allowed = None if own is None else known.bound_above(own * ratio)
-    return None if own is None or allowed is None else (own, allowed)
+    bound_s = stable.least_bound(QUANTILE)
+    allowed = None if bound_s is None else stable.bound_above(bound_s * ratio)
+    return None if bound_s is None or allowed is None else (bound_s, allowed)
 
 
 def _alike(*histograms: Histogram | None) -> bool:
@@ -211,11 +211,11 @@ def _above(histogram: Histogram | None, bound_s: float) -> Tally:
     return Tally() if histogram is None else Tally(histogram.above(bound_s), histogram.total)
 
 
-def _joined(known: Histogram | None, more: Histogram | None) -> Histogram | None:
-    if known is None or more is None:
-        return known if more is None else more
+def _joined(old: Histogram | None, new: Histogram | None) -> Histogram | None:
+    if old is None or new is None:
+        return old if new is None else new
     # If the bounds differ, a newer agent reports other buckets. The tests have already used the old counts.
-    return known + more if known.bounds_s == more.bounds_s else more
+    return old + new if old.bounds_s == new.bounds_s else new
 
 
 def _waited(sample: Sample, rules: Rules) -> float | None:

@@ -90,13 +90,13 @@ def nearest(bet: tuple[float, float], trials: tuple[float, float], margin: float
     # bisection if a step leaves the range.
     for _ in range(_MAX_STEPS):
         b = a + margin
-        of_a, of_b = a * (1 - a), b * (1 - b)
-        slope = n * (a - q) / of_a + m * (b - r) / of_b
+        var_a, var_b = a * (1 - a), b * (1 - b)
+        slope = n * (a - q) / var_a + m * (b - r) / var_b
         if slope > 0:
             high = a
         else:
             low = a
-        bend = n * (of_a - (a - q) * (1 - 2 * a)) / of_a**2 + m * (of_b - (b - r) * (1 - 2 * b)) / of_b**2
+        bend = n * (var_a - (a - q) * (1 - 2 * a)) / var_a**2 + m * (var_b - (b - r) * (1 - 2 * b)) / var_b**2
         new = a - slope / bend if bend > 0 else low
         if not low < new < high:
             new = (low + high) / 2
@@ -151,11 +151,11 @@ class Capital:
         """Return the logarithm of the total capital of all bets."""
         return _log_sum(self.logs) if self.logs else 0.0
 
-    def after(self, won: Sequence[float], *, design: float, most: float = math.inf) -> Capital:
+    def after(self, gains: Sequence[float], *, design: float, most: float = math.inf) -> Capital:
         """Return the capital after a window.
 
         Args:
-            won: the result of `log_e` for each bet, in the same order in every call.
+            gains: the result of `log_e` for each bet, in the same order in every call.
             design: number of requests that share one outcome, 1 or more, known before the window. Each bet's E-variable is
                 raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
                 of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
@@ -163,12 +163,12 @@ class Capital:
             most: cap on the logarithm of each E-variable. A reduced E-variable is still an E-variable, so the error
                 rate stays valid. With the cap, no single window decides.
         """
-        factors = (*won, 0.0)
+        factors = (*gains, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
         dealt = _log_sum(before) + math.log(_SHARED / len(factors))
-        kept = math.log(1 - _SHARED)
+        retained = math.log(1 - _SHARED)
         logs = tuple(
-            _log_sum((kept + log, dealt)) + min(factor / design, most)
+            _log_sum((retained + log, dealt)) + min(factor / design, most)
             for log, factor in zip(before, factors, strict=True)
         )
         return Capital(logs, max(self.peak, _log_sum(logs)))
@@ -203,18 +203,18 @@ class Spread:
         carried = min(max(self.products / (_OWN_WINDOWS + self.squares), 0.0), MAX_CARRIED)
         return alike * (1 + carried) / (1 - carried)
 
-    def after(self, window: tuple[Tally, Tally], whole: tuple[Tally, Tally], *, prior: float) -> Spread:
+    def after(self, window: tuple[Tally, Tally], totals: tuple[Tally, Tally], *, prior: float) -> Spread:
         """Return the spread updated with one more window.
 
-        The window adds Pearson's statistic divided by its degrees of freedom. `whole` is the sum over all windows,
+        The window adds Pearson's statistic divided by its degrees of freedom. `totals` is the sum over all windows,
         including the new one.
         """
         if not all(tally.trials for tally in window):
             return self
-        shares = [tally.guess(prior) for tally in whole]
+        shares = [tally.guess(prior) for tally in totals]
         variance = sum(p * (1 - p) / tally.trials for p, tally in zip(shares, window, strict=True))
-        seen = [tally.events / tally.trials for tally in window]
-        deviation = (seen[1] - seen[0] - shares[1] + shares[0]) / math.sqrt(variance)
+        observed = [tally.events / tally.trials for tally in window]
+        deviation = (observed[1] - observed[0] - shares[1] + shares[0]) / math.sqrt(variance)
         return Spread(self.squares + deviation**2, self.windows + 1, self.products + self.last * deviation, deviation)
 
 
@@ -256,7 +256,7 @@ class Blocks:
         return Blocks(tuple(pairs), self.windows + 1, 2 * size, size + 1)
 
     @property
-    def whole(self) -> Row:
+    def totals(self) -> Row:
         """Return the sums and counts of both streams over all blocks."""
         first, n, second, m = (
             (math.fsum(column) for column in zip(*self.rows, strict=True)) if self.rows else (0.0,) * 4
@@ -270,7 +270,7 @@ class Blocks:
 
         The level `alpha` holds for all evaluations together, asymptotically in the number of windows.
         """
-        first, n, second, m = self.whole
+        first, n, second, m = self.totals
         if len(self.rows) < MIN_BLOCKS:
             return None
         weights = (-1 / n, first / n / n, 1 / m, -second / m / m)
@@ -288,7 +288,7 @@ class Blocks:
         variance = math.fsum(part * part for part in parts)
         if not variance:
             return 0.0
-        carried = math.fsum(one * next_ for one, next_ in itertools.pairwise(parts)) / variance
+        carried = math.fsum(part * following for part, following in itertools.pairwise(parts)) / variance
         # With few blocks the estimated correlation is too low (Kendall 1954). A negative one is attributed to chance.
         carried = min(max(carried + (1 + 3 * carried) / count, 0.0), MAX_CARRIED)
         # The last factor is the variance of Student's distribution over that of the normal one.

@@ -70,22 +70,22 @@ def desired(
         bound = RecommendationLimit("max", high) if current > high else RecommendationLimit("min", low)
         return _decide(now, bound.count, Reasons(current, None, limits=(bound,)), memory, behavior)
 
-    terms = asked(reading, targets)
-    wanted, winner = 0, None
-    for term in terms:
-        if term.proposal is not None and (wanted == 0 or term.proposal > wanted):
-            wanted, winner = term.proposal, term.name
-    missing = sum(term.proposal is None for term in terms)
-    if missing == len(terms) or (missing and wanted < current):
-        reasons = Reasons(current, None, terms, None, (RecommendationLimit("unknown", current),))
+    proposals = signal_proposals(reading, targets)
+    proposed, winner = 0, None
+    for term in proposals:
+        if term.proposal is not None and (proposed == 0 or term.proposal > proposed):
+            proposed, winner = term.proposal, term.name
+    missing = sum(term.proposal is None for term in proposals)
+    if missing == len(proposals) or (missing and proposed < current):
+        reasons = Reasons(current, None, proposals, None, (RecommendationLimit("unknown", current),))
         return _decide(now, current, reasons, memory, behavior)
     count, limits, memory = paced(
-        wanted, now=now, current=current, behavior=behavior, low=low, high=high, memory=memory
+        proposed, now=now, current=current, behavior=behavior, low=low, high=high, memory=memory
     )
-    return _decide(now, count, Reasons(current, wanted, terms, winner, limits), memory, behavior)
+    return _decide(now, count, Reasons(current, proposed, proposals, winner, limits), memory, behavior)
 
 
-def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalProposal, ...]:
+def signal_proposals(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalProposal, ...]:
     """Return the replicas that each signal proposes, as the HPA computes them before it applies any limit."""
     terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
     if targets.gpu_utilization is not None:

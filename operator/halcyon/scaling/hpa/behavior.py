@@ -55,17 +55,17 @@ def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
 
 
 def paced(
-    wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: HpaMemory
+    proposed: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: HpaMemory
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
-    """Apply stabilisation and rate limits to `wanted`, the replicas that the signals propose.
+    """Apply stabilisation and rate limits to `proposed`, the replicas that the signals propose.
 
     Returns: The replicas to set, the limits that changed them, and the memory for the next call.
     """
     if behavior is None:
-        return _without_behavior(wanted, now=now, current=current, low=low, high=high, memory=memory)
+        return _without_behavior(proposed, now=now, current=current, low=low, high=high, memory=memory)
     up, down = _with_defaults(behavior.scale_up, _UP), _with_defaults(behavior.scale_down, _DOWN)
-    steady, memory = _stabilised(wanted, now=now, current=current, up=up, down=down, memory=memory)
-    limits = [] if steady == wanted else [RecommendationLimit("stabilisation", steady)]
+    steady, memory = _stabilised(proposed, now=now, current=current, up=up, down=down, memory=memory)
+    limits = [] if steady == proposed else [RecommendationLimit("stabilisation", steady)]
     count = steady
     if steady > current:
         allowed = max(_allowed(now, current, memory, up, sign=1), current)
@@ -95,25 +95,25 @@ def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior:
 
 
 def carried_out(
-    memory: HpaMemory, *, at: float, before: int, wanted: int, current: int, behavior: Behavior | None
+    memory: HpaMemory, *, at: float, before: int, recommended: int, current: int, behavior: Behavior | None
 ) -> HpaMemory:
     """Return the memory with the part of a recommended change that has been made, as the present replicas show.
 
-    `memory` is the memory from the recommendation of `wanted` replicas at the time `at`, when there were `before`
+    `memory` is the memory from the recommendation of `recommended` replicas at the time `at`, when there were `before`
     replicas. Nothing is added in the mode Recommend, if a write failed, or if another writer has set replicas outside
     the change. Only a part is added if a quota or a budget limited the change.
     """
-    is_made = min(before, wanted) <= current <= max(before, wanted)
-    return written(memory, now=at, before=before, after=current, behavior=behavior) if is_made else memory
+    is_applied = min(before, recommended) <= current <= max(before, recommended)
+    return written(memory, now=at, before=before, after=current, behavior=behavior) if is_applied else memory
 
 
 def _without_behavior(
-    wanted: int, *, now: float, current: int, low: int, high: int, memory: HpaMemory
+    proposed: int, *, now: float, current: int, low: int, high: int, memory: HpaMemory
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
     cutoff = now - DOWN_WINDOW_S
-    steady = max([wanted, *(count for at, count in memory.recommendations if at >= cutoff)])
-    stored = _stored(memory.recommendations, (now, wanted), older_than=cutoff)
-    limits = [] if steady == wanted else [RecommendationLimit("stabilisation", steady)]
+    steady = max([proposed, *(count for at, count in memory.recommendations if at >= cutoff)])
+    stored = _stored(memory.recommendations, (now, proposed), older_than=cutoff)
+    limits = [] if steady == proposed else [RecommendationLimit("stabilisation", steady)]
     allowed = max(2 * current, 4)
     count = low if steady < low else min(steady, allowed, high)
     if count < steady:
@@ -124,13 +124,13 @@ def _without_behavior(
 
 
 def _stabilised(
-    wanted: int, *, now: float, current: int, up: ScalingRules, down: ScalingRules, memory: HpaMemory
+    proposed: int, *, now: float, current: int, up: ScalingRules, down: ScalingRules, memory: HpaMemory
 ) -> tuple[int, HpaMemory]:
     up_cutoff = now - (up.stabilization_window_seconds or 0)
     down_cutoff = now - (down.stabilization_window_seconds or 0)
-    lowest = min([wanted, *(count for at, count in memory.recommendations if at > up_cutoff)])
-    highest = max([wanted, *(count for at, count in memory.recommendations if at > down_cutoff)])
-    stored = _stored(memory.recommendations, (now, wanted), older_than=min(up_cutoff, down_cutoff))
+    lowest = min([proposed, *(count for at, count in memory.recommendations if at > up_cutoff)])
+    highest = max([proposed, *(count for at, count in memory.recommendations if at > down_cutoff)])
+    stored = _stored(memory.recommendations, (now, proposed), older_than=min(up_cutoff, down_cutoff))
     return min(max(current, lowest), highest), replace(memory, recommendations=stored)
 
 
@@ -168,14 +168,14 @@ def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) ->
     return (*entries, entry)
 
 
-def _with_defaults(given: ScalingRules | None, default: ScalingRules) -> ScalingRules:
-    if given is None:
+def _with_defaults(rules: ScalingRules | None, default: ScalingRules) -> ScalingRules:
+    if rules is None:
         return default
-    window = given.stabilization_window_seconds
+    window = rules.stabilization_window_seconds
     return ScalingRules(
         stabilization_window_seconds=default.stabilization_window_seconds if window is None else window,
-        select_policy=given.select_policy or default.select_policy,
-        policies=given.policies or default.policies,
+        select_policy=rules.select_policy or default.select_policy,
+        policies=rules.policies or default.policies,
     )
 
 

@@ -64,14 +64,14 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
     depth, gpu = queue_depth(observation, target=targets.queue_depth, replicas=replicas), None
     if target is not None:
         gpu = gpu_utilization(observation, target=target, replicas=replicas)
-    known = _known_gpus(observation)
+    gpus = _known_gpus(observation)
     return RulesReading(
         at=observation.at,
         replicas=replicas,
         queue_depth=depth,
         gpu_utilization=gpu,
         waiting=None if isinstance(depth, Missing) else _waiting(observation),
-        gpu_mean=sum(known) / len(known) if known and not isinstance(gpu, Missing) else None,
+        gpu_mean=sum(gpus) / len(gpus) if gpus and not isinstance(gpu, Missing) else None,
         concurrency=None if targets.concurrency is None else concurrency(observation),
     )
 
@@ -142,18 +142,18 @@ def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> 
     silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
-    ready, known = [pod for pod in observation.pods if pod.ready], _known_gpus(observation)
-    if ready and not known:
+    ready, gpus = [pod for pod in observation.pods if pod.ready], _known_gpus(observation)
+    if ready and not gpus:
         return Missing(f"no ready pod reports nv_gpu_utilization: {_names(ready)}")
-    missing = max(replicas - len(known), 0)
-    return Value(filled(sum(known), missing=missing, target=target, replicas=replicas), _at(observation))
+    missing = max(replicas - len(gpus), 0)
+    return Value(filled(sum(gpus), missing=missing, target=target, replicas=replicas), _at(observation))
 
 
 def _known_gpus(observation: Observation) -> list[float]:
     """Return the GPU utilisation in percent of each ready pod that reports it, as a mean of the last 15 s."""
     now, ready = observation.at, [pod for pod in observation.pods if pod.ready]
-    known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.gpu)]
-    return [mean(pod.points, now, WINDOW_S, lambda p: p.gpu) or 0.0 for pod in known]
+    reporting = [pod for pod in ready if fresh(pod.points, now, lambda p: p.gpu)]
+    return [mean(pod.points, now, WINDOW_S, lambda p: p.gpu) or 0.0 for pod in reporting]
 
 
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:

@@ -143,8 +143,8 @@ class AnswerEvidence:
         is_same = is_measured and self.at_once == at_once and (not self.is_unseen or self.seconds == seconds)
         if is_same or (self.rps is not None and not is_measured):
             return self
-        known = replace(self, rps=at_once / seconds, at_once=at_once, seconds=seconds, fastest_s=None)
-        return replace(known, is_in_force=True, found_by=MEASURED)
+        updated = replace(self, rps=at_once / seconds, at_once=at_once, seconds=seconds, fastest_s=None)
+        return replace(updated, is_in_force=True, found_by=MEASURED)
 
     def with_reading(
         self, at: float, reading: Reading, replica: Replica | None, *, is_measured: bool = False, max_batch: int = 1
@@ -212,10 +212,10 @@ class AnswerEvidence:
         line = "Triton reports no batch times"
         if self.line_rps is not None:
             line = f"Triton's batch times promise {self.line_rps:.4g} req/s per replica"
-        seen = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
+        facts = [f"requests take {self.seconds:.3g} s in a pod"] if self.seconds > 0 else []
         if self.rps is not None:
-            seen.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
-        text = f"{line}, but {', and '.join(seen)}" if seen else line
+            facts.append(f"a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once")
+        text = f"{line}, but {', and '.join(facts)}" if facts else line
         return text if self.rps is not None else f"{text}; no pod has been full yet, so replicas are kept"
 
     def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
@@ -224,9 +224,9 @@ class AnswerEvidence:
         If a pod has several instances, the value stays the same. The time of one batch does not show how many requests
         the instances answer together.
         """
-        known = self.alone
-        is_next = known is None or ready <= known[0] or at - known[2] > _RELAX_S
-        return (ready, replica.peak_rps, at) if is_next and replica.instances == 1 else known
+        alone = self.alone
+        is_next = alone is None or ready <= alone[0] or at - alone[2] > _RELAX_S
+        return (ready, replica.peak_rps, at) if is_next and replica.instances == 1 else alone
 
     def _judged(  # noqa: C901, PLR0917  # one pass over the questions of the table above
         self,
@@ -284,18 +284,18 @@ class AnswerEvidence:
                 in_force = not is_first and at - agrees_at < _AGREE_S
         passed_s = at - self.samples[-1][AT] if self.samples else 0.0
         fastest = min(seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
-        rps, at_once, found_by = self.rps, self.at_once, self.found_by
-        found = None if shared is not None else full_rate(samples, seconds, fastest, is_full_now=is_full_now)
-        if found is not None and in_force:
-            is_measured = found_by == MEASURED
-            rate, held, found_by = found
+        rps, at_once, method = self.rps, self.at_once, self.found_by
+        measurement = None if shared is not None else full_rate(samples, seconds, fastest, is_full_now=is_full_now)
+        if measurement is not None and in_force:
+            is_measured = method == MEASURED
+            rate, held, method = measurement
             share = 1.0
             if rps is not None and not is_measured:
                 # Pods that are only just full answer less than they can.
                 share = min(1.0, (2 if rate > rps else 1) * passed_s / window_s)
             rps = rate if rps is None else rps + share * (rate - rps)
             at_once = at_once + share * (held - at_once)
-        elif found_by == MEASURED and seconds < GROWN * fastest:
+        elif method == MEASURED and seconds < GROWN * fastest:
             rps = at_once / seconds
         elif in_force and rps is not None and covered_s >= window_s:
             # Pods that aren't full answer at least this much.
@@ -319,7 +319,7 @@ class AnswerEvidence:
             shared,
             anchor,
             samples,
-            found_by,
+            method,
             alone,
         )
 
@@ -382,7 +382,7 @@ class AnswerEvidence:
             contradicts_at=None if self.contradicts_at is None else self.contradicts_at + by_s,
             agrees_at=None if self.agrees_at is None else self.agrees_at + by_s,
             shared=None if shared is None else replace(shared, at=shared.at + by_s),
-            peaks=tuple((count, rate, seen + by_s) for count, rate, seen in self.peaks),
+            peaks=tuple((count, rate, time + by_s) for count, rate, time in self.peaks),
             alone=None if self.alone is None else (*self.alone[:2], self.alone[2] + by_s),
             anchor=None,
             samples=(),

@@ -22,19 +22,19 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
         return None if time is None else time + by_s
 
     def moved(hold: ScaleDownHold) -> ScaleDownHold:
-        needs, bare = (tuple((time + by_s, count) for time, count in kept) for kept in (hold.needs, hold.bare))
+        needs, bare = (tuple((time + by_s, count) for time, count in entries) for entries in (hold.needs, hold.bare))
         return replace(hold, needs=needs, bare=bare, lowered_at=at(hold.lowered_at), eased_at=at(hold.eased_at))
 
-    seen = memory.arrivals
+    arrivals = memory.arrivals
     return replace(
         memory,
         arrivals=replace(
-            seen,
-            times=tuple(time + by_s for time in seen.times),
-            coarse_times=tuple(time + by_s for time in seen.coarse_times),
-            spread=replace(seen.spread, begin=at(seen.spread.begin)),
-            last_at=at(seen.last_at),
-            since=at(seen.since),
+            arrivals,
+            times=tuple(time + by_s for time in arrivals.times),
+            coarse_times=tuple(time + by_s for time in arrivals.coarse_times),
+            spread=replace(arrivals.spread, begin=at(arrivals.spread.begin)),
+            last_at=at(arrivals.last_at),
+            since=at(arrivals.since),
         ),
         hold=moved(memory.hold),
         drain=moved(memory.drain),

@@ -78,7 +78,7 @@ def _unsound_hold(part: ScaleDownHold) -> str | None:
     if any(not 0 <= count <= MAX_COUNT for count in counts):
         return f"a number of replicas is not between 0 and {MAX_COUNT}"
     if (
-        any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
+        any(b < a for entries in (part.needs, part.bare) for (a, _), (b, _) in pairwise(entries))
         or min(part.patience_s or 0.0, part.min_s) < 0
     ):
         return "times are not in ascending order, or patience is below 0"

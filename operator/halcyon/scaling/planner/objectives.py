@@ -68,13 +68,13 @@ def objectives(
             "spec.scaling is missing, so spec.replicas is used and nothing is planned; "
             "for example scaling: {minReplicas: 1, maxReplicas: 8}"
         )
-    given = spec.batching.max_batch_size if spec.batching else None
+    max_batch = spec.batching.max_batch_size if spec.batching else None
     latency = scaling.targets.latency
     limit = defaults.queue_limit(spec)
     return Objectives(
         low=scaling.min_replicas if low is None else low,
         high=scaling.max_replicas,
-        max_batch=given or largest_seen or 1,
+        max_batch=max_batch or largest_seen or 1,
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1),
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=UTILIZATION,

@@ -168,7 +168,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
         parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     elif target and at.ready:
         why = "the GPU utilisation is missing, so the replicas are not lowered"
-        parts.append(PlanPart("gpuUtilization", _kept(at), why))
+        parts.append(PlanPart("gpuUtilization", _floor(at), why))
     held = at.reading.inflight if at.reading.concurrency is None else at.reading.concurrency
     most = objectives.concurrency
     if most and held is not None and 0 <= held < math.inf:
@@ -184,7 +184,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     return tuple(parts)
 
 
-def _kept(at: Situation) -> int:
+def _floor(at: Situation) -> int:
     """Return the replicas to keep while the value for a target is missing.
 
     These are the replicas that the last decision kept for the load.
@@ -204,7 +204,7 @@ def _metric_part(at: Situation, target: float) -> PlanPart:
     result = at.reading.metric
     if result is None or not 0 <= result < math.inf:
         return PlanPart(
-            "metric", _kept(at), "the result of the site's query is missing, so the replicas are not lowered"
+            "metric", _floor(at), "the result of the site's query is missing, so the replicas are not lowered"
         )
     need = min(math.ceil(result / target - 1e-9), at.max_replicas)
     return PlanPart("metric", need, f"the site's query is {result:.4g}, and at {target:g} per replica needs {need}")
@@ -319,14 +319,14 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     # capacity.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
     total = plan.keep + plan.new + stuck
-    what = f"{waiting:.0f} waiting to drain in {drain_s:.3g} s needs"
+    subject = f"{waiting:.0f} waiting to drain in {drain_s:.3g} s needs"
     if waiting < 0.5:
         # Nothing waits yet, but the ready pods can't keep up: at zero, any request is too many.
-        what = f"{rate:.3g} req/s for {staying} ready needs"
+        subject = f"{rate:.3g} req/s for {staying} ready needs"
     elif plan.new < plan.quickest:
         more = plan.quickest - plan.new
-        what = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"
-    return PlanPart("backlog", total, f"{what} {total} ({plan.new} new)")
+        subject = f"{waiting:.0f} waiting would drain in {drain_s:.3g} s with {more} more, whose start costs more than it saves:"
+    return PlanPart("backlog", total, f"{subject} {total} ({plan.new} new)")
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:

@@ -65,7 +65,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     """
     low, high = bounds(objectives)
     current = reading.replicas
-    kept = _within(current, low, high)
+    bounded = _within(current, low, high)
     capacity = _learn_capacity(objectives, reading, memory.capacity)
     line = capacity.line
     replica = None if line is None else replica_of(objectives, line, reading.rows_per_request)
@@ -81,7 +81,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         arrivals = _postpone_idleness(now, reading, memory.arrivals)
         memory = memory.with_changes(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
         return _keep(
-            now, kept, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
+            now, bounded, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
         )
     start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
     evidence = memory.evidence.with_measured(objectives.measured_answers).with_reading(
@@ -218,11 +218,11 @@ def _hold_for_load(
     if (idle := idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         held = max((part.replicas for part in recurring), default=0)
         return held, winner, memory.hold.at_least(at.now, held), (PlanLimit("idle", held, idle),)
-    known = memory.spikes.bet is not None
+    foreseen = memory.spikes.bet is not None
     needed, spread = max([certain_need(at, parts), 1, *[part.replicas for part in recurring]]), memory.arrivals.spread
     need = need_beyond_noise(at, needed)
     bare = need if spread.is_learnt else needed
-    held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
+    held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=foreseen, dispersion=spread.value)
     if (reason := extended_idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
@@ -233,7 +233,7 @@ def _hold_for_load(
     if held == need:
         why = LazyText("{} are kept, since {:.4g} req/s may be underestimated by chance", (held, at.rate))
     else:
-        span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
+        span = hold.seconds(at.start_s, foreseen=foreseen, dispersion=spread.value)
         why = LazyText("{} were needed within the last {:.0f} s", (held, span))
     return held, winner, hold, (PlanLimit("hold", held, why),)
 
@@ -359,8 +359,8 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
     during one long request no signal changes.
     """
     at = min(reading.at or now, now)
-    is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
-    return arrivals.with_last(at) if is_asked else arrivals
+    is_busy = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
+    return arrivals.with_last(at) if is_busy else arrivals
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:

@@ -28,13 +28,13 @@ class StuckCounter:
     waiting: float | None = None
     inflight: float | None = None
 
-    def is_of(self, reading: Reading) -> bool:
+    def matches(self, reading: Reading) -> bool:
         """Return whether the signals in the reading have the same values as the stored ones."""
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
     def with_reading(self, reading: Reading) -> StuckCounter:
         """Return the stored values updated with a reading. If no signal has changed, the same object is returned."""
-        if reading.at is None or self.is_of(reading):
+        if reading.at is None or self.matches(reading):
             return self
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
 
@@ -68,7 +68,7 @@ def implausibility(
     if (
         reading.inflight
         and rate is not None
-        and still.is_of(reading)
+        and still.matches(reading)
         and rate * span >= _MAX_EXPECTED_ARRIVALS * max(dispersion, 1.0)
         # If no pod is ready, the queue can't change, so unchanged signals after a burst are no fault.
         and any(pod.phase == "ready" for pod in reading.pods)

@@ -133,8 +133,8 @@ def _ready_s(now: float, reading: Reading) -> float:
     removed.
     """
     since = [pod.ready_at for pod in reading.pods if pod.phase == "ready"]
-    known = [at for at in since if at is not None]
-    return now - min(known) if known and len(known) == len(since) else math.inf
+    times = [at for at in since if at is not None]
+    return now - min(times) if times and len(times) == len(since) else math.inf
 
 
 def _idle_for(quiet_s: float, ready_s: float) -> str:

@@ -225,9 +225,9 @@ def _numbers(hint: Any, raw: list[Any]) -> tuple[float | None, ...] | None:
     distinct = set(raw) - {None}
     if not all(map(math.isfinite, distinct)):
         return None
-    made: dict[float | None, float | None] = {number: float(number) for number in distinct}
-    made[None] = None
-    return tuple([made[number] for number in raw])
+    converted: dict[float | None, float | None] = {number: float(number) for number in distinct}
+    converted[None] = None
+    return tuple([converted[number] for number in raw])
 
 
 def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
@@ -267,9 +267,9 @@ def _by_prefix(names: Iterable[str | int]) -> dict[str, list[str | int]]:
 
 
 def _without_prefix(raw: Any, path: str) -> list[Any]:
-    if not isinstance(raw, dict) or not all(isinstance(rest, list) for rest in raw.values()):
+    if not isinstance(raw, dict) or not all(isinstance(items, list) for items in raw.values()):
         raise _UnreadableError(f"{path} is {_shown(raw)}, not lists of names by prefix")
-    return [prefix[:-1] + item if prefix else item for prefix, rest in raw.items() for item in rest]
+    return [prefix[:-1] + item if prefix else item for prefix, items in raw.items() for item in items]
 
 
 # Parts with their own format.
@@ -286,13 +286,13 @@ def _unpack_history(document: dict[str, Any]) -> History:
         raise _UnreadableError(
             f"history.bins is {_shown(text)}; it has three characters per bin, for {MAX_BINS} at most"
         )
-    known: dict[str, float | None] = {}
+    means: dict[str, float | None] = {}
     bins = []
     for start in range(0, len(text), 3):
         code = text[start : start + 3]
-        if code not in known:
-            known[code] = _mean(code)
-        bins.append(known[code])
+        if code not in means:
+            means[code] = _mean(code)
+        bins.append(means[code])
     return History.unpacked({**document, "bins": bins})
 
 
@@ -343,9 +343,9 @@ def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
     count = len(arrivals.times)
     if count <= MAX_SAMPLES:
         return arrivals
-    kept = sorted({count - 1 - (count - 1) * i // (MAX_SAMPLES - 1) for i in range(MAX_SAMPLES)})
+    indexes = sorted({count - 1 - (count - 1) * i // (MAX_SAMPLES - 1) for i in range(MAX_SAMPLES)})
     return replace(
-        arrivals, times=tuple(arrivals.times[i] for i in kept), counts=tuple(arrivals.counts[i] for i in kept)
+        arrivals, times=tuple(arrivals.times[i] for i in indexes), counts=tuple(arrivals.counts[i] for i in indexes)
     )
 
 
@@ -362,8 +362,8 @@ def _fewer_of(needs: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], 
     while len(needs) > MAX_NEEDS:
         pairs = [needs[i : i + 2] for i in range(0, len(needs) - 1, 2)]
         # The newest need is not merged: it is the present need.
-        rest = needs[-1:] if len(needs) % 2 else pairs.pop()
-        needs = (*((pair[1][0], pair[0][1]) for pair in pairs), *rest)
+        newest = needs[-1:] if len(needs) % 2 else pairs.pop()
+        needs = (*((pair[1][0], pair[0][1]) for pair in pairs), *newest)
     return needs
 
 

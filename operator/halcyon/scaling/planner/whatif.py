@@ -54,9 +54,9 @@ def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatI
     by_rate = {rate: _need(known, rate) for rate in set(rounded) if rate is not None}
     needs = [None if rate is None else by_rate[rate] for rate in rounded]
     counts = tuple(None if need is None else min(max(need, low), high) for need in needs)
-    there = [count for count in counts if count is not None]
+    valid = [count for count in counts if count is not None]
     short = sum(need is not None and need > high for need in needs)
-    return WhatIfOutcome(counts, sum(there) * step_s / _HOUR_S, max(there, default=None), short * step_s / _HOUR_S)
+    return WhatIfOutcome(counts, sum(valid) * step_s / _HOUR_S, max(valid, default=None), short * step_s / _HOUR_S)
 
 
 def _need(known: Known, rate: float) -> int:

@@ -101,21 +101,21 @@ def added(batches: Iterable[BatchDemand], supply: Supply, *, users: int, current
             if left_s > 0:
                 # BatchInferences share evenly, so the total rate must be the rate of this one times their number.
                 rate = len(wakers) * batch.rows_left / left_s
-                asks, keeps = (_extra(rate * factor, spare, each) for factor in (MARGIN, KEPT_MARGIN))
+                adds, keeps = (_extra(rate * factor, spare, each) for factor in (MARGIN, KEPT_MARGIN))
                 reason = f"{_rows(batch)} until the deadline need {rate:.4g} rows/s, and users leave {spare:.4g}"
             else:
-                asks, keeps = 0, have
+                adds, keeps = 0, have
                 reason = f"{_rows(batch)} are left, too late for another replica to reach the deadline"
-            needed = max(needed, asks)
+            needed = max(needed, adds)
         elif most is not None:
             worth = batch.rows_left / (each * max(supply.start_s, _MIN_WORK_S))
-            asks, keeps = int(worth), math.ceil(2 * worth)
+            adds, keeps = int(worth), math.ceil(2 * worth)
             reason = f"{_rows(batch)} are left, {each:.4g} rows/s for each replica, at most {most} added"
         else:
             continue
-        asks, keeps = (min(number, high if most is None else most) for number in (asks, keeps))
-        why = f"{batch.name}: {reason}" if asks > up or not why else why
-        up, down = max(up, asks), max(down, keeps)
+        adds, keeps = (min(number, high if most is None else most) for number in (adds, keeps))
+        why = f"{batch.name}: {reason}" if adds > up or not why else why
+        up, down = max(up, adds), max(down, keeps)
     # Replicas that run already are kept while they would be started again soon.
     count = max(min(max(have, up), max(up, down), high - users), 0)
     return Added(count, why, needed)

@@ -46,9 +46,9 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
         limits.append(PlanLimit("min", low, _bound_reason(objectives, "min", low)))
     elif len(limits) < len(plan.limits):
         limits += [
-            replace(one, text=_bound_reason(objectives, one.name, one.replicas))
-            for one in plan.limits
-            if one not in limits
+            replace(limit, text=_bound_reason(objectives, limit.name, limit.replicas))
+            for limit in plan.limits
+            if limit not in limits
         ]
     else:
         return plan

@@ -53,14 +53,14 @@ def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
     return tuple((float(at), float(rate)) for row in rows for at, rate in row["values"])
 
 
-def history(known: Iterable[Sample]) -> History | None:
+def history(samples: Iterable[Sample]) -> History | None:
     """Build the history from samples in any order; None if none of them is valid.
 
     Implausible rates (negative, NaN, infinite) are dropped, and so are samples that are not at the end of a bin. The
     function takes about 0.15 s for 15 days.
     """
     bins: dict[int, float] = {}
-    for at, rate in known:
+    for at, rate in samples:
         number = round(at / BIN_S)
         # The comparison is also false for NaN and infinity.
         if 0 <= rate < float("inf") and abs(at - number * BIN_S) <= _MAX_OFF_GRID_S:

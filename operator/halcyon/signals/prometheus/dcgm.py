@@ -75,8 +75,8 @@ def query(matchers: str) -> str:
     for metric in (ACTIVE, UTIL):
         series = f"{metric}{{{matchers}}}"
         # Prometheus returns a sample for up to five minutes as if it were current, so its time is queried too.
-        for kind, what in ((metric, series), (_TIME + metric, f"timestamp({series})")):
-            parts.append(f'label_replace(max by ({",".join(_LABELS)}) ({what}), "{_KIND}", "{kind}", "", "")')
+        for kind, expression in ((metric, series), (_TIME + metric, f"timestamp({series})")):
+            parts.append(f'label_replace(max by ({",".join(_LABELS)}) ({expression}), "{_KIND}", "{kind}", "", "")')
     return " or ".join(parts)
 
 

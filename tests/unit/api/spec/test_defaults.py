@@ -63,13 +63,13 @@ def test_replicas_stay_within_the_limits_of_scaling(
     scaling = {"scaling": {"minReplicas": limits[0], "maxReplicas": limits[1]}} if limits else {}
     given_spec = spec(replicas=replicas, **scaling)
 
-    assert defaults.wanted_replicas(given_spec) == wanted
+    assert defaults.bounded_replicas(given_spec) == wanted
     assert defaults.most_replicas(given_spec) == most
 
 
 @given(specs())
 def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
-    assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
+    assert 0 <= defaults.bounded_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
     assert server_maxconn.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
 
 

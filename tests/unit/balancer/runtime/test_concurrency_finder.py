@@ -91,5 +91,5 @@ def test_executions_that_end_before_their_answers_prove_nothing() -> None:
 
 
 def test_a_found_bound_is_kept() -> None:
-    finder = ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S, found=256)
+    finder = ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S, measured=256)
     assert finder.add(Load(1, 3, 0, 0), 0.0) == 256

@@ -76,7 +76,18 @@ def test_a_load_is_read_as_it_was_written() -> None:
     assert BalancerLoad.from_json(one.to_json()) == one
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"agent":"a","demand":{"a":[1]},"waiting":{},"pods":{},"found":{}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"agent":"a","demand":{"a":[1]},"waiting":{},"pods":{},"found":{}}',
+        '{"agent":"a","demand":{"a":[1e999,0]},"waiting":{},"pods":{},"found":{}}',
+        '{"agent":"a","demand":{"a":[NaN,0]},"waiting":{},"pods":{},"found":{}}',
+        '{"agent":"a","demand":{},"waiting":{"a":1e999},"pods":{},"found":{}}',
+    ],
+)
 def test_anything_else_is_no_load(text: str) -> None:
     with pytest.raises(LoadError, match="not the load of a balancer"):
         BalancerLoad.from_json(text)

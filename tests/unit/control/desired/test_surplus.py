@@ -8,7 +8,7 @@ from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
 from halcyon.render import names, revision
-from halcyon.render.revision import KEPT, Content, Revision
+from halcyon.render.revision import HISTORY_LIMIT, Content, Revision
 from tests.unit.control.scope_builders import PVC, pod, scope_of
 
 
@@ -27,11 +27,11 @@ def test_ten_revisions_are_kept_the_newest_first() -> None:
     now, old = many(14)
     deleted = {name for kind, name in make(now).delete if kind is kinds.CONTROLLER_REVISION}
 
-    assert deleted == {names.revision("digits", r.key) for r in old[: 14 - (KEPT - 1)]}
+    assert deleted == {names.revision("digits", r.key) for r in old[: 14 - (HISTORY_LIMIT - 1)]}
 
 
 def test_no_revision_is_pruned_up_to_ten() -> None:
-    assert make(many(KEPT - 1)[0]).delete == ()
+    assert make(many(HISTORY_LIMIT - 1)[0]).delete == ()
 
 
 def test_a_revision_that_a_pod_runs_is_kept_however_old() -> None:
@@ -56,7 +56,7 @@ def test_config_maps_go_with_the_last_revision_that_needs_them() -> None:
     deleted = {name for kind, name in make(now).delete if kind is kinds.CONFIG_MAP}
 
     # All of them share one overlay; each has its own copy of the model.
-    assert deleted == {r.snapshot for r in old[: 14 - KEPT]}
+    assert deleted == {r.snapshot for r in old[: 14 - HISTORY_LIMIT]}
 
 
 def test_a_record_in_another_format_keeps_itself_and_every_config_map() -> None:

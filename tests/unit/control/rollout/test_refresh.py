@@ -98,7 +98,7 @@ def test_a_refreshed_revision_is_rendered_afresh_with_its_own_key(name: bool) ->
     wished = scope_with_refresh(now, names.revision("digits", old.key) if name else old.key)
     made = make(wished)
 
-    assert (image(target(made)), target(made).asks) == (NEXT, old.key)
+    assert (image(target(made)), target(made).spec_key) == (NEXT, old.key)
     assert target(made).key != old.key
     assert target(made).number == old.number + 1
     assert target(made).template["metadata"]["labels"][names.REVISION_LABEL] == target(made).key
@@ -121,8 +121,8 @@ def test_each_refresh_names_the_rendering_that_it_ends() -> None:
 
     assert image(first) == NEXT
     assert condition(later) is not None
-    assert (image(second), second.asks) == ("localhost/halcyon-operator:later", first.asks)
-    assert len({first.key, second.key, first.asks}) == 3
+    assert (image(second), second.spec_key) == ("localhost/halcyon-operator:later", first.spec_key)
+    assert len({first.key, second.key, first.spec_key}) == 3
 
 
 def test_a_current_revision_is_not_rolled_over_by_the_request() -> None:
@@ -143,7 +143,7 @@ def test_a_spec_gone_back_to_has_its_last_rendering() -> None:
     elsewhere = served(replace(served(wished), resource=resource(other)))
     back = replace(elsewhere, resource=resource())
 
-    assert target(make(elsewhere)).asks != target(make(scope_of())).key
+    assert target(make(elsewhere)).spec_key != target(make(scope_of())).key
     assert target(make(back)).key == target(make(wished)).key
 
 
@@ -181,7 +181,7 @@ def test_a_restart_replaces_the_pods_of_an_unchanged_template_once() -> None:
     restarted = make(scope_with_restart(now, names.revision("digits", old.key)))
 
     assert target(restarted).key != old.key
-    assert target(restarted).asks == old.key
+    assert target(restarted).spec_key == old.key
     assert refresh._plain(target(restarted).template) == refresh._plain(old.template)
     after = served(scope_with_restart(now, old.key))
     assert target(make(after)).key == target(make(after)).key

@@ -202,7 +202,7 @@ class Replica:
             names=listed,
             model=lambda name: self.caches.resources.get(Key(*name)),
             numbers=lambda _: UNKNOWN,
-            sees=None,
+            namespaces=None,
             changes=self.version,
             step=0,
         )

@@ -181,7 +181,7 @@ def test_blocks_lose_nothing_and_stay_few(windows: list[tuple[float, int, float,
     told = [row for row in windows if row[1] and row[3]]
     assert blocks.windows == len(told)
     assert len(blocks.rows) <= MAX_BLOCKS
-    assert blocks.whole == pytest.approx(tuple(math.fsum(row[n] for row in told) for n in range(4)))
+    assert blocks.totals == pytest.approx(tuple(math.fsum(row[n] for row in told) for n in range(4)))
 
 
 def autoregressive(draw: random.Random, count: int, carry: float) -> list[float]:

@@ -119,18 +119,18 @@ class Capacity:
         """
         if not times and not self.measured:
             return self
-        known = tuple((times or {}).items())
-        if known == self.measured:
+        pairs = tuple((times or {}).items())
+        if pairs == self.measured:
             return self
         was = self.measured_weight
-        made = replace(self, measured=known)
-        if was <= 0 and made.measured_weight <= 0:
-            return made
-        if known and made.batches <= 0 and made.weight <= _OLD_REVISION:
+        updated = replace(self, measured=pairs)
+        if was <= 0 and updated.measured_weight <= 0:
+            return updated
+        if pairs and updated.batches <= 0 and updated.weight <= _OLD_REVISION:
             # All other data is from an earlier revision.
-            made = replace(made, weight=0.0, rows=0.0, rows2=0.0, seconds=0.0, rows_seconds=0.0)
-        sums = made.weight, made.rows, made.rows2, made.seconds, made.rows_seconds
-        return replace(made, line=_line_with_measured(sums, known, made.measured_weight))
+            updated = replace(updated, weight=0.0, rows=0.0, rows2=0.0, seconds=0.0, rows_seconds=0.0)
+        sums = updated.weight, updated.rows, updated.rows2, updated.seconds, updated.rows_seconds
+        return replace(updated, line=_line_with_measured(sums, pairs, updated.measured_weight))
 
     def of_revision(self, revision: str) -> Capacity:
         """Return the capacity for a revision of the model.
@@ -142,15 +142,15 @@ class Capacity:
             return self
         if not self.revision:
             return replace(self, revision=revision)
-        known = self.with_measured(None)
-        keep = min(_OLD_REVISION / known.weight, 1.0) if known.weight > 0 else 1.0
+        unmeasured = self.with_measured(None)
+        keep = min(_OLD_REVISION / unmeasured.weight, 1.0) if unmeasured.weight > 0 else 1.0
         return replace(
-            known,
-            weight=known.weight * keep,
-            rows=known.rows * keep,
-            rows2=known.rows2 * keep,
-            seconds=known.seconds * keep,
-            rows_seconds=known.rows_seconds * keep,
+            unmeasured,
+            weight=unmeasured.weight * keep,
+            rows=unmeasured.rows * keep,
+            rows2=unmeasured.rows2 * keep,
+            seconds=unmeasured.seconds * keep,
+            rows_seconds=unmeasured.rows_seconds * keep,
             seen=(),
             revision=revision,
             batches=0.0,
@@ -200,18 +200,18 @@ class Capacity:
         sums = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
         line = self.line
         if line is not None:
-            kept = _sum(sums, clean)
-            made = Capacity(*kept, line, seen, self.starts, self.started, self.revision, self.measured, ran)
+            weighted = _sum(sums, clean)
+            updated = Capacity(*weighted, line, seen, self.starts, self.started, self.revision, self.measured, ran)
             if self.measured_weight <= 0:
-                return replace(made, line=_fitted(*kept, line))
-            if made.measured_weight > 0:
-                return replace(made, line=_line_with_measured(kept, self.measured, made.measured_weight))
-            return replace(made, line=_fitted(*kept, line) if _is_enough(kept) else None)
-        whole = _sum(sums, [*clean, *guessed])
-        kept = _sum(sums, [*clean, *((count / _FIRST_BATCHES, rows, mean) for count, rows, mean in guessed)])
-        if _is_enough(whole):
-            line = _fitted(*whole, None)
-        return Capacity(*kept, line, seen, self.starts, self.started, self.revision, self.measured, ran)
+                return replace(updated, line=_fitted(*weighted, line))
+            if updated.measured_weight > 0:
+                return replace(updated, line=_line_with_measured(weighted, self.measured, updated.measured_weight))
+            return replace(updated, line=_fitted(*weighted, line) if _is_enough(weighted) else None)
+        complete = _sum(sums, [*clean, *guessed])
+        weighted = _sum(sums, [*clean, *((count / _FIRST_BATCHES, rows, mean) for count, rows, mean in guessed)])
+        if _is_enough(complete):
+            line = _fitted(*complete, None)
+        return Capacity(*weighted, line, seen, self.starts, self.started, self.revision, self.measured, ran)
 
 
 def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weight: float) -> ServiceLine | None:
@@ -222,9 +222,9 @@ def _line_with_measured(sums: _Sums, times: tuple[tuple[int, float], ...], weigh
     """
     if weight <= 0:
         return _fitted(*sums, None) if _is_enough(sums) else None
-    known = _sum((0.0, 0.0, 0.0, 0.0, 0.0), [(weight / len(times), rows, seconds) for rows, seconds in times])
-    total, rows, rows2, seconds, rows_seconds = (own + more for own, more in zip(sums, known, strict=True))
-    return _fitted(total, rows, rows2, seconds, rows_seconds, _fitted(*known, None))
+    measured = _sum((0.0, 0.0, 0.0, 0.0, 0.0), [(weight / len(times), rows, seconds) for rows, seconds in times])
+    total, rows, rows2, seconds, rows_seconds = (own + more for own, more in zip(sums, measured, strict=True))
+    return _fitted(total, rows, rows2, seconds, rows_seconds, _fitted(*measured, None))
 
 
 def _is_enough(sums: _Sums) -> bool:
@@ -273,7 +273,7 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 
 
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
-    weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
+    weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, previous: ServiceLine | None
 ) -> ServiceLine | None:
     """Return a line fitted to the batch times by least squares, in which the previous slope is also weighted.
 
@@ -281,16 +281,16 @@ def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     negative, because a larger batch is never faster.
     """
     if weight <= 0:
-        return known
+        return previous
     mean_rows, mean_seconds = rows / weight, seconds / weight
     spread = max(rows2 - rows * mean_rows, 0.0)
     common = rows_seconds - rows * mean_seconds
-    if known is None:
+    if previous is None:
         # With batches of one size only one point of the line is known. Half of the time is attributed to the rows,
         # midway between the extremes.
         prior = mean_seconds / 2 / mean_rows if spread < 1.0 else common / spread
     else:
-        prior = known.row_s * mean_seconds / max(known.seconds(mean_rows), 1e-9)
+        prior = previous.row_s * mean_seconds / max(previous.seconds(mean_rows), 1e-9)
     slope = (common + _PRIOR_SPREAD * prior) / (spread + _PRIOR_SPREAD)
     slope = min(max(slope, 0.0), mean_seconds / mean_rows)
     return ServiceLine(max(mean_seconds - slope * mean_rows, 0.0), slope)

@@ -66,11 +66,11 @@ def with_peak(
     their batch times. `alone` is used only to find a limit below the number of ready pods, because such a limit can be
     tested by running fewer pods.
     """
-    kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
-    known = kept.get(ready)
-    kept[ready] = rate if known is None else known[0] + 0.2 * (rate - known[0]), at
-    peaks = tuple((count, *kept[count]) for count in sorted(kept))
-    now = kept[ready][0]
+    recent = {count: (total, time) for count, total, time in peaks if at - time <= _PEAK_S}
+    previous = recent.get(ready)
+    recent[ready] = rate if previous is None else previous[0] + 0.2 * (rate - previous[0]), at
+    peaks = tuple((count, *recent[count]) for count in sorted(recent))
+    now = recent[ready][0]
     if shared is not None:
         # Independent pods answer in proportion to their number.
         is_refuted = shared.replicas <= ready < shared.pods and now + slack < shared.rps * (1 + ready / shared.pods) / 2

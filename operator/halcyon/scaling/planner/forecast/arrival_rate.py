@@ -175,11 +175,11 @@ class ArrivalRate:
         A higher last value of the counter never lowers the result, because a shorter window gains more from it than a
         longer one.
         """
-        known = self._rate
-        if known is not None and math.isnan(known):
-            known = self._measured()
-            object.__setattr__(self, "_rate", known)
-        return known
+        rate = self._rate
+        if rate is not None and math.isnan(rate):
+            rate = self._measured()
+            object.__setattr__(self, "_rate", rate)
+        return rate
 
     def _measured(self) -> float | None:
         times, counts = self.times, self.counts
@@ -242,14 +242,14 @@ class ArrivalRate:
         if len(self.times) < 2:
             return 1.0
         young = 1.0 - self.seen_s() / _LONG_S
-        seen = self.counts[-1] - self.coarse_counts[0]
-        if young <= 0 or seen <= 0:
+        requests = self.counts[-1] - self.coarse_counts[0]
+        if young <= 0 or requests <= 0:
             return 1.0
         spread = self.spread.doubt
         if not self.spread.is_seen:
-            spread = max(spread, _UNKNOWN_NOISE**2 * seen / self.seen_s())
+            spread = max(spread, _UNKNOWN_NOISE**2 * requests / self.seen_s())
         # A factor is used so that even the first request counts in part.
-        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / seen))
+        return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / requests))
 
     def opening(self) -> float | None:
         """Return a likely rate since the first request, in the first minute after it; None at any other time.
@@ -313,12 +313,12 @@ class ArrivalRate:
         at, count = self._begin(now - window_s)
         return now - at, total - count
 
-    def _begin(self, when: float) -> tuple[float, float]:
-        """Return (time, counter) of the newest fine sample at or before the time `when`.
+    def _begin(self, time: float) -> tuple[float, float]:
+        """Return (time, counter) of the newest fine sample at or before `time`.
 
         If there is no such sample, the oldest one is used.
         """
-        index = max(bisect_right(self.times, when) - 1, 0)
+        index = max(bisect_right(self.times, time) - 1, 0)
         return self.times[index], self.counts[index]
 
     def rising(self, horizon_s: float) -> float | None:
@@ -355,14 +355,14 @@ class ArrivalRate:
             return self._ends[1]
         spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_INTERVAL_S) for times in _TREND_SPANS}
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
-        known = []
+        covered = []
         for span in spans:
             begin, block = self._at(now - span), span / TREND_BLOCKS
             if begin is not None:
-                known.append(
+                covered.append(
                     (span, (self._at(now - span + block) or 0.0) - begin, total - (self._at(now - block) or 0.0))
                 )
-        ends = (horizon_s, tuple(known))
+        ends = (horizon_s, tuple(covered))
         object.__setattr__(self, "_ends", ends)
         return ends[1]
 
@@ -375,13 +375,13 @@ class ArrivalRate:
         between = [self._at(now - block * k) or 0.0 for k in range(TREND_BLOCKS - 1, 0, -1)]
         return [first, *(b - a for a, b in pairwise(between)), last]
 
-    def _at(self, when: float) -> float | None:
+    def _at(self, time: float) -> float | None:
         """Return the counter's value at a time, interpolated between coarse samples; None before the first sample."""
-        index = bisect_right(self.coarse_times, when) - 1
+        index = bisect_right(self.coarse_times, time) - 1
         if index < 0:
             return None
         if index + 1 == len(self.coarse_times):
             return self.coarse_counts[-1]
         t0, t1 = self.coarse_times[index], self.coarse_times[index + 1]
         c0, c1 = self.coarse_counts[index], self.coarse_counts[index + 1]
-        return c0 + (c1 - c0) * (when - t0) / (t1 - t0)
+        return c0 + (c1 - c0) * (time - t0) / (t1 - t0)

@@ -147,18 +147,18 @@ class Dispersion:
             # Differences of neighbouring blocks are used, so that neither a trend nor a step counts as noise for long.
             # Blocks end with a sample and differ in length. The squared difference is normalised so that its mean is 1
             # for Poisson arrivals.
-            both = count + self.before
-            if both > 0:
-                seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * both)
+            pair_count = count + self.before
+            if pair_count > 0:
+                square = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * pair_count)
                 weight = 1 - math.exp(-min(length, self.before_s) / _SPAN_S)
-                value = _moved(value, seen, weight)
+                value = _moved(value, square, weight)
                 if edge > 0:
                     edge -= 1
                 elif len(first) >= _FIRST:
                     later += 1
-                    noise = _moved(noise, seen, max(weight, 1 / (_MEDIAN_WORTH + later)))
+                    noise = _moved(noise, square, max(weight, 1 / (_MEDIAN_WORTH + later)))
                 else:
-                    first = (*first, seen)
+                    first = (*first, square)
                     noise = min(_median(first) / _MEDIAN, _MAX_INDEX) if len(first) >= _MIN_DIFFERENCES else noise
             elif not first:
                 noise = 1.0
@@ -171,6 +171,6 @@ def _moved(value: float, seen: float, weight: float) -> float:
 
 
 def _median(values: tuple[float, ...]) -> float:
-    known = sorted(values)
-    half = len(known) // 2
-    return known[half] if len(known) % 2 else (known[half - 1] + known[half]) / 2
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

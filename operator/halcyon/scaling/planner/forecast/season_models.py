@@ -150,7 +150,7 @@ def fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
         *_levelled(week, bins, scale),
         *_continued(level, trend, season, number),
     )
-    hour = [known for known in bins[-HOUR:] if known is not None]
+    hour = [value for value in bins[-HOUR:] if value is not None]
     row = (mean, calm, _median(hour), *ahead)
     rows = (row, *fit.rows[: AHEAD - 1])
     return Fit(scale, calm, level, trend, spread, season, day, week, rows, scores, chosen_models(row, scores))
@@ -259,14 +259,14 @@ def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[
 def _begun(bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
     """Return the initial Holt-Winters values once at least 80 % of the bins of the last day are known."""
     day = bins[-DAY:]
-    known = [mean for mean in day if mean is not None]
-    if len(known) < 0.8 * DAY:
+    means = [mean for mean in day if mean is not None]
+    if len(means) < 0.8 * DAY:
         return 0.0, 0.0, 0.0, ()
-    middle = sum(known) / len(known)
+    middle = sum(means) / len(means)
     by_slot = [0.0] * DAY
     for back, mean in enumerate(reversed(day)):
         by_slot[(number - back) % DAY] = 0.0 if mean is None else mean - middle
-    steps = [abs(b - a) for a, b in pairwise(known)]
+    steps = [abs(b - a) for a, b in pairwise(means)]
     return middle, 0.0, sum(steps) / len(steps), tuple(by_slot)
 
 

@@ -114,8 +114,8 @@ class History:
                 before = edge - max(begin, edge - BIN_S)
                 history = replace(self, requests=self.requests + rate * before, seconds=self.seconds + before)
             history = _closed(history, number)
-        seen = at - max(begin, edge)
-        requests, seconds = history.requests + rate * seen, history.seconds + seen
+        open_s = at - max(begin, edge)
+        requests, seconds = history.requests + rate * open_s, history.seconds + open_s
         return History(history.bins, number, requests, seconds, at, history.fit)
 
     @classmethod
@@ -125,14 +125,14 @@ class History:
         The last bin ends at `end`. The function takes about 30 us per bin, or 0.13 s for 15 days, so call it only at
         the start of the process.
         """
-        kept = list(means)[-MAX_BINS:]
+        recent = list(means)[-MAX_BINS:]
         number = round(end / BIN_S)
         bins: list[float | None] = []
         fit = Fit()
-        for index, mean in enumerate(kept):
-            known = mean is not None and 0 <= mean < math.inf
-            bins.append(_shared(mean) if known and mean is not None else None)
-            fit = fitted(fit, bins, number - len(kept) + index)
+        for index, mean in enumerate(recent):
+            is_valid = mean is not None and 0 <= mean < math.inf
+            bins.append(_shared(mean) if is_valid and mean is not None else None)
+            fit = fitted(fit, bins, number - len(recent) + index)
         return cls(tuple(bins), number, 0.0, 0.0, number * BIN_S, fit)
 
     def packed(self) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class TrendDamping:
         share, first = self.share, 0
         while first < len(self.due) and self.due[first][0] <= now:
             _, base, foreseen = self.due[first]
-            came = (mean - base) / (foreseen - base)
-            share += _GAIN * (min(max(came, 0.0), 1.0) - share)
+            realized = (mean - base) / (foreseen - base)
+            share += _GAIN * (min(max(realized, 0.0), 1.0) - share)
             first += 1
         due = self.due[first:]
         at = now + lead_s + WINDOW_S / 2

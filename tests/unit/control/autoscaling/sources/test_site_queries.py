@@ -16,7 +16,7 @@ from halcyon.control.autoscaling.sources.site_queries import MAX_AGE_S, MAX_AT_O
 from halcyon.kube.kinds import Key
 from halcyon.render import hpa
 from halcyon.render.site import Subject
-from halcyon.scaling.hpa.algorithm import asked
+from halcyon.scaling.hpa.algorithm import signal_proposals
 from halcyon.scaling.hpa.metrics import RulesReading
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.planner.objectives import objectives
@@ -100,7 +100,7 @@ def test_slow_queries_of_some_models_leave_the_values_of_others_current() -> Non
 )
 def test_the_rules_propose_replicas_for_the_result(value: Value | Missing, proposal: int | None) -> None:
     targets = defaults.targets(spec(policy="Rules"))
-    found = asked(RulesReading(0.0, 2, Value(0.0, 0.0), None, metric=value), targets)
+    found = signal_proposals(RulesReading(0.0, 2, Value(0.0, 0.0), None, metric=value), targets)
 
     assert {term.name: term.proposal for term in found} == {"queueDepth": 0, "metric": proposal}
 
