@@ -88,9 +88,9 @@ class Criterion:
         factor, is_overloaded = self.predictor.factor(shape, configuration, rate, point)
         capacity = self.predictor.capacity(shape, configuration, factor)
         # Without batch times, the noise of the machine cannot be distinguished from an error of the simulation.
-        least = _LEAST_ERROR if batch_log_factor is None else _LEAST_ERROR_WITH_BATCHES
-        error = least + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
-        far = _FAR * abs(math.log(capacity / rate)) if capacity > 0 and not is_overloaded else 0.0
+        base_error = _LEAST_ERROR if batch_log_factor is None else _LEAST_ERROR_WITH_BATCHES
+        error = base_error + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
+        distance_error = _FAR * abs(math.log(capacity / rate)) if capacity > 0 and not is_overloaded else 0.0
         score = capacity
         if self.minimise == "latency":
             score = 1 / point.p99_s if 0 < point.p99_s <= self.predictor.objective_s and not is_overloaded else 0.0
@@ -102,15 +102,15 @@ class Criterion:
                 )
             score = capacity / point.power_w
         is_kept = 0 < point.p99_s <= self.predictor.objective_s and not is_overloaded
-        kept = (
+        kept_score = (
             score if self.minimise == "latency" else rate / (point.power_w or 1.0 if self.minimise == "energy" else 1.0)
         )
         return Estimate(
             log_factor=math.log(factor) - (batch_log_factor or 0.0),
             batch_log_factor=batch_log_factor or 0.0,
-            error=math.hypot(error, far),
-            score=max(score, kept) if is_kept else score,
+            error=math.hypot(error, distance_error),
+            score=max(score, kept_score) if is_kept else score,
             capacity_rps=max(capacity, rate) if is_kept else capacity,
-            kept=kept if is_kept else 0.0,
+            kept=kept_score if is_kept else 0.0,
             kept_rps=rate if is_kept else 0.0,
         )

@@ -69,14 +69,14 @@ class Predictor:
         The result is 0 if the replica keeps the objective at no rate.
         """
         law = self.law(shape, configuration, factor)
-        found = self._capacities.get(law)
-        if found is None:
+        capacity = self._capacities.get(law)
+        if capacity is None:
             try:
-                found = capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
+                capacity = capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
             except ValueError:
-                found = 0.0
-            self._capacities[law] = found
-        return found
+                capacity = 0.0
+            self._capacities[law] = capacity
+        return capacity
 
     def capacity_near(self, shape: Shape, configuration: Configuration, log_factor: float) -> float:
         """Return the capacity if batch times are longer by a factor.
@@ -108,8 +108,8 @@ class Predictor:
         if rate_rps >= law.peak_rps:
             return math.inf
         count = min(max(requests, _LEAST_REQUESTS), _REQUESTS)
-        found = latencies(law, self._unit[:count] / rate_rps)[count // 20 :]
-        return float(np.quantile(found, 0.99))
+        latencies_s = latencies(law, self._unit[:count] / rate_rps)[count // 20 :]
+        return float(np.quantile(latencies_s, 0.99))
 
     def factor(self, shape: Shape, configuration: Configuration, rate_rps: float, point: Point) -> tuple[float, bool]:
         """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.

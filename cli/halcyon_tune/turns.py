@@ -45,8 +45,8 @@ class Gain:
         """Return about how many rounds would make a gain significant; None if no number of rounds would."""
         if self.interval is None or gain <= 0 or self.is_shown:
             return None
-        reach = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
-        spread = reach * math.sqrt(self.rounds) / quantile(0.975, max(self.rounds - 1, 1))
+        half_width = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
+        spread = half_width * math.sqrt(self.rounds) / quantile(0.975, max(self.rounds - 1, 1))
         return max(math.ceil((2.2 * spread / math.log1p(gain)) ** 2), self.rounds + 1)
 
 
@@ -67,7 +67,7 @@ class Turns:
 
     def next(self) -> Configuration | None:
         """Return the configuration to measure next; None if no further measurement is needed."""
-        if any(found is None for _, found in self.scores):
+        if any(estimate is None for _, estimate in self.scores):
             return None
         done, half = divmod(len(self.scores), 2)
         order = (self.today, self.winner) if done % 2 == 0 else (self.winner, self.today)
@@ -105,8 +105,12 @@ class Turns:
 
     def last(self, configuration: Configuration) -> Estimate | None:
         """Return the estimate of a configuration from its last turn; None if it had none, or if that failed."""
-        return next((found for one, found in reversed(self.scores) if one == configuration), None)
+        return next((estimate for measured, estimate in reversed(self.scores) if measured == configuration), None)
 
     def capacities(self, configuration: Configuration) -> list[float]:
         """Return the largest rate within the objective, from each measurement of a configuration."""
-        return [found.capacity_rps for one, found in self.scores if one == configuration and found is not None]
+        return [
+            estimate.capacity_rps
+            for measured, estimate in self.scores
+            if measured == configuration and estimate is not None
+        ]

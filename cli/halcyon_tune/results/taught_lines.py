@@ -23,10 +23,10 @@ def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, .
     Raises:
         TuneError: these times weren't measured, or latencies contradict them.
     """
-    times, known = search.profile.times, search.verification
-    if known is not None and known.estimates.get(served) and known.factor(served) > _CONTRADICTED:
+    times, verification = search.profile.times, search.verification
+    if verification is not None and verification.estimates.get(served) and verification.factor(served) > _CONTRADICTED:
         raise TuneError(
-            f"requests take {known.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
+            f"requests take {verification.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
         )
     families = [family for family in times.measured if family[1] == served.threads]
     families.sort(key=lambda family: (family != served.family, family[0]))

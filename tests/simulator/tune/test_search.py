@@ -18,7 +18,7 @@ from halcyon_tune.patch import duration
 from halcyon_tune.points import Configuration, Load, Point, Rate
 from halcyon_tune.prediction import Predictor
 from halcyon_tune.results.tune_result import result
-from halcyon_tune.search import MAX_POINTS, Ask, Budget, End, Search
+from halcyon_tune.search import MAX_POINTS, Budget, End, PointRequest, Search
 from halcyon_tune.space import Space, space
 
 ROWS = np.arange(257, dtype=np.float64)
@@ -200,7 +200,7 @@ def test_server_that_ends_three_times_ends_the_search() -> None:
     search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4)))
     for _ in range(3):
         search, found = search.next()
-        assert isinstance(found, Ask)
+        assert isinstance(found, PointRequest)
         search = search.after(ended(found.configuration, found.load))
     _, end = search.next()
     assert isinstance(end, End)
@@ -216,10 +216,10 @@ def test_objective_below_one_row_is_refused() -> None:
 def test_energy_without_power_is_refused() -> None:
     trial = SimulatedTrial(law(0.3), 0.01, seed=1)
     search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4), minimise="energy"))
-    found: Ask | End = End(reason="failed", why="")
-    while not isinstance(found, Ask) or found.step < 4:
+    found: PointRequest | End = End(reason="failed", why="")
+    while not isinstance(found, PointRequest) or found.step < 4:
         search, found = search.next()
-        assert isinstance(found, Ask)
+        assert isinstance(found, PointRequest)
         point = trial.measure(found.configuration, found.load)
         if found.step < 4:
             search = search.after(point)

@@ -246,7 +246,7 @@ def _show(found: TuneResult, namespace: str, output: Output) -> None:
 
         library, style = chart_library()
         made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        emit(html_page(found, namespace, made=made, library=library, library_style=style).rstrip("\n"))
+        emit(html_page(found, namespace, created_at=made, library=library, library_style=style).rstrip("\n"))
     elif output.is_data:
         output.data(found.document())
     else:
