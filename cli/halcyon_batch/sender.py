@@ -61,7 +61,7 @@ _LOST = frozenset({Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 class _Tries:
     """Numbers of failures of one request so far, by type of failure."""
 
-    refused: int = 0
+    failures: int = 0
     lost: int = 0
     blamed: int = 0
     errors: int = 0
@@ -88,7 +88,7 @@ class Sender:
     def __post_init__(self) -> None:
         """Begin without a request in progress."""
         self._in_progress = 0
-        self._room = asyncio.Condition()
+        self._in_progress_changed = asyncio.Condition()
         self._suspected = 0
         self._sent_suspected, self._together = 0, 1
         """Number of suspected requests that are sent at present, and its limit. It is 1 after a loss."""
@@ -105,19 +105,19 @@ class Sender:
 
         The caller must then call `outcomes`, and `leave` at the end.
         """
-        async with self._room:
-            await self._room.wait_for(self._has_room)
+        async with self._in_progress_changed:
+            await self._in_progress_changed.wait_for(self._is_below_limit)
             self._in_progress += 1
 
-    def _has_room(self) -> bool:
+    def _is_below_limit(self) -> bool:
         limit = self.window.limit if self.sizes.is_chosen else 1
         return self._in_progress - min(self._suspected, _MAX_SUSPECTED) < limit
 
     async def leave(self) -> None:
         """Count a request as no longer in progress, so that another one may begin."""
-        async with self._room:
+        async with self._in_progress_changed:
             self._in_progress -= 1
-            self._room.notify_all()
+            self._in_progress_changed.notify_all()
 
     async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
         """Return the outputs of each row. A row that has none has the reason as text instead."""
@@ -128,10 +128,10 @@ class Sender:
             await self._pause()
             reply, latency_s = await (self._send_suspected(rows, tries) if tries.is_suspected else self._send(rows))
             if reply.outcome is Outcome.ANSWERED:
-                found = self._read(reply, len(rows))
-                if found is not None:
-                    self._take(rows, latency_s)
-                    return found
+                outcomes = self._read(reply, len(rows))
+                if outcomes is not None:
+                    self._record_answer(rows, latency_s)
+                    return outcomes
             elif await self._is_repeated(reply, rows, tries):
                 continue
             if len(rows) > 1:
@@ -146,10 +146,12 @@ class Sender:
         one more loss, a request is sent alone.
         """
         is_lost_again = tries.lost > _SUSPECTED
-        async with self._room:
+        async with self._in_progress_changed:
             self._suspected += 1
-            self._room.notify_all()
-            await self._room.wait_for(lambda: self._sent_suspected < (1 if is_lost_again else self._together))
+            self._in_progress_changed.notify_all()
+            await self._in_progress_changed.wait_for(
+                lambda: self._sent_suspected < (1 if is_lost_again else self._together)
+            )
             self._sent_suspected += 1
             if is_lost_again:
                 self._together = 1
@@ -164,10 +166,10 @@ class Sender:
                 tries.blamed += may_be_cause and await self._is_served()
             return reply, latency_s
         finally:
-            async with self._room:
+            async with self._in_progress_changed:
                 self._suspected -= 1
                 self._sent_suspected -= 1
-                self._room.notify_all()
+                self._in_progress_changed.notify_all()
 
     async def _is_served(self) -> bool:
         """Return whether a row is answered that was answered before. While it is rejected, repeat it."""
@@ -197,12 +199,12 @@ class Sender:
     async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries) -> bool:
         """Wait as long as the failure of a request requires, and return whether the same request must be sent again."""
         if reply.outcome is Outcome.REJECTED or reply.outcome in _LOST:
-            tries.refused = min(tries.refused + 1, 10)
+            tries.failures = min(tries.failures + 1, 10)
             if reply.outcome is Outcome.REJECTED:
                 self.window.rejected()
             elif not _NOT_READY.search(reply.message):
                 tries.lost += 1
-            await self._wait(reply, tries.refused)
+            await self._wait(reply, tries.failures)
             if len(rows) == 1:
                 return tries.blamed < _BLAMED
             # Until a row is answered, no loss has a known cause. A part of the rows may be answered.
@@ -223,8 +225,8 @@ class Sender:
         if not tries.is_suspected:
             return [*await first, *await second]
         # One half may be sent without an end until the other one is answered.
-        made = await asyncio.gather(first, second)
-        return [*made[0], *made[1]]
+        halves = await asyncio.gather(first, second)
+        return [*halves[0], *halves[1]]
 
     async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
         self._number += 1
@@ -244,17 +246,17 @@ class Sender:
             self._key = None
         return reply, self.clock() - began
 
-    def _take(self, rows: Sequence[RowTensors], latency_s: float) -> None:
+    def _record_answer(self, rows: Sequence[RowTensors], latency_s: float) -> None:
         self._answered, self.waiting = rows[:1], ""
         self.window.answered(latency_s, len(rows))
         self.sizes.answered(len(rows), latency_s)
 
-    async def _wait(self, reply: Reply, refused: int) -> None:
+    async def _wait(self, reply: Reply, failures: int) -> None:
         """Wait after a temporary failure of a request.
 
         A rejection delays all requests, because the balancer makes the whole class of the batch wait.
         """
-        wait_s = retry_wait_s(reply.retry_after_s, refused)
+        wait_s = retry_wait_s(reply.retry_after_s, failures)
         self.waiting = reply.message
         if reply.outcome is Outcome.REJECTED:
             self._not_before_s = max(self._not_before_s, self.clock() + wait_s)
@@ -266,10 +268,10 @@ class Sender:
             await self.sleep(left_s)
 
 
-def retry_wait_s(requested_s: float, refused: int) -> float:
-    """Return the seconds to wait after `refused` failures in a row, with jitter.
+def retry_wait_s(requested_s: float, failures: int) -> float:
+    """Return the seconds to wait after `failures` failures in a row, with jitter.
 
     The wait is at least `requested_s`, the time that the server requires, and at most `MAX_RETRY_AFTER_S`.
     """
-    least_s = max(requested_s, min(_FIRST_WAIT_S * 2.0 ** min(refused - 1, _MAX_DOUBLINGS), _MAX_WAIT_S))
+    least_s = max(requested_s, min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), _MAX_WAIT_S))
     return min(least_s * random.uniform(1.0, 1.25), MAX_RETRY_AFTER_S)  # noqa: S311  # jitter

@@ -35,11 +35,11 @@ class LongRun:
 
     def late(self, rate_rps: float) -> float:
         """Return the share of requests whose latency exceeds the objective."""
-        found = self._late.get(rate_rps)
-        if found is None:
-            found = float(np.mean(self._latencies(rate_rps) > self.objective_s))
-            self._late[rate_rps] = found
-        return found
+        share = self._late.get(rate_rps)
+        if share is None:
+            share = float(np.mean(self._latencies(rate_rps) > self.objective_s))
+            self._late[rate_rps] = share
+        return share
 
     def mean_s(self, rate_rps: float) -> float:
         """Return the mean latency in seconds."""
@@ -79,5 +79,5 @@ class LongRun:
         return max(rates, key=lambda rate: rate / self.mean_s(rate))
 
     def _latencies(self, rate_rps: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        found = self.law.latencies(self._units / rate_rps)
-        return found[int(_BURN_IN * len(found)) :]
+        latencies = self.law.latencies(self._units / rate_rps)
+        return latencies[int(_BURN_IN * len(latencies)) :]

@@ -115,9 +115,9 @@ class Search:
     @classmethod
     def begin(cls, goal: Goal, facts: Facts, *, spent_s: float, runs: int) -> Search:
         """Return the initial search, after the runs with one caller and at saturation."""
-        known = law_fit.known(facts)
-        law = known if known is not None else _middle(law_fit.candidates(facts), goal)
-        return cls(goal, facts, law, known is not None, spent_s, runs, long_run=_long_run(law, goal))
+        computed = law_fit.computed_law(facts)
+        law = computed if computed is not None else _middle(law_fit.candidates(facts), goal)
+        return cls(goal, facts, law, computed is not None, spent_s, runs, long_run=_long_run(law, goal))
 
     def next(self) -> Step | None:
         """Return the parameters of the next run; None if the search has ended or runs or time are used up."""
@@ -139,7 +139,7 @@ class Search:
         if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
             return None
         near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
-        searched = sum(one.step.purpose == "search" for one in self.judged)
+        searched = sum(run.step.purpose == "search" for run in self.judged)
         is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last.step.duration_s
         if near or is_last or last.step.purpose == "confirmation" or searched >= 3:
             cautious = self._rate(rate * math.exp(-self._margin(error)))
@@ -178,18 +178,16 @@ class Search:
         """Return the estimated maximum rate at which the objective is met, and the standard error of its logarithm."""
         limit, total, weights = self.goal.limit, 0.0, 0.0
         predicted = self.long_run.capacity(limit)
-        for one in self.judged:
-            if one.late is None or predicted <= 0:
+        for run in self.judged:
+            if run.late is None or predicted <= 0:
                 continue
-            rate = one.step.rate_rps
+            rate = run.step.rate_rps
             slope = self.long_run.slope(predicted)
             # A share far below the limit shows only that the rate is too low, so it is raised to 0.2 x limit.
-            share, expected = (
-                min(max(found, 0.2 * limit), 0.5) for found in (one.late.share, self.long_run.late(rate))
-            )
+            share, expected = (min(max(late, 0.2 * limit), 0.5) for late in (run.late.share, self.long_run.late(rate)))
             correction = max(min(math.log(expected / share) / slope, _MAX_STEP), -_MAX_STEP)
-            off = abs(math.log(predicted / rate)) + abs(correction)
-            variance = (one.late.error / share / slope) ** 2 + (_FAR * off) ** 2 + 0.003**2
+            distance = abs(math.log(predicted / rate)) + abs(correction)
+            variance = (run.late.error / share / slope) ** 2 + (_FAR * distance) ** 2 + 0.003**2
             total += (math.log(predicted) + correction) / variance
             weights += 1 / variance
         if not weights:
@@ -201,15 +199,15 @@ class Search:
 
         Both are None if no run had enough requests.
         """
-        if not any(one.late is not None for one in self.judged):
+        if not any(run.late is not None for run in self.judged):
             return None, None
         rate, error = self.estimate()
-        blocks = max(one.late.blocks for one in self.judged if one.late is not None)
-        reach = quantile(0.975, max(blocks - 1, 1)) * error
-        low, high = rate * math.exp(-reach), rate * math.exp(reach)
+        blocks = max(run.late.blocks for run in self.judged if run.late is not None)
+        half_width = quantile(0.975, max(blocks - 1, 1)) * error
+        low, high = rate * math.exp(-half_width), rate * math.exp(half_width)
         confirmed = self.confirmed_rps
-        found = confirmed if confirmed is not None and confirmed > (1 - _AMISS) * rate else rate
-        return found, (min(low, found), max(high, found))
+        reported = confirmed if confirmed is not None and confirmed > (1 - _AMISS) * rate else rate
+        return reported, (min(low, reported), max(high, reported))
 
     @property
     def is_confirmed(self) -> bool | None:
@@ -231,33 +229,35 @@ class Search:
 
         Rates above one at which a run failed it are ignored.
         """
-        broken = min((one.step.rate_rps for one in self.judged if one.kept is False), default=math.inf)
-        kept = [one.step.rate_rps for one in self.judged if one.kept and one.step.rate_rps < broken]
-        return max(kept, default=None)
+        missed_rps = min((run.step.rate_rps for run in self.judged if run.kept is False), default=math.inf)
+        kept_rates = [run.step.rate_rps for run in self.judged if run.kept and run.step.rate_rps < missed_rps]
+        return max(kept_rates, default=None)
 
     def _margin(self, error: float) -> float:
         """Return how far below the estimated rate to run the confirmation, as a difference of logarithms."""
         slope = self.long_run.slope(self.estimate()[0])
-        blocks = max((one.late.blocks for one in self.judged if one.late is not None), default=_BLOCKS["confirmation"])
-        reach = quantile(0.975, max(blocks - 1, 1)) * max(
+        blocks = max((run.late.blocks for run in self.judged if run.late is not None), default=_BLOCKS["confirmation"])
+        half_width = quantile(0.975, max(blocks - 1, 1)) * max(
             1 / _BLOCKS["confirmation"], 1 / (2 * blocks), error * slope / 2
         )
-        failed = sum(one.step.purpose == "confirmation" for one in self.judged)
-        return min(max(reach / slope, _LEAST_MARGIN), _MOST_MARGIN) + 0.012 * failed
+        failed = sum(run.step.purpose == "confirmation" for run in self.judged)
+        return min(max(half_width / slope, _LEAST_MARGIN), _MOST_MARGIN) + 0.012 * failed
 
     def _rate(self, rate_rps: float) -> float:
         """Return the rate clamped to the range that can be run, rounded to four digits."""
-        most = self.law.saturation_rps * 1.02
-        return float(f"{max(min(rate_rps, most), 0.02 * most):.4g}")
+        max_rps = self.law.saturation_rps * 1.02
+        return float(f"{max(min(rate_rps, max_rps), 0.02 * max_rps):.4g}")
 
     def _step(self, purpose: Purpose, rate_rps: float, left_s: float) -> Step:
         full_s = self.law.execution_s(self.law.batch)
         block = late_share.block_s(
             rate_rps=rate_rps, saturation_rps=self.law.saturation_rps, execution_s=full_s, longest_s=_LONG_S / 6
         )
-        most = _MOST_S if block * (late_share.MIN_BLOCKS + 1) <= _MOST_S else _LONG_S
-        most = min(most, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _LEAST_S))
-        duration = max(min(_BLOCKS[purpose] * block, most), _LEAST_S)
+        max_s = _MOST_S if block * (late_share.MIN_BLOCKS + 1) <= _MOST_S else _LONG_S
+        max_s = min(
+            max_s, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _LEAST_S)
+        )
+        duration = max(min(_BLOCKS[purpose] * block, max_s), _LEAST_S)
         return Step(
             purpose=purpose,
             rate_rps=rate_rps,
@@ -293,19 +293,19 @@ class EarlyEnd:
         length = float(len(self._seconds))
         if self._expected is None or length < _EARLY_BLOCKS * self._step.block_s:
             return False
-        at, late_of = [], []
-        for second, (count, bad) in enumerate(self._seconds):
-            at += [second + 0.5] * count
-            late_of += [True] * bad + [False] * (count - bad)
-        found = late_share.estimate(
-            np.array(at, dtype=np.float64),
-            np.array(late_of, dtype=bool),
+        times, is_late = [], []
+        for second, (count, late_count) in enumerate(self._seconds):
+            times += [second + 0.5] * count
+            is_late += [True] * late_count + [False] * (count - late_count)
+        share = late_share.estimate(
+            np.array(times, dtype=np.float64),
+            np.array(is_late, dtype=bool),
             self._expected,
             length_s=length,
             block_s=self._step.block_s,
             limit=self._goal.limit,
         )
-        return found is not None and found.kept(self._goal.limit, _EARLY) is not None
+        return share is not None and share.kept(self._goal.limit, _EARLY) is not None
 
 
 def _late(latency: Floats, objective_s: float) -> Bools:
