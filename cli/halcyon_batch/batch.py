@@ -181,9 +181,11 @@ class Batch:
         return OutputParts.begin(storage, manifest, location)
 
     async def _send_all(self, data: InputData, parts: OutputParts) -> None:
-        to, config = await self._wait_for_model()
+        model_target, config = await self._wait_for_model()
         most = _largest_request(config)
-        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most != 0, _optional_inputs(config))
+        model = BatchModel(
+            model_target.inputs, batches(model_target.inputs) if most is None else most != 0, _optional_inputs(config)
+        )
         most = self._recipe.max_rows or most or MAX_UNKNOWN_ROWS
         # The balancers let only a few rows of a gentle batch go at a time, and requests of more rows would wait for more.
         is_single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
@@ -194,9 +196,9 @@ class Batch:
         # If a model computes batches, the balancers limit a gentle batch themselves (`lower_room`).
         window = RequestWindow(gentle=self._recipe.gentle and not model.is_batched)
         hooks = Functions(self._recipe.prepare, self._recipe.finish, model, self._recipe.workers)
-        client = connect.client(to)
+        client = connect.client(model_target)
         sender = self._sender = Sender(
-            client, to, window, sizes, partial(_key_header, self._recipe.api_key_file), clock=self._clock
+            client, model_target, window, sizes, partial(_key_header, self._recipe.api_key_file), clock=self._clock
         )
         self._rate.restart(self._clock())
         open_parts = asyncio.Semaphore(_OPEN_PARTS)
@@ -308,7 +310,7 @@ class Batch:
         """
         recipe = self._recipe
         while True:
-            to = target.parse(
+            model_target = target.parse(
                 recipe.url,
                 api="kserve",
                 transport=None,
@@ -318,7 +320,7 @@ class Batch:
                 timeout_s=_TIMEOUT_S,
             )
             try:
-                described = await asyncio.to_thread(connect.described, to)
+                described = await asyncio.to_thread(connect.described, model_target)
                 config = await asyncio.to_thread(_config, described)
             except TargetError as error:
                 self._waiting = str(error)
@@ -328,10 +330,10 @@ class Batch:
                 return described, config
 
 
-def _config(to: Target) -> Mapping[str, Any]:
-    status, body = connect.exchange(to, "GET", f"/v2/models/{quote(to.model, safe='')}/config")
+def _config(model_target: Target) -> Mapping[str, Any]:
+    status, body = connect.exchange(model_target, "GET", f"/v2/models/{quote(model_target.model, safe='')}/config")
     if status >= 500 or status == 429:  # without optional inputs, rows that leave them out would have failed
-        raise TargetError(f"{to.url} doesn't return the configuration of {to.model}: {status}")
+        raise TargetError(f"{model_target.url} doesn't return the configuration of {model_target.model}: {status}")
     try:
         config = json.loads(body) if status < 400 else {}
     except ValueError:

@@ -42,7 +42,7 @@ class Profile:
         Raises:
             TuneError: no configuration works, or one row alone takes longer than the objective.
         """
-        return self._next_of_step_one() or self._next_of_step_two()
+        return self._next_callers() or self._next_family()
 
     def after(self, point: Point) -> Profile:
         """Return the profile with a further measurement."""
@@ -94,7 +94,7 @@ class Profile:
         """
         return next((point.power_w for point in reversed(self._successes(family)) if point.power_w), None)
 
-    def _next_of_step_one(self) -> tuple[int, Configuration, Callers] | None:
+    def _next_callers(self) -> tuple[int, Configuration, Callers] | None:
         for batch in self._batches():
             configuration = self._configuration(self.base, batch)
             points = [point for point in self.points if point.configuration == configuration]
@@ -119,7 +119,7 @@ class Profile:
             f"configuration keeps it; the least that can be kept is about {least_ms:.3g} ms, for example --objective {least_ms:.0f}ms"
         )
 
-    def _next_of_step_two(self) -> tuple[int, Configuration, Callers] | None:
+    def _next_family(self) -> tuple[int, Configuration, Callers] | None:
         useful = self.largest_useful_batch
         for family in self.space.families[1:]:
             if self._successes(family) or self._is_pointless(family):

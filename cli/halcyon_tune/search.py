@@ -157,9 +157,9 @@ class Search:
             if measurement is None:
                 return self.predicted(self.profile.times)
             return PointRequest(step=measurement[0], configuration=measurement[1], load=measurement[2])
-        return self._next_of_step_four(self.verification) if turn is None else self._request(5, turn)
+        return self._next_of_step_4(self.verification) if turn is None else self._request(5, turn)
 
-    def _next_of_step_four(self, verification: Verification) -> PointRequest | End | Search:
+    def _next_of_step_4(self, verification: Verification) -> PointRequest | End | Search:
         """Return the next measurement of step 4, or what follows the last one."""
         chosen = verification.next() or self._with_preferred_sizes(verification)
         if chosen is None:

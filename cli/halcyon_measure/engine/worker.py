@@ -183,14 +183,14 @@ class Worker:
         job, warm = self._job, self._job.scenario.warm_up()
         await self._until(self._begin)
         if warm.is_open:
-            due = share(warm, index=job.index, of=job.workers)
+            due = share(warm, index=job.index, workers=job.workers)
             await sender.run_open(due, begin=self._begin, max_in_flight=in_flight)
         else:
             until = lambda: min(self._recorder.measured_from, self._end)  # noqa: E731  # one expression
             await asyncio.shield(sender.run_blocking(warm, callers=max(job.part(warm.callers), 1), end=until))
 
     def _due(self) -> Iterator[float]:
-        for due in share(self._job.scenario, index=self._job.index, of=self._job.workers):
+        for due in share(self._job.scenario, index=self._job.index, workers=self._job.workers):
             self._due_requests += 1
             yield due
 
