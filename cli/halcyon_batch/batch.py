@@ -259,23 +259,23 @@ class Batch:
             self._rate.restart(self._clock())
         await self._record(part, await _results(chunk, outcomes, run.hooks), run)
 
-    async def _record(self, part: _OpenPart, done: Sequence[RowResult], run: _Run) -> None:
-        if not done:
+    async def _record(self, part: _OpenPart, results: Sequence[RowResult], run: _Run) -> None:
+        if not results:
             return
-        part.results += done
-        part.rows_left -= len(done)
-        self._count(done)
+        part.results += results
+        part.rows_left -= len(results)
+        self._count(results)
         if not part.rows_left:
             part.results.sort(key=lambda result: result.row)
             await asyncio.to_thread(self._check_input, run.data, run.parts, *run.parts.manifest.rows(part.number))
             await asyncio.to_thread(run.parts.write, part.number, part.results)
             run.open_parts.release()
 
-    def _count(self, done: Sequence[RowResult]) -> None:
+    def _count(self, results: Sequence[RowResult]) -> None:
         now_s = self._answered_at_s = self._clock()
-        self._answered += len(done)
-        self._rate.add(len(done), now_s)
-        failed = [result for result in done if result.outputs is None]
+        self._answered += len(results)
+        self._rate.add(len(results), now_s)
+        failed = [result for result in results if result.outputs is None]
         self._failed += len(failed)
         if failed:
             self._check_failures(f"; row {failed[-1].row}: {failed[-1].failure}")
@@ -382,10 +382,10 @@ async def _results(
     return results
 
 
-def _rows_of_equal_shape(waiting: Sequence[_Row], most: int) -> Sequence[_Row]:
+def _rows_of_equal_shape(rows: Sequence[_Row], most: int) -> Sequence[_Row]:
     """Return the first of these rows that fit in one request: at most `most`, all with the shape of the first row."""
-    shape = shape_of(waiting[0][1])
-    return [*takewhile(lambda row: shape_of(row[1]) == shape, waiting[:most])]
+    shape = shape_of(rows[0][1])
+    return [*takewhile(lambda row: shape_of(row[1]) == shape, rows[:most])]
 
 
 def _first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:

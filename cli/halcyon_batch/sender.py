@@ -32,16 +32,16 @@ from halcyon_measure.protocols.target import Target
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _MAX_DOUBLINGS = 10
 """Maximum number of times that the wait doubles. Above 1023, the power of two would overflow."""
-_SUSPECTED = 2
+_MIN_LOSSES = 2
 """Number of losses after which the rows of a request are suspected as the cause."""
-_BLAMED = 3
+_MAX_BLAMED = 3
 """Number of losses with the row as the cause after which the row has failed. Several rows are split after one."""
-_CHECKS, _CHECK_WAIT_S = 3, 1.0
+_MAX_CHECKS, _CHECK_WAIT_S = 3, 1.0
 """Number of lost repetitions of an earlier row after which the server counts as down, and the time before each in
 seconds."""
 _MAX_SUSPECTED = 4
 """Maximum number of suspected requests that don't count as in progress. Others follow, which may be answered."""
-_ERRORS, _ERROR_WAIT_S = 2, 0.1
+_MAX_ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _BROKEN = re.compile(r"^502: ")
@@ -69,7 +69,7 @@ class _Tries:
     @property
     def is_suspected(self) -> bool:
         """Whether the request was lost so often that its rows may be the cause."""
-        return self.lost >= _SUSPECTED
+        return self.lost >= _MIN_LOSSES
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Sender:
         Each answer lets one more suspected request be sent at a time, because the losses were those of an outage. After
         one more loss, a request is sent alone.
         """
-        is_lost_again = tries.lost > _SUSPECTED
+        is_lost_again = tries.lost > _MIN_LOSSES
         async with self._in_progress_changed:
             self._suspected += 1
             self._in_progress_changed.notify_all()
@@ -174,7 +174,7 @@ class Sender:
     async def _is_served(self) -> bool:
         """Return whether a row is answered that was answered before. While it is rejected, repeat it."""
         lost = 0
-        while self._answered and lost < _CHECKS:
+        while self._answered and lost < _MAX_CHECKS:
             await self.sleep(_CHECK_WAIT_S)
             await self._pause()
             reply, _ = await self._send(self._answered)
@@ -206,15 +206,15 @@ class Sender:
                 tries.lost += 1
             await self._wait(reply, tries.failures)
             if len(rows) == 1:
-                return tries.blamed < _BLAMED
+                return tries.blamed < _MAX_BLAMED
             # Until a row is answered, no loss has a known cause. A part of the rows may be answered.
-            return not tries.blamed and (bool(self._answered) or tries.lost <= _SUSPECTED)
+            return not tries.blamed and (bool(self._answered) or tries.lost <= _MIN_LOSSES)
         if match := _TOO_MANY_ROWS.search(reply.message):
             self.sizes.limit(int(match[1]))
         if len(rows) > 1:
             return False
         tries.errors += 1
-        if tries.errors >= _ERRORS:
+        if tries.errors >= _MAX_ERRORS:
             return False
         await self.sleep(_ERROR_WAIT_S)
         return True

@@ -25,18 +25,18 @@ from halcyon_tune.points import Configuration, Point
 Family = tuple[int, int | None]
 """Settings that affect the execution times of batches: the number of instances, and the threads of each instance."""
 
-_LEAST_SHARE = 0.01
+_MIN_SHARE = 0.01
 """Share of a measurement's executions below which a batch size is ignored. The mean of so few executions is unreliable.
 """
 _PACE_NOISE, _SIZE_NOISE = 0.05, 0.02
 """Standard errors of the logarithm of a measured batch time: that which all sizes of a measurement share, because the
 machine was slower or faster, and that of a single size.
 """
-_TURNS = 20
+_FIT_ROUNDS = 20
 """Number of times that the times of sizes and the paces of measurements are fitted in turns."""
-_STRAIGHT = 0.005
+_MAX_STRAIGHT_DISTANCE = 0.005
 """Relative distance of the batch times from the fitted line up to which the line describes them."""
-_BEND = 0.15
+_MAX_LINE_DISTANCE = 0.15
 """Relative distance of a batch's execution time from the fitted line above which the line describes the times badly."""
 
 
@@ -140,7 +140,7 @@ class BatchTimes:
             times = self.pooled(configuration.family)
             return Curve(tuple(_along(times, rows, is_hopeful=is_hopeful) for rows in sizes))
         distances = self._distances(configuration)
-        if max((abs(distance) for distance in distances.values()), default=0.0) < _STRAIGHT:
+        if max((abs(distance) for distance in distances.values()), default=0.0) < _MAX_STRAIGHT_DISTANCE:
             return line
         factors = [math.exp(_interpolated(distances, rows)) for rows in sizes]
         return Curve(tuple(line.seconds(count) * factor for count, factor in enumerate(factors, start=1)))
@@ -199,7 +199,7 @@ class BatchTimes:
 
     def is_bent(self, family: Family) -> bool:
         """Return whether a straight line describes the batch times of a family badly."""
-        return self.bend(family) > _BEND
+        return self.bend(family) > _MAX_LINE_DISTANCE
 
     def sharing(self, family: Family) -> float | None:
         """Return the ratio of a family's batch times to those of the first measured family; None if unknown."""
@@ -263,7 +263,7 @@ def _means(point: Point) -> dict[int, float]:
     means = {
         rows: seconds / count
         for rows, (count, seconds) in point.batches.items()
-        if rows > 0 and count >= max(_LEAST_SHARE * executed, 1) and seconds > 0
+        if rows > 0 and count >= max(_MIN_SHARE * executed, 1) and seconds > 0
     }
     callers = getattr(point.load, "callers", None)
     if not means and callers == 1 and point.mean_s > 0:
@@ -281,7 +281,7 @@ def _times_without_pace(measurements: Sequence[Mapping[int, float]]) -> dict[int
     prior_weight = (_SIZE_NOISE / _PACE_NOISE) ** 2
     paces = [0.0] * len(measurements)
     times = dict[int, float]()
-    for _ in range(_TURNS):
+    for _ in range(_FIT_ROUNDS):
         paired = list(zip(measurements, paces, strict=True))
         for rows in sizes:
             samples = [means[rows] * math.exp(-pace) for means, pace in paired if rows in means]
@@ -299,30 +299,30 @@ def _interpolated(values: Mapping[int, float], rows: float) -> float:
     Below the smallest and above the largest known size, the result is the value of that size.
     """
     sizes = sorted(values)
-    place = bisect_left(sizes, rows)
-    if place == len(sizes) or place == 0 or sizes[place] == rows:
-        return values[sizes[min(place, len(sizes) - 1)]]
-    below, above = sizes[place - 1], sizes[place]
+    index = bisect_left(sizes, rows)
+    if index == len(sizes) or index == 0 or sizes[index] == rows:
+        return values[sizes[min(index, len(sizes) - 1)]]
+    below, above = sizes[index - 1], sizes[index]
     share = (rows - below) / (above - below)
     return values[below] + share * (values[above] - values[below])
 
 
-def _along(known: Mapping[int, float], rows: float, *, is_hopeful: bool = False) -> float:
+def _along(times: Mapping[int, float], rows: float, *, is_hopeful: bool = False) -> float:
     """Return the batch time at a number of rows, which may be a fraction, on the curve through the known sizes.
 
     Beyond the known sizes, the time grows as between the two nearest ones. It isn't extrapolated below zero. If
     `is_hopeful` is true, the time between two known sizes grows only as it did before them.
     """
-    sizes = sorted(known)
+    sizes = sorted(times)
     if len(sizes) == 1:
-        return known[sizes[0]]
+        return times[sizes[0]]
     above = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
     low, high = sizes[above - 1], sizes[above]
-    slope = (known[high] - known[low]) / (high - low)
+    slope = (times[high] - times[low]) / (high - low)
     if is_hopeful and above > 1 and rows < high:
-        before = sizes[above - 2]
-        slope = min(slope, max((known[low] - known[before]) / (low - before), 0.0))
-    return max(known[low] + slope * (rows - low), min(known[low], known[high]) / 10)
+        previous = sizes[above - 2]
+        slope = min(slope, max((times[low] - times[previous]) / (low - previous), 0.0))
+    return max(times[low] + slope * (rows - low), min(times[low], times[high]) / 10)
 
 
 def _fitted(sizes: Mapping[int, float], rows_per_request: float) -> ServiceLine:

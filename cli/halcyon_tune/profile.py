@@ -15,13 +15,13 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
-_GAIN = 0.93
+_MIN_THROUGHPUT_RATIO = 0.93
 """Ratio of throughputs below which additional instances count as no improvement. It is below 1, because the noise of two
 measurements can hide a gain, and families that are dropped are never measured again.
 """
-_STEP = 4
+_CALLERS_FACTOR = 4
 """Factor by which the number of callers rises from one measurement to the next."""
-_LONG = 2.0
+_MAX_LATENCY_RATIO = 2.0
 """Ratio of the mean latency to the objective above which no more callers are tried. The batches of more callers would
 only take too long.
 """
@@ -102,7 +102,7 @@ class Profile:
                 continue
             if points and points[0].mean_s > 0 and self.single_s is not None and self.single_s > self.objective_s:
                 raise TuneError(self.objective_message(self.single_s))
-            if points and points[-1].mean_s > _LONG * self.objective_s:
+            if points and points[-1].mean_s > _MAX_LATENCY_RATIO * self.objective_s:
                 return None
             callers = _callers(batch, self.base[0])
             return (1, configuration, Callers(callers=callers[len(points)])) if len(points) < len(callers) else None
@@ -120,11 +120,11 @@ class Profile:
         )
 
     def _next_family(self) -> tuple[int, Configuration, Callers] | None:
-        useful = self.largest_useful_batch
+        largest = self.largest_useful_batch
         for family in self.space.families[1:]:
             if self._successes(family) or self._is_pointless(family):
                 continue
-            for batch in (size for size in self._batches() if size <= useful):
+            for batch in (size for size in self._batches() if size <= largest):
                 configuration = self._configuration(family, batch)
                 if not any(point.rules_out(configuration) for point in self.points):
                     return 2, configuration, Callers(callers=min(2 * family[0] * batch, _MAX_CALLERS))
@@ -155,7 +155,7 @@ class Profile:
             fewer = [other for other in self.space.families if other[0] < family[0] and other[1] == family[1]]
             batch = points[0].configuration.max_batch
             peak = max((self._peak(times, other, batch) for other in fewer), default=0.0)
-            if self._peak(times, family, batch) < _GAIN * peak:
+            if self._peak(times, family, batch) < _MIN_THROUGHPUT_RATIO * peak:
                 pointless.append(family)
         return pointless
 
@@ -188,6 +188,6 @@ def _callers(batch: int, instances: int) -> list[int]:
     """Return the numbers of callers to try, from 1 to a number with which a full batch is always waiting."""
     most = min(2 * batch * instances, _MAX_CALLERS)
     counts = [1]
-    while counts[-1] * _STEP < most:
-        counts.append(counts[-1] * _STEP)
+    while counts[-1] * _CALLERS_FACTOR < most:
+        counts.append(counts[-1] * _CALLERS_FACTOR)
     return [*counts, most]

@@ -30,21 +30,21 @@ from halcyon_tune.points import Configuration, Load, Point, Rate
 from halcyon_tune.preferred_sizes import preferred_sizes
 from halcyon_tune.profile import Profile
 from halcyon_tune.space import BATCHING, Space
-from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
+from halcyon_tune.turns import MAX_ROUNDS, MIN_GAIN, Turns
 from halcyon_tune.verification import Verification
 
 MAX_POINTS = 28
 """Maximum number of measurements in a search. It is a tenth of those for 36 configurations with 8 loads each."""
 _ROUNDS_POINTS = 6
 """Number of measurements that step 4 leaves for three rounds of step 5."""
-_FAR = 0.85
+_MIN_PEAK_RATIO = 0.85
 """Ratio of a configuration's score with full batches to the best score below which the configuration isn't simulated.
 """
-_HOPE = 0.12
+_HOPEFUL_LOG_FACTOR = 0.12
 """Logarithm of the largest factor by which batch times may be shorter than predicted. If a configuration keeps the
 objective at no rate even with such times, it is dropped.
 """
-_LEAST_TURN = 0.25
+_MIN_TURN_SHARE = 0.25
 """Least capacity that a turn beyond the capacity may show, as a share of the expected one. Less is noise."""
 _MAX_FAILURES = 3
 
@@ -245,7 +245,7 @@ class Search:
             verification.opinion(winner),
             verification.opinion(self.space.today) if self.space.today in verification.estimates else None,
         )
-        if today_opinion is not None and winner_opinion.score < (1 + WORTH) * today_opinion.score:
+        if today_opinion is not None and winner_opinion.score < (1 + MIN_GAIN) * today_opinion.score:
             others = "no other settings are better than today's by 3 %"
             if unfinished:
                 others = f"no measured settings are better than today's by 3 %, but others could be: {unfinished}"
@@ -309,14 +309,14 @@ class Search:
         candidates: set[Configuration] = set()
         best = 0.0
         for candidate in sorted(tried, key=lambda candidate: (-peaks[candidate], candidate)):
-            if peaks[candidate] < _FAR * best:
+            if peaks[candidate] < _MIN_PEAK_RATIO * best:
                 break
             score = self.criterion.score(shapes[candidate], candidate, power_w=powers[candidate])
             best = max(best, score if self.criterion.minimise != "latency" else 0.0)
             if (
                 score
                 or candidate == self.space.today
-                or self.criterion.score(shapes[candidate], candidate, -_HOPE, powers[candidate])
+                or self.criterion.score(shapes[candidate], candidate, -_HOPEFUL_LOG_FACTOR, powers[candidate])
             ):
                 candidates.add(candidate)
 
@@ -352,7 +352,7 @@ class Search:
             last = self.turns.last(configuration)
             if last is None or last.kept or last.capacity_rps >= opinion.capacity_rps:
                 return opinion.capacity_rps
-            return math.sqrt(opinion.capacity_rps * max(last.capacity_rps, _LEAST_TURN * opinion.capacity_rps))
+            return math.sqrt(opinion.capacity_rps * max(last.capacity_rps, _MIN_TURN_SHARE * opinion.capacity_rps))
         if not opinion.points or not opinion.hides_more:
             return opinion.capacity_rps
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
@@ -380,7 +380,7 @@ class Search:
             self.verification.opinion(configuration).score for configuration in (turns.winner, turns.today)
         )
         pooled = winner / today - 1
-        if pooled >= WORTH and (gain.is_open or gain.allows(pooled)):
+        if pooled >= MIN_GAIN and (gain.is_open or gain.allows(pooled)):
             likely = gain.value if gain.is_open else pooled
             needed = gain.rounds_needed(likely)
             more = "" if needed is None else self._more_rounds(needed - gain.rounds, gain.rounds)

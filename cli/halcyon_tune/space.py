@@ -266,10 +266,10 @@ def _thread_parameter(spec: Spec, config: Mapping[str, Any]) -> str:
 
 
 def _parameters(spec: Spec, config: Mapping[str, Any]) -> dict[str, str]:
-    own = {
+    parameters = {
         name: str(_mapping(value).get("string_value", "")) for name, value in _mapping(config.get("parameters")).items()
     }
-    return own | dict(spec.model.parameters or {})  # fmt: skip
+    return parameters | dict(spec.model.parameters or {})  # fmt: skip
 
 
 def _backend(spec: Spec, config: Mapping[str, Any]) -> str:

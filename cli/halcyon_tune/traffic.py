@@ -18,7 +18,7 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration
 from halcyon_tune.space import Space
 
-_BEYOND = 2
+_MAX_EXTRAPOLATION = 2
 """Ratio of a batch size to the largest executed one up to which batches are predicted."""
 
 
@@ -85,7 +85,8 @@ def forecast(space: Space, criterion: Criterion, learnt: Mapping[int, LearntLine
         configuration: criterion.score(learnt[configuration.instances].line, configuration)
         for configuration in space.configurations
         if configuration.instances in learnt
-        and configuration.max_batch <= max(_BEYOND * learnt[configuration.instances].largest, today.max_batch)
+        and configuration.max_batch
+        <= max(_MAX_EXTRAPOLATION * learnt[configuration.instances].largest, today.max_batch)
         and (configuration.delay_s, configuration.preferred, configuration.threads)
         == (today.delay_s, today.preferred, today.threads)
     }

@@ -13,9 +13,9 @@ from halcyon_tune.estimates import Estimate
 from halcyon_tune.points import Configuration
 
 MAX_ROUNDS = 5
-WORTH = 0.03
+MIN_GAIN = 0.03
 """Relative gain of a configuration below which a change isn't worth a rollout."""
-_NARROW = 0.05
+_MAX_HALF_WIDTH = 0.05
 """Half width of the gain's confidence interval up to which a significant gain needs no further rounds."""
 
 
@@ -30,12 +30,12 @@ class Gain:
     @property
     def is_shown(self) -> bool:
         """Whether the gain is statistically significant and large enough for a change."""
-        return self.interval is not None and self.interval[0] > 0 and self.value >= WORTH
+        return self.interval is not None and self.interval[0] > 0 and self.value >= MIN_GAIN
 
     @property
     def is_open(self) -> bool:
         """Whether the gain seems large enough for a change, but isn't significant because of noise."""
-        return not self.is_shown and self.value >= WORTH
+        return not self.is_shown and self.value >= MIN_GAIN
 
     def allows(self, gain: float) -> bool:
         """Return whether the confidence interval contains a gain."""
@@ -78,7 +78,7 @@ class Turns:
         gain = self.gain()
         if gain is not None and gain.interval is not None:
             low, high = gain.interval
-            if high < WORTH or (gain.is_shown and (high - low) / 2 < max(_NARROW, 0.3 * gain.value)):
+            if high < MIN_GAIN or (gain.is_shown and (high - low) / 2 < max(_MAX_HALF_WIDTH, 0.3 * gain.value)):
                 return None
         return order[0]
 

@@ -32,23 +32,23 @@ _PRIOR_ERROR = 0.06
 """Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
 _NOISE = 0.05
 """Standard error of the logarithm of a batch time in one measurement, by the noise of the machine."""
-_LIKELY = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+_DEVIATIONS = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights whose mean is that of a normal distribution. A score is a mean over the likely batch times: the
 best configuration is good even if its batches take slightly longer.
 """
-_NEVER = 3.0
+_UNMEASURED_ERROR_FACTOR = 3.0
 """Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
 error of the batch times hides a much higher rate, so one measurement of such a group is worth its time.
 """
-_OFF = math.log(1.15)
+_MAX_LOG_ERROR = math.log(1.15)
 """Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
-_KNOWN = 0.04
+_MAX_KNOWN_ERROR = 0.04
 """Error of the best configuration's measurements above which the configuration is measured again."""
 _MAX_POINTS_EACH = 3
 """Number of measurements of a configuration that could still be the best, before it is dropped."""
 _NEIGHBOURS = 8
-_PLAIN = 1.03
+_MIN_DELAY_GAIN = 1.03
 """Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""
 _VARIANTS = 2
 """Maximum number of configurations with a delay or preferred batch sizes that are measured before the search ends."""
@@ -124,7 +124,7 @@ class Verification:
         ]
         if close:
             return max(close, key=reach)
-        if best_opinion.points < _MAX_POINTS_EACH and (self._error(best) > _KNOWN or best_opinion.hides_more):
+        if best_opinion.points < _MAX_POINTS_EACH and (self._error(best) > _MAX_KNOWN_ERROR or best_opinion.hides_more):
             return best
         if (
             sum(configuration.delay_s > 0 or bool(configuration.preferred) for configuration in self.estimates)
@@ -162,12 +162,14 @@ class Verification:
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected batch times were off by more than `_OFF` twice, or by more than `2 * _OFF` once.
+        """Whether corrected batch times were off by more than `_MAX_LOG_ERROR` twice, or by more than `2 * _MAX_LOG_ERROR` once.
 
         The first measured configuration doesn't count, because its prediction isn't corrected.
         """
         corrected = [abs(surprise) for surprise in self.surprises[1:]]
-        return sum(error > _OFF for error in corrected) >= 2 or max(corrected, default=0.0) > 2 * _OFF
+        return (
+            sum(error > _MAX_LOG_ERROR for error in corrected) >= 2 or max(corrected, default=0.0) > 2 * _MAX_LOG_ERROR
+        )
 
     @property
     def worst_surprise(self) -> float:
@@ -194,7 +196,7 @@ class Verification:
         estimates = self.estimates.get(configuration, ())
         _, capacity = self.values(configuration, middle)
         score = math.fsum(
-            weight * self.values(configuration, middle + deviations * error)[0] for deviations, weight in _LIKELY
+            weight * self.values(configuration, middle + deviations * error)[0] for deviations, weight in _DEVIATIONS
         )
         upper, upper_rps = self.values(configuration, middle - error, is_hopeful=not estimates)
         # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
@@ -264,7 +266,7 @@ class Verification:
         # The noise of the measurements is in these squares, and is no error of the predictions.
         squares = max(squares - math.fsum(self._error(other) ** 2 for other in factors), 0.0)
         spread = math.sqrt((2 * _PRIOR_ERROR**2 + squares) / (2 + len(factors)))
-        return correction, spread * (1 if group else _NEVER)
+        return correction, spread * (1 if group else _UNMEASURED_ERROR_FACTOR)
 
     def neighbourhood(self) -> tuple[Configuration, ...]:
         """Return the best configuration and those at most two steps away from it, nearest and best first."""
@@ -286,11 +288,11 @@ class Verification:
             )
             return steps + others
 
-        near = [configuration for configuration in self.candidates - self.failed if distance(configuration) <= 2]
-        near.sort(
+        neighbours = [configuration for configuration in self.candidates - self.failed if distance(configuration) <= 2]
+        neighbours.sort(
             key=lambda configuration: (distance(configuration), -self.opinion(configuration).score, configuration)
         )
-        return tuple(near[:_NEIGHBOURS])
+        return tuple(neighbours[:_NEIGHBOURS])
 
     def _halved(self, opinions: Mapping[Configuration, Opinion]) -> Configuration | None:
         """Return the configuration to measure next in the successive halving; None at its end.
@@ -318,7 +320,7 @@ def _plainness(configuration: Configuration) -> float:
 
     The factor is below 1 for a configuration with a delay, because most configurations don't gain by a delay.
     """
-    return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _PLAIN
+    return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _MIN_DELAY_GAIN
 
 
 def _group(configuration: Configuration) -> tuple[object, ...]:

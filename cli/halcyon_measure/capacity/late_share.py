@@ -21,7 +21,7 @@ from halcyon_measure.results.columns import Floats
 from halcyon_measure.stats.student import quantile
 
 MIN_BLOCKS = 5
-_DEPENDENT = 0.4
+_MAX_AUTOCORRELATION = 0.4
 """Maximum autocorrelation of successive blocks. Above it the blocks are too short, and twice the length is tried."""
 _MIN_BLOCK_S = 1.0
 Bools = npt.NDArray[np.bool_]
@@ -89,7 +89,11 @@ def estimate(
         limit: largest share that keeps the objective.
     """
     late_share = _estimate(at_s, late, expected, length_s=length_s, block_s=block_s, limit=limit)
-    if late_share is not None and late_share.autocorrelation is not None and late_share.autocorrelation > _DEPENDENT:
+    if (
+        late_share is not None
+        and late_share.autocorrelation is not None
+        and late_share.autocorrelation > _MAX_AUTOCORRELATION
+    ):
         longer = _estimate(at_s, late, expected, length_s=length_s, block_s=2 * block_s, limit=limit)
         if longer is not None and longer.blocks >= MIN_BLOCKS:
             return longer

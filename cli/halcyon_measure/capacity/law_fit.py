@@ -18,7 +18,7 @@ _MAX_SERIAL_LOAD = 1.15
 time."""
 _BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _INSTANCES = (1, 2, 4)
-_LEAST_S = 1e-5
+_MIN_LATENCY_S = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
     """
 
     def distance(law: QueueLaw) -> float:
-        ratio = np.log(np.maximum(law.latencies(due), _LEAST_S) / np.maximum(latency, _LEAST_S))
+        ratio = np.log(np.maximum(law.latencies(due), _MIN_LATENCY_S) / np.maximum(latency, _MIN_LATENCY_S))
         return float(np.nanmean(np.abs(ratio)))
 
     return min(laws, key=distance)

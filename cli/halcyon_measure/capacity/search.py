@@ -24,22 +24,22 @@ MAX_RUNS = 8
 MAX_S = 345.0
 """Maximum time of all runs together, in seconds. The rest of six minutes is for starting and for the last answers."""
 _BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
-_LEAST_S, _MOST_S, _LONG_S = 5.0, 60.0, 110.0
+_MIN_RUN_S, _MAX_RUN_S, _MAX_LONG_RUN_S = 5.0, 60.0, 110.0
 _FIT_S, _FIT_SHARE = 15.0, 0.7
 """Length in seconds of the run that selects a law, and its rate as a share of the saturation rate. At lower rates, all
 laws predict similar latencies."""
 _WARM_S = (2.0, 10.0)
-_NEAR = 0.025
+_MAX_RATE_DISTANCE = 0.025
 """Maximum distance between the logarithms of a run's rate and of the estimated rate at which both count as equal."""
-_FAR = 0.25
+_CORRECTION_ERROR = 0.25
 """Error of a correction, as a share of its size, because the slope of the law is only approximate."""
-_LEAST_MARGIN, _MOST_MARGIN = 0.006, 0.025
+_MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
-_CAUTIOUS = 0.025
+_MAX_CAUTION = 0.025
 """Share below the estimated rate up to which a confirmed rate ends the search."""
-_AMISS = 0.03
+_MAX_SHORTFALL = 0.03
 """Share below the estimated rate up to which a confirmed rate is the answer; otherwise the estimated rate is."""
-_EARLY = 0.998
+_EARLY_CONFIDENCE = 0.998
 """Confidence with which a run ends early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7
 _CONFIDENCE = 0.95
@@ -122,7 +122,7 @@ class Search:
     def next(self) -> Step | None:
         """Return the parameters of the next run; None if the search has ended or runs or time are used up."""
         left = MAX_S - self.spent_s
-        if self.runs >= MAX_RUNS or left < _LEAST_S + _WARM_S[1]:
+        if self.runs >= MAX_RUNS or left < _MIN_RUN_S + _WARM_S[1]:
             return None
         if self.goal.objective_s is None:
             return self._step("knee", self.long_run.knee(), left) if not self.judged else None
@@ -131,19 +131,23 @@ class Search:
                 step = self._step("search", self._rate(_FIT_SHARE * self.facts.saturation_rps), left)
                 return replace(step, duration_s=min(step.duration_s, max(_FIT_S, 20 * self.facts.single_s)))
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
-        last = self.judged[-1]
+        last_run = self.judged[-1]
         rate, error = self.estimate()
         if rate <= 0:  # the law's shortest execution is longer than the objective
             return None
         # A first confirmation at a cautiously low rate is followed by a second one nearer to the estimate.
-        if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
+        if (
+            last_run.step.purpose == "confirmation"
+            and last_run.kept
+            and last_run.step.rate_rps >= rate * (1 - _MAX_CAUTION)
+        ):
             return None
-        near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
+        is_near = abs(math.log(last_run.step.rate_rps / rate)) <= max(_MAX_RATE_DISTANCE, error)
         searched = sum(run.step.purpose == "search" for run in self.judged)
-        is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last.step.duration_s
-        if near or is_last or last.step.purpose == "confirmation" or searched >= 3:
+        is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last_run.step.duration_s
+        if is_near or is_last or last_run.step.purpose == "confirmation" or searched >= 3:
             cautious = self._rate(rate * math.exp(-self._margin(error)))
-            if (self.confirmed_rps or 0.0) >= min(rate * (1 - _NEAR), cautious):
+            if (self.confirmed_rps or 0.0) >= min(rate * (1 - _MAX_RATE_DISTANCE), cautious):
                 return None
             return self._step("confirmation", cautious, left)
         return self._step("search", self._rate(rate), left)
@@ -187,7 +191,7 @@ class Search:
             share, expected = (min(max(late, 0.2 * limit), 0.5) for late in (run.late.share, self.long_run.late(rate)))
             correction = max(min(math.log(expected / share) / slope, _MAX_STEP), -_MAX_STEP)
             distance = abs(math.log(predicted / rate)) + abs(correction)
-            variance = (run.late.error / share / slope) ** 2 + (_FAR * distance) ** 2 + 0.003**2
+            variance = (run.late.error / share / slope) ** 2 + (_CORRECTION_ERROR * distance) ** 2 + 0.003**2
             total += (math.log(predicted) + correction) / variance
             weights += 1 / variance
         if not weights:
@@ -206,7 +210,7 @@ class Search:
         half_width = quantile(0.975, max(blocks - 1, 1)) * error
         low, high = rate * math.exp(-half_width), rate * math.exp(half_width)
         confirmed = self.confirmed_rps
-        reported = confirmed if confirmed is not None and confirmed > (1 - _AMISS) * rate else rate
+        reported = confirmed if confirmed is not None and confirmed > (1 - _MAX_SHORTFALL) * rate else rate
         return reported, (min(low, reported), max(high, reported))
 
     @property
@@ -241,7 +245,7 @@ class Search:
             1 / _BLOCKS["confirmation"], 1 / (2 * blocks), error * slope / 2
         )
         failed = sum(run.step.purpose == "confirmation" for run in self.judged)
-        return min(max(half_width / slope, _LEAST_MARGIN), _MOST_MARGIN) + 0.012 * failed
+        return min(max(half_width / slope, _MIN_MARGIN), _MAX_MARGIN) + 0.012 * failed
 
     def _rate(self, rate_rps: float) -> float:
         """Return the rate clamped to the range that can be run, rounded to four digits."""
@@ -251,13 +255,13 @@ class Search:
     def _step(self, purpose: Purpose, rate_rps: float, left_s: float) -> Step:
         full_s = self.law.execution_s(self.law.batch)
         block = late_share.block_s(
-            rate_rps=rate_rps, saturation_rps=self.law.saturation_rps, execution_s=full_s, longest_s=_LONG_S / 6
+            rate_rps=rate_rps, saturation_rps=self.law.saturation_rps, execution_s=full_s, longest_s=_MAX_LONG_RUN_S / 6
         )
-        max_s = _MOST_S if block * (late_share.MIN_BLOCKS + 1) <= _MOST_S else _LONG_S
+        max_s = _MAX_RUN_S if block * (late_share.MIN_BLOCKS + 1) <= _MAX_RUN_S else _MAX_LONG_RUN_S
         max_s = min(
-            max_s, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _LEAST_S)
+            max_s, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _MIN_RUN_S)
         )
-        duration = max(min(_BLOCKS[purpose] * block, max_s), _LEAST_S)
+        duration = max(min(_BLOCKS[purpose] * block, max_s), _MIN_RUN_S)
         return Step(
             purpose=purpose,
             rate_rps=rate_rps,
@@ -305,7 +309,7 @@ class EarlyEnd:
             block_s=self._step.block_s,
             limit=self._goal.limit,
         )
-        return share is not None and share.kept(self._goal.limit, _EARLY) is not None
+        return share is not None and share.kept(self._goal.limit, _EARLY_CONFIDENCE) is not None
 
 
 def _late(latency: Floats, objective_s: float) -> Bools:

@@ -338,12 +338,12 @@ def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns
     return Columns.merged([]), total, messages, pods
 
 
-def _indices(own: Sequence[str], common: list[str]) -> list[int]:
-    """Add the texts in `own` that are missing to `common`, and return the index in `common` of each text."""
-    common += [text for text in dict.fromkeys(own) if text not in common]
-    return [common.index(text) for text in own]
+def _indices(texts: Sequence[str], common: list[str]) -> list[int]:
+    """Add those of `texts` that are missing in `common`, and return the index in `common` of each text."""
+    common += [text for text in dict.fromkeys(texts) if text not in common]
+    return [common.index(text) for text in texts]
 
 
-def _renumber(indices: Any, own: Sequence[str], common: list[str]) -> Any:
-    table = np.array([*_indices(own, common), -1], dtype=np.int64)
+def _renumber(indices: Any, texts: Sequence[str], common: list[str]) -> Any:
+    table = np.array([*_indices(texts, common), -1], dtype=np.int64)
     return table[indices]

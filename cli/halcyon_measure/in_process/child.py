@@ -32,7 +32,7 @@ _CHUNK = 16_384
 """Number of elements that a thread adds at once. Three arrays of this size fit into the L2 cache of a core."""
 _SAMPLE_S = 0.3
 MAX_SAMPLES = 15
-_AGREE = 0.02
+_MAX_CV = 0.02
 """Maximum coefficient of variation at which samples count as consistent."""
 
 
@@ -203,7 +203,7 @@ def _largest(sample: Callable[[], float], count: int) -> list[float]:
     while len(samples) < MAX_SAMPLES:
         samples.append(sample())
         best = sorted(samples)[-count:]
-        if len(best) == count and np.std(best, ddof=1) <= _AGREE * np.mean(best):
+        if len(best) == count and np.std(best, ddof=1) <= _MAX_CV * np.mean(best):
             break
     least = sorted(samples)[-count]
     return [value for value in samples if value >= least][:count]

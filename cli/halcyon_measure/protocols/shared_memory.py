@@ -278,8 +278,8 @@ class SharedRegion:
         if len(arrays) < len(response.outputs):
             # What is left is read from the answer, whose raw contents may have an entry for each output or for these alone.
             if len(response.raw_output_contents) == len(response.outputs):
-                indices = [n for n, output in enumerate(response.outputs) if output.name not in slots]
-                contents = [response.raw_output_contents[n] for n in indices]
+                indices = [index for index, output in enumerate(response.outputs) if output.name not in slots]
+                contents = [response.raw_output_contents[index] for index in indices]
                 del response.raw_output_contents[:]
                 response.raw_output_contents.extend(contents)
             others = [output for output in response.outputs if output.name not in slots]
@@ -293,7 +293,7 @@ class SharedRegion:
         dims = tuple(map(int, shape))
         content = self._memory[slot.offset : slot.offset + slot.size]
         if datatype == "BF16":
-            wide = np.frombuffer(content, "<u2").astype("<u4") << 16
-            return wide.view("<f4").reshape(dims)
+            words = np.frombuffer(content, "<u2").astype("<u4") << 16
+            return words.view("<f4").reshape(dims)
         kind: Any = triton_to_np_dtype(datatype)
         return np.frombuffer(content, kind).reshape(dims)

@@ -41,7 +41,7 @@ def listener(host: str, port: int) -> int | None:
 
     A process that listens on exactly this address takes precedence over one that listens on all addresses.
     """
-    own = _hexadecimal(host)
+    host_addresses = _hexadecimal(host)
     exact, wide = set(), set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ def listener(host: str, port: int) -> int | None:
                 fields = line.split()
                 address, _, port_hex = fields[1].rpartition(":")
                 if fields[3] == _LISTEN and int(port_hex, 16) == port:
-                    if address in own:
+                    if address in host_addresses:
                         exact.add(f"socket:[{fields[9]}]")
                     elif not address.strip("0"):
                         wide.add(f"socket:[{fields[9]}]")

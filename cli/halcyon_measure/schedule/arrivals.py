@@ -36,8 +36,8 @@ def share(scenario: Scenario, *, index: int, workers: int) -> Iterator[float]:
     """Yield the due times of worker `index` of `workers` workers: every `workers`-th arrival of the common schedule."""
     first = index
     for due in chunks(scenario):
-        own = due[first::workers]
-        yield from own.tolist()
+        own_due = due[first::workers]
+        yield from own_due.tolist()
         first = (first - len(due)) % workers
 
 

@@ -7,7 +7,7 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration
 from halcyon_tune.search import Search
 
-_CONTRADICTED = 2.0
+_MAX_TIME_RATIO = 2.0
 """Ratio of the batch times that explain latencies to the measured batch times. If the ratio is larger, the planner
 doesn't get the batch times.
 """
@@ -24,7 +24,11 @@ def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, .
         TuneError: these times weren't measured, or latencies contradict them.
     """
     times, verification = search.profile.times, search.verification
-    if verification is not None and verification.estimates.get(served) and verification.factor(served) > _CONTRADICTED:
+    if (
+        verification is not None
+        and verification.estimates.get(served)
+        and verification.factor(served) > _MAX_TIME_RATIO
+    ):
         raise TuneError(
             f"requests take {verification.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
         )

@@ -17,7 +17,7 @@ from halcyon_tune.space import BATCHING, LeftOut, Space
 from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
-_LATE = 0.05
+_MAX_LATE_SHARE = 0.05
 """Share of the objective by which 1 % of a measurement's requests may be sent late without a note."""
 
 
@@ -275,7 +275,7 @@ def _notes(search: Search, recommended: Configuration | None) -> tuple[str, ...]
 
 def _late_client(search: Search) -> list[str]:
     """Return a note if the client sent requests late in some measurements; empty if it didn't."""
-    negligible_s = _LATE * search.criterion.predictor.objective_s
+    negligible_s = _MAX_LATE_SHARE * search.criterion.predictor.objective_s
     late_s = [
         point.late_p99_s for point in search.points if isinstance(point.load, Rate) and point.late_p99_s > negligible_s
     ]
