@@ -274,9 +274,8 @@ def _json(value: Any) -> bytes:
 
 
 def _jsonl(results: Sequence[RowResult]) -> bytes:
-    return b"".join(
-        _json({"row": result.row, **_name_field(result), "outputs": plain(result.outputs)}) for result in results
-    )
+    lines = ({"row": result.row, **_name_field(result), "outputs": plain(result.outputs)} for result in results)
+    return b"".join(map(_json, lines))
 
 
 def plain(value: Any) -> Any:
@@ -381,12 +380,8 @@ def _numbers(name: str, cells: Sequence[tuple[int, Any]], arrays: Sequence[Any])
         if stacked.dtype.kind in "mM":
             return stacked
         if not stacked.dtype.hasobject:
-            converted = stacked.ravel().tolist()
-            changed = [
-                entry
-                for entry, value in zip(cells, converted, strict=True)
-                if entry[1] != value and not math.isnan(value.real)
-            ]
+            converted = zip(cells, stacked.ravel().tolist(), strict=True)
+            changed = [cell for cell, value in converted if cell[1] != value and not math.isnan(value.real)]
         if not changed:
             return stacked
     if all(isinstance(cell, int) for _, cell in cells):

@@ -156,7 +156,8 @@ class Search:
             measurement = self.profile.next()
             if measurement is None:
                 return self.predicted(self.profile.times)
-            return PointRequest(step=measurement[0], configuration=measurement[1], load=measurement[2])
+            step, configuration, load = measurement
+            return PointRequest(step=step, configuration=configuration, load=load)
         return self._next_of_step_4(self.verification) if turn is None else self._request(5, turn)
 
     def _next_of_step_4(self, verification: Verification) -> PointRequest | End | Search:
@@ -241,10 +242,8 @@ class Search:
             return End(reason="budget", why=f"{why}, and no configuration was measured at a rate before")
         if winner is None:
             return End(reason="failed", why="no configuration was shown to keep the objective at any rate")
-        winner_opinion, today_opinion = (
-            verification.opinion(winner),
-            verification.opinion(self.space.today) if self.space.today in verification.estimates else None,
-        )
+        winner_opinion = verification.opinion(winner)
+        today_opinion = verification.opinion(self.space.today) if self.space.today in verification.estimates else None
         if today_opinion is not None and winner_opinion.score < (1 + MIN_GAIN) * today_opinion.score:
             others = "no other settings are better than today's by 3 %"
             if unfinished:
@@ -289,23 +288,16 @@ class Search:
         """
         profile, predictor = self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
-        shapes = {
-            configuration: shape
-            for configuration in self.space.configurations
-            if (shape := times.shape(configuration, rows)) is not None
-        }
+        shapes = {c: shape for c in self.space.configurations if (shape := times.shape(c, rows)) is not None}
         tried = [
-            configuration
-            for configuration in shapes
-            if not any(point.rules_out(configuration) for point in self.points)
-            and (configuration == self.space.today or not profile.exclusion_reason(configuration))
+            c
+            for c in shapes
+            if not any(point.rules_out(c) for point in self.points)
+            and (c == self.space.today or not profile.exclusion_reason(c))
         ]
-        powers = {configuration: profile.power_w(configuration.family) for configuration in tried}
+        powers = {c: profile.power_w(c.family) for c in tried}
         # The rate with full batches is an upper bound for any objective.
-        peaks = {
-            configuration: predictor.peak_rps(shapes[configuration], configuration) / (powers[configuration] or 1.0)
-            for configuration in tried
-        }
+        peaks = {c: predictor.peak_rps(shapes[c], c) / (powers[c] or 1.0) for c in tried}
         candidates: set[Configuration] = set()
         best = 0.0
         for candidate in sorted(tried, key=lambda candidate: (-peaks[candidate], candidate)):
