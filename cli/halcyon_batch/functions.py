@@ -23,7 +23,7 @@ import numpy as np
 from halcyon_batch.errors import BatchError, RowError
 from halcyon_batch.input_data import Sample
 from halcyon_batch.row_tensors import BatchModel, RowTensors, fitted, row_tensors, value_of
-from halcyon_measure.engine.hooks import load
+from halcyon_measure.engine.hooks import USER_ERRORS, load
 from halcyon_measure.errors import HookError, TensorError
 
 _BUILT_IN: Mapping[type, Callable[[Any], Any]] = {
@@ -138,7 +138,7 @@ def _prepare_row(function: str, sample: Sample, model: BatchModel) -> RowTensors
     value = value_of(sample)
     try:
         prepared = _load_once(function)(value)
-    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+    except USER_ERRORS as error:
         raise RowError(_error_text(error, function)) from None
     return fitted(prepared, model)
 
@@ -149,7 +149,7 @@ def _finish(function: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping
         try:
             result = _load_once(function)(dict(row_outputs))
             results.append(_portable(result if isinstance(result, Mapping) else {"value": result}))
-        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        except USER_ERRORS as error:
             results.append(_error_text(error, function))
     return results
 

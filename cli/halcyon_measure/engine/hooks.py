@@ -9,11 +9,13 @@ given, else the number of the request. `finish(outputs)` receives the output arr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import sys
 import threading
 import time
 import traceback
@@ -36,6 +38,10 @@ from halcyon_measure.protocols.target import Target
 DECODE = "decode"
 """Name of the built-in function that reads a file and converts it to the model's input when its request is due."""
 MAX_PROCESSES = 64
+USER_ERRORS = (Exception, SystemExit)
+"""Exceptions that a user function or its file may raise. An uncaught SystemExit would end this process with its status,
+which may be 0.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +136,9 @@ def load(hook: str) -> Callable[..., Any]:
         raise HookError(f"{path}: not a Python file; its name must end with .py")
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        with contextlib.redirect_stdout(sys.stderr):  # a command may print JSON
+            spec.loader.exec_module(module)
+    except USER_ERRORS as error:
         raise HookError(_error_text(error, path)) from None
     function: Any = getattr(module, name, None)
     if not callable(function):
@@ -155,6 +162,8 @@ by name."""
 
 
 def _initialize(settings_fields: Mapping[str, Any], target_fields: Mapping[str, Any]) -> None:
+    # The pool reads the worker's standard output, which this process has inherited, as events.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     settings, target = HookSettings.from_dict(settings_fields), Target.from_dict(target_fields)
     if target.transport == "grpc":
@@ -195,7 +204,7 @@ def _prepare(number: int) -> Prepared:
     else:
         try:
             arrays = _tensors(state.prepare(sample), state)
-        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        except USER_ERRORS as error:
             path = state.settings.prepare.rpartition(":")[0]
             raise HookError(f"{_error_text(error, path)}, in request {number}") from None
     began = time.monotonic()
@@ -240,7 +249,7 @@ def _finish(reply: Reply, number: int) -> float:
         decoded = time.monotonic()
         if state.finish is not None:
             state.finish(arrays)
-    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+    except USER_ERRORS as error:
         path = state.settings.finish.rpartition(":")[0]
         raise HookError(f"{_error_text(error, path)}, in request {number}") from None
     return decoded - began

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ _LEAD_S = 0.25
 received it by then."""
 _READY_S = 60.0
 _END_S = 10.0
+_ERROR_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class Pool:
         self._results = [Path(self._folder.name) / f"{index}.npz" for index in range(processes)]
         self._workers: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
-        self._error_lines: list[str] = []
+        self._error_lines: deque[str] = deque(maxlen=_ERROR_LINES)
+        """Last lines of the workers' standard error, to which functions of the user may print."""
         self._stopped_at: float | None = None
         """Time of the monotonic clock at which the load was ended early; None if it wasn't."""
 
@@ -253,7 +256,7 @@ class Pool:
             kind = getattr(errors, str(event["error"]), errors.MeasureError)
             raise kind(event["message"])
         if event["event"] == "ended":
-            reason = "\n".join(self._error_lines[-6:]) or f"exit status {event['status']}"
+            reason = "\n".join(self._error_lines) or f"exit status {event['status']}"
             raise errors.MeasureError(f"a process of the load ended: {reason}")
         return index, event
 
