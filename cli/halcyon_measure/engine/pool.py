@@ -73,9 +73,9 @@ of the last second. If it returns True while measuring, the run ends early and k
 def processes_for(scenario: Scenario, cores: int) -> int:
     """Return the number of processes that a load needs, at most one per core."""
     if scenario.is_open:
-        need = (scenario.mean_rps or RPS_PER_PROCESS) / RPS_PER_PROCESS
-        if scenario.kind == "ramp":
-            need = max(scenario.rate_rps or 0, scenario.to_rps or 0) / RPS_PER_PROCESS
+        # The rate of a ramp, or of the phases of a burst, is at times higher than the mean.
+        rates = (scenario.mean_rps, scenario.rate_rps, scenario.to_rps)
+        need = max((rate for rate in rates if rate), default=RPS_PER_PROCESS) / RPS_PER_PROCESS
     else:
         need = scenario.callers / CALLERS_PER_PROCESS
     return max(1, min(-int(-need // 1), cores, MAX_PROCESSES))
