@@ -273,7 +273,8 @@ class _Page:
                 kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
                 self._connection = kind(str(self._parts.hostname), self._parts.port, timeout=_TIMEOUT_S)
             try:
-                self._connection.request("GET", self._parts.path or "/metrics")
+                query = f"?{self._parts.query}" if self._parts.query else ""
+                self._connection.request("GET", (self._parts.path or "/metrics") + query)
                 response = self._connection.getresponse()
                 body = response.read(_MAX_PAGE)
             except (OSError, HTTPException):
@@ -297,14 +298,16 @@ class _Page:
 def _pages(sources: Sequence[Source]) -> dict[str, _Page]:
     """Return the metrics pages by pod.
 
-    A host name with several addresses, such as a headless Service, has one page per address.
+    A host name with several addresses, such as a headless Service, has one page per address. Pages of one host and port
+    with different paths, such as those behind a proxy, have their URLs as names.
     """
-    pages = {}
-    for source in sources:
+    pages: dict[str, _Page] = {}
+    for source in dict.fromkeys(sources):
         parts = urlsplit(source.url)
         addresses = _addresses(str(parts.hostname))
         if len(addresses) < 2:  # one address, or an unknown name, whose error the reading has
-            pages[source.pod] = _Page(source)
+            pod = source.pod if source.pod not in pages else source.url
+            pages[pod] = _Page(replace(source, pod=pod))
             continue
         for address in addresses:
             host = f"[{address}]" if ":" in address else address
