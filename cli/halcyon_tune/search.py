@@ -359,8 +359,12 @@ class Search:
     def _decided(self, turns: Turns) -> End:
         gain = turns.gain()
         if gain is None:
-            if any(configuration == turns.winner and estimate is None for configuration, estimate in turns.scores):
+            if turns.has_failed(turns.today):
+                return End(reason="undecided", why=f"today's settings can't be compared: {self.points[-1].why}")
+            if turns.has_failed(turns.winner) or not turns.has_kept(turns.winner):
                 return End(reason="failed", why=f"{turns.winner.text()} kept the objective once, and then no more")
+            if turns.has_kept(turns.today):
+                return End(reason="undecided", why="in no round, both the best and today's settings kept the objective")
             return End(reason="decided", why="today's settings keep the objective at no rate")
         if gain.is_shown:
             others = "nothing unmeasured can beat the best by more than its error"
@@ -368,9 +372,7 @@ class Search:
                 others = f"other settings could be better still: {self.unfinished}"
             return End(reason="decided", why=others)
         assert self.verification is not None  # noqa: S101  # from step 4 on
-        winner, today = (
-            self.verification.opinion(configuration).score for configuration in (turns.winner, turns.today)
-        )
+        winner, today = (self.verification.opinion(c).score for c in (turns.winner, turns.today))
         pooled = winner / today - 1
         if pooled >= MIN_GAIN and (gain.is_open or gain.allows(pooled)):
             likely = gain.value if gain.is_open else pooled

@@ -103,6 +103,14 @@ class Turns:
             rounds=len(logs),
         )
 
+    def has_failed(self, configuration: Configuration) -> bool:
+        """Return whether a measurement of a configuration failed."""
+        return any(estimate is None for measured, estimate in self.scores if measured == configuration)
+
+    def has_kept(self, configuration: Configuration) -> bool:
+        """Return whether a configuration kept the objective in any measurement."""
+        return any(estimate and estimate.score > 0 for measured, estimate in self.scores if measured == configuration)
+
     def last(self, configuration: Configuration) -> Estimate | None:
         """Return the estimate of a configuration from its last turn; None if it had none, or if that failed."""
         return next((estimate for measured, estimate in reversed(self.scores) if measured == configuration), None)

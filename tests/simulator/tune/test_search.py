@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,13 +15,16 @@ from halcyon.api.spec.parse import parse
 from halcyon_tune.batch_times import Curve
 from halcyon_tune.criterion import Criterion
 from halcyon_tune.errors import TuneError
+from halcyon_tune.estimates import Estimate
 from halcyon_tune.patch import duration
 from halcyon_tune.points import Configuration, Load, Point, Rate
 from halcyon_tune.prediction import Predictor
 from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import MAX_POINTS, Budget, End, PointRequest, Search
 from halcyon_tune.space import Space, space
+from halcyon_tune.turns import Turns
 
+TODAY, WINNER = Configuration(max_batch=8), Configuration(instances=2, max_batch=16)
 ROWS = np.arange(257, dtype=np.float64)
 CONFIG = {"max_batch_size": 8, "dynamic_batching": {}}
 
@@ -206,6 +210,38 @@ def test_server_that_ends_three_times_ends_the_search() -> None:
     assert isinstance(end, End)
     assert end.reason == "failed"
     assert "signal 11" in end.why
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason", "text"),
+    [
+        (((TODAY, 0.0), (WINNER, 5.0)), "decided", "today's settings keep the objective at no rate"),
+        (((TODAY, 5.0), (WINNER, 0.0)), "failed", "kept the objective once, and then no more"),
+        (((TODAY, 5.0), (WINNER, None)), "failed", "kept the objective once, and then no more"),
+        (((TODAY, None),), "undecided", "today's settings can't be compared: signal 11"),
+        (
+            ((TODAY, 5.0), (WINNER, 0.0), (WINNER, 5.0), (TODAY, 0.0)),
+            "undecided",
+            "in no round, both the best and today's settings kept",
+        ),
+    ],
+)
+def test_rounds_without_a_gain_decide_only_what_they_show(
+    scores: Sequence[tuple[Configuration, float | None]], reason: str, text: str
+) -> None:
+    estimates = tuple(
+        (one, None if score is None else Estimate(log_factor=0, error=0.03, score=score, capacity_rps=score))
+        for one, score in scores
+    )
+    failed = Point(configuration=TODAY, load=Rate(rate_rps=1), seconds=5, failure="Ended", why="signal 11")
+    search = replace(
+        Search.begin(configurations(), Criterion(predictor=Predictor(0.4))),
+        turns=Turns(today=TODAY, winner=WINNER, rounds=len(scores) // 2, scores=estimates),
+        points=(failed,),
+    )
+    _, end = search.next()
+    assert isinstance(end, End)
+    assert (end.reason, text in end.why) == (reason, True)
 
 
 def test_objective_below_one_row_is_refused() -> None:
