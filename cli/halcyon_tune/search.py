@@ -373,7 +373,7 @@ class Search:
             return End(reason="decided", why=others)
         assert self.verification is not None  # noqa: S101  # from step 4 on
         winner, today = (self.verification.opinion(c).score for c in (turns.winner, turns.today))
-        pooled = winner / today - 1
+        pooled = winner / today - 1 if today else math.inf
         if pooled >= MIN_GAIN and (gain.is_open or gain.allows(pooled)):
             likely = gain.value if gain.is_open else pooled
             needed = gain.rounds_needed(likely)

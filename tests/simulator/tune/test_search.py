@@ -23,6 +23,7 @@ from halcyon_tune.results.tune_result import result
 from halcyon_tune.search import MAX_POINTS, Budget, End, PointRequest, Search
 from halcyon_tune.space import Space, space
 from halcyon_tune.turns import Turns
+from halcyon_tune.verification import Verification
 
 TODAY, WINNER = Configuration(max_batch=8), Configuration(instances=2, max_batch=16)
 ROWS = np.arange(257, dtype=np.float64)
@@ -242,6 +243,27 @@ def test_rounds_without_a_gain_decide_only_what_they_show(
     _, end = search.next()
     assert isinstance(end, End)
     assert (end.reason, text in end.why) == (reason, True)
+
+
+def test_settings_that_kept_the_objective_in_one_round_alone_are_compared() -> None:
+    def values(configuration: Configuration, _: float, /, *, is_hopeful: bool = False) -> tuple[float, float]:  # noqa: ARG001
+        return (0.0, 0.0) if configuration == TODAY else (5.0, 5.0)
+
+    today, winner = (Estimate(log_factor=0, error=0.03, score=score, capacity_rps=score) for score in (4.0, 5.0))
+    known = configurations()
+    search = replace(
+        Search.begin(known, Criterion(predictor=Predictor(0.4))),
+        verification=Verification(
+            space=known,
+            candidates=frozenset(),
+            values=values,
+            estimates={TODAY: (today,), WINNER: (winner,)},
+        ),
+        turns=Turns(today=TODAY, winner=WINNER, rounds=1, scores=((TODAY, today), (WINNER, winner))),
+    )
+    _, end = search.next()
+    assert isinstance(end, End)
+    assert (end.reason, "a gain of 25 %" in end.why) == ("undecided", True)
 
 
 def test_objective_below_one_row_is_refused() -> None:
