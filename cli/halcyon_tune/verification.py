@@ -162,7 +162,7 @@ class Verification:
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected batch times were off by more than `_MAX_LOG_ERROR` twice, or by more than `2 * _MAX_LOG_ERROR` once.
+        """Whether corrected batch times were off by more than `_MAX_LOG_ERROR` twice, or by more than double once.
 
         The first measured configuration doesn't count, because its prediction isn't corrected.
         """
