@@ -125,7 +125,9 @@ if __name__ == "__main__":
 
 def test_prints_of_a_function_are_no_events_of_its_worker(tmp_path: Path) -> None:
     hook, script = tmp_path / "hook.py", tmp_path / "prints.py"
-    hook.write_text("print('loaded')\ndef prepare(number):\n    print('request', number)\n    return [1.0, 2.0]\n")
+    hook.write_text(
+        "print('loaded')\ndef prepare(number):\n    print('request', number)\n    return {'x': [[1.0, 2.0]]}\n"
+    )
     script.write_text(_PRINTS.format(prepare=f"{hook}:prepare"))
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True)
     assert (ended.stdout, sorted(ended.stderr.split())) == ("", ["7", "loaded", "loaded", "request"])

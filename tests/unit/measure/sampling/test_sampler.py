@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 
 from halcyon_measure.errors import SettingError
@@ -46,29 +43,6 @@ def test_metrics_pages_of_several_pods_behind_a_proxy_are_all_sampled() -> None:
     sampler = Sampler(target, SamplingSettings(servers=servers))
     assert [source.url for source in sampler.sources] == urls
     assert len({server.pod for server in sampler.observations().servers}) == 2
-
-
-def test_query_of_a_metrics_url_reaches_its_server() -> None:
-    paths: list[str] = []
-
-    class Metrics(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        source = Source(pod="a", url=f"http://127.0.0.1:{server.server_port}/metrics?pod=a")
-        target = parse("http://127.0.0.1:1", api="kserve", transport=None, encoding=None, model="m")
-        sampler = Sampler(target, SamplingSettings(servers=(source,)))
-        sampler.idle()
-        sampler.close()
-        server.shutdown()
-    assert paths == ["/metrics?pod=a"]
 
 
 def test_sources_of_another_api_are_not_guessed() -> None:
