@@ -287,7 +287,7 @@ def seeds() -> Row:
     same = 0
     for load in loads:
         first, second = (np.concatenate(list(arrivals.chunks(load))) for _ in range(2))
-        shared = np.sort(np.array([due for index in range(3) for due in arrivals.share(load, index=index, of=3)]))
+        shared = np.sort(np.array([due for index in range(3) for due in arrivals.share(load, index=index, workers=3)]))
         same += bool(np.array_equal(first, second) and np.array_equal(first, shared))
     return Row(
         id="4.4",

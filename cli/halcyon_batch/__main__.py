@@ -60,11 +60,11 @@ async def _run(recipe: BatchRecipe) -> int:
             finally:
                 log.cancel()
     finally:
-        _leave(batch.progress(failure).to_json())
+        _publish(batch.progress(failure).to_json())
     return status
 
 
-def _leave(text: str) -> None:
+def _publish(text: str) -> None:
     """Print the last progress of the batch, and write it to the termination message of the container."""
     print(text, flush=True)
     with contextlib.suppress(OSError):

@@ -57,7 +57,7 @@ _QUIET_S = 10.0
 @dataclass
 class _OpenPart:
     number: int
-    left: int
+    rows_left: int
     results: list[RowResult] = field(default_factory=list)
 
 
@@ -70,7 +70,7 @@ class _Run:
     hooks: Functions
     sender: Sender
     group: asyncio.TaskGroup
-    room: asyncio.Semaphore
+    open_parts: asyncio.Semaphore
     """Semaphore that limits the number of parts whose rows are in memory."""
 
 
@@ -96,13 +96,13 @@ class Batch:
         """Return the progress of the batch. The progress has a reason only if the failure is a BatchError."""
         parts, now_s = self._parts, self._clock()
         if parts is None:
-            known = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
+            progress = BatchProgress(total=None if self._input is None else self._input.total, waiting=self._waiting)
         else:
             total = parts.manifest.total
             waiting = self._waiting
             if not waiting and self._sender is not None and now_s - self._answered_at_s > _QUIET_S:
                 waiting = self._sender.waiting
-            known = BatchProgress(
+            progress = BatchProgress(
                 total=total,
                 done=parts.rows - parts.failed,
                 failed=parts.failed,
@@ -115,10 +115,10 @@ class Batch:
                 waiting=waiting,
             )
         if failure is None:
-            return known
+            return progress
         if isinstance(failure, BatchError):
-            return replace(known, reason=failure.reason, message=str(failure))
-        return replace(known, message=": ".join(filter(None, (type(failure).__name__, str(failure)))))
+            return replace(progress, reason=failure.reason, message=str(failure))
+        return replace(progress, message=": ".join(filter(None, (type(failure).__name__, str(failure)))))
 
     async def run(self) -> None:
         """Compute and write all parts of the results that are missing.
@@ -143,11 +143,11 @@ class Batch:
         return self._recipe.input if self._recipe.input_bucket is None else self._recipe.input_bucket.url
 
     def _open_input(self, clients: contextlib.ExitStack) -> InputData:
-        recipe, given = self._recipe, self._recipe.input_bucket
-        if given is None:
+        recipe, location = self._recipe, self._recipe.input_bucket
+        if location is None:
             return open_input(recipe.input, recipe.input_format)
-        client = clients.enter_context(bucket.opened(given, "spec.input"))
-        return BucketData(client, given, Path(recipe.input), recipe.input_format)
+        client = clients.enter_context(bucket.opened(location, "spec.input"))
+        return BucketData(client, location, Path(recipe.input), recipe.input_format)
 
     def _open_output(self, clients: contextlib.ExitStack) -> Storage:
         if self._recipe.output_bucket is None:
@@ -177,36 +177,38 @@ class Batch:
             format=recipe.output_format or ("Npz" if data.format == "Npz" else "Jsonl"),
             made_with=functions.digest(recipe.model, recipe.prepare, recipe.finish),
         )
-        where = recipe.output if recipe.output_bucket is None else recipe.output_bucket.url
-        return OutputParts.begin(storage, manifest, where)
+        location = recipe.output if recipe.output_bucket is None else recipe.output_bucket.url
+        return OutputParts.begin(storage, manifest, location)
 
     async def _send_all(self, data: InputData, parts: OutputParts) -> None:
-        to, config = await self._described()
+        model_target, config = await self._wait_for_model()
         most = _largest_request(config)
-        model = BatchModel(to.inputs, batches(to.inputs) if most is None else most != 0, _optional_inputs(config))
+        model = BatchModel(
+            model_target.inputs, batches(model_target.inputs) if most is None else most != 0, _optional_inputs(config)
+        )
         most = self._recipe.max_rows or most or MAX_UNKNOWN_ROWS
         # The balancers let only a few rows of a gentle batch go at a time, and requests of more rows would wait for more.
-        single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
+        is_single = not model.is_batched or (self._recipe.gentle and self._recipe.rows_per_request is None)
         sizes = RequestRows(
-            fixed=1 if single else self._recipe.rows_per_request,
+            fixed=1 if is_single else self._recipe.rows_per_request,
             most=max(min(most, _REQUEST_BYTES // data.row_bytes, parts.manifest.rows_per_part), 1),
         )
         # If a model computes batches, the balancers limit a gentle batch themselves (`lower_room`).
         window = RequestWindow(gentle=self._recipe.gentle and not model.is_batched)
         hooks = Functions(self._recipe.prepare, self._recipe.finish, model, self._recipe.workers)
-        client = connect.client(to)
+        client = connect.client(model_target)
         sender = self._sender = Sender(
-            client, to, window, sizes, partial(_key_header, self._recipe.api_key_file), clock=self._clock
+            client, model_target, window, sizes, partial(_key_header, self._recipe.api_key_file), clock=self._clock
         )
         self._rate.restart(self._clock())
-        room = asyncio.Semaphore(_OPEN_PARTS)
+        open_parts = asyncio.Semaphore(_OPEN_PARTS)
         try:
             async with asyncio.TaskGroup() as group:
                 for number in parts.missing:
-                    await room.acquire()
-                    await self._send_part(number, _Run(data, parts, hooks, sender, group, room))
+                    await open_parts.acquire()
+                    await self._send_part(number, _Run(data, parts, hooks, sender, group, open_parts))
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise _first_error(errors) from None
         finally:
             hooks.close()
             await client.close()
@@ -222,53 +224,61 @@ class Batch:
             await asyncio.to_thread(self._check_input, run.data, run.parts)
             raise BatchError("InputUnreadable", f"spec.input: {self._source} can't be read: {error}") from None
         part, sizes = _OpenPart(number, len(samples)), run.sender.sizes
-        waiting: list[_Row] = []
-        while samples or waiting:
-            if samples and len(waiting) < sizes.rows:
+        prepared: list[_Row] = []
+        while samples or prepared:
+            if samples and len(prepared) < sizes.rows:
                 # Few rows at a time, so that the functions run no further ahead than requests can follow.
-                some, samples = samples[: max(sizes.rows, _PREPARED)], samples[max(sizes.rows, _PREPARED) :]
-                waiting += await self._prepared(part, some, run)
-            elif waiting:
+                portion, samples = samples[: max(sizes.rows, _PREPARED)], samples[max(sizes.rows, _PREPARED) :]
+                prepared += await self._prepare_rows(part, portion, run)
+            elif prepared:
                 await run.sender.enter()
-                chunk = _alike(waiting, sizes.rows)
-                waiting = waiting[len(chunk) :]
+                chunk = _rows_of_equal_shape(prepared, sizes.rows)
+                prepared = prepared[len(chunk) :]
                 run.group.create_task(self._send(part, chunk, run))
 
-    async def _prepared(self, part: _OpenPart, samples: Sequence[Sample], run: _Run) -> list[_Row]:
-        made = [*zip(samples, await run.hooks.prepare(samples), strict=True)]
-        await self._take(part, [RowResult(s.row, s.name, None, why) for s, why in made if isinstance(why, str)], run)
-        return [(sample, tensors) for sample, tensors in made if not isinstance(tensors, str)]
+    async def _prepare_rows(self, part: _OpenPart, samples: Sequence[Sample], run: _Run) -> list[_Row]:
+        prepared = [*zip(samples, await run.hooks.prepare(samples), strict=True)]
+        await self._record(
+            part,
+            [
+                RowResult(sample.row, sample.name, None, failure)
+                for sample, failure in prepared
+                if isinstance(failure, str)
+            ],
+            run,
+        )
+        return [(sample, tensors) for sample, tensors in prepared if not isinstance(tensors, str)]
 
     async def _send(self, part: _OpenPart, chunk: Sequence[_Row], run: _Run) -> None:
         was_chosen = run.sender.sizes.is_chosen
         try:
-            found = await run.sender.outcomes([tensors for _, tensors in chunk])
+            outcomes = await run.sender.outcomes([tensors for _, tensors in chunk])
         finally:
             await run.sender.leave()
         if run.sender.sizes.is_chosen and not was_chosen:
             self._rate.restart(self._clock())
-        await self._take(part, await _results(chunk, found, run.hooks), run)
+        await self._record(part, await _results(chunk, outcomes, run.hooks), run)
 
-    async def _take(self, part: _OpenPart, done: Sequence[RowResult], run: _Run) -> None:
-        if not done:
+    async def _record(self, part: _OpenPart, results: Sequence[RowResult], run: _Run) -> None:
+        if not results:
             return
-        part.results += done
-        part.left -= len(done)
-        self._count(done)
-        if not part.left:
-            part.results.sort(key=lambda one: one.row)
+        part.results += results
+        part.rows_left -= len(results)
+        self._count(results)
+        if not part.rows_left:
+            part.results.sort(key=lambda result: result.row)
             await asyncio.to_thread(self._check_input, run.data, run.parts, *run.parts.manifest.rows(part.number))
             await asyncio.to_thread(run.parts.write, part.number, part.results)
-            run.room.release()
+            run.open_parts.release()
 
-    def _count(self, done: Sequence[RowResult]) -> None:
+    def _count(self, results: Sequence[RowResult]) -> None:
         now_s = self._answered_at_s = self._clock()
-        self._answered += len(done)
-        self._rate.add(len(done), now_s)
-        bad = [one for one in done if one.outputs is None]
-        self._failed += len(bad)
-        if bad:
-            self._check_failures(f"; row {bad[-1].row}: {bad[-1].failure}")
+        self._answered += len(results)
+        self._rate.add(len(results), now_s)
+        failed = [result for result in results if result.outputs is None]
+        self._failed += len(failed)
+        if failed:
+            self._check_failures(f"; row {failed[-1].row}: {failed[-1].failure}")
 
     def _check_failures(self, example: str) -> None:
         if self._failed > self._recipe.max_failures:
@@ -282,17 +292,17 @@ class Batch:
         if data.is_unchanged(*rows):
             return
         try:
-            now = data.digest_now()
+            digest = data.digest_now()
         except BatchError as error:
-            now = f"unknown, because {error}"
-        if now != parts.manifest.digest:
+            digest = f"unknown, because {error}"
+        if digest != parts.manifest.digest:
             raise BatchError(
                 "InputChanged",
-                f"spec.input has changed while it was read: its digest is {now}, and the results are those of {parts.manifest.digest}; "
+                f"spec.input has changed while it was read: its digest is {digest}, and the results are those of {parts.manifest.digest}; "
                 "put the former content back, or make a new BatchInference with a new output",
             )
 
-    async def _described(self) -> tuple[Target, Mapping[str, Any]]:
+    async def _wait_for_model(self) -> tuple[Target, Mapping[str, Any]]:
         """Return the model with its inputs, and its configuration in Triton.
 
         The configuration is empty if the server doesn't return it. The function waits until a server describes the
@@ -300,7 +310,7 @@ class Batch:
         """
         recipe = self._recipe
         while True:
-            to = target.parse(
+            model_target = target.parse(
                 recipe.url,
                 api="kserve",
                 transport=None,
@@ -310,25 +320,25 @@ class Batch:
                 timeout_s=_TIMEOUT_S,
             )
             try:
-                found = await asyncio.to_thread(connect.described, to)
-                config = await asyncio.to_thread(_config, found)
+                described = await asyncio.to_thread(connect.described, model_target)
+                config = await asyncio.to_thread(_config, described)
             except TargetError as error:
                 self._waiting = str(error)
                 await asyncio.sleep(_MODEL_WAIT_S)
             else:
                 self._waiting = ""
-                return found, config
+                return described, config
 
 
-def _config(to: Target) -> Mapping[str, Any]:
-    status, body = connect.exchange(to, "GET", f"/v2/models/{quote(to.model, safe='')}/config")
+def _config(model_target: Target) -> Mapping[str, Any]:
+    status, body = connect.exchange(model_target, "GET", f"/v2/models/{quote(model_target.model, safe='')}/config")
     if status >= 500 or status == 429:  # without optional inputs, rows that leave them out would have failed
-        raise TargetError(f"{to.url} doesn't return the configuration of {to.model}: {status}")
+        raise TargetError(f"{model_target.url} doesn't return the configuration of {model_target.model}: {status}")
     try:
-        found = json.loads(body) if status < 400 else {}
+        config = json.loads(body) if status < 400 else {}
     except ValueError:
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return config if isinstance(config, Mapping) else {}
 
 
 def _largest_request(config: Mapping[str, Any]) -> int | None:
@@ -338,15 +348,15 @@ def _largest_request(config: Mapping[str, Any]) -> int | None:
     result is only a part of the largest batch. The server combines several requests in a batch, so that requests of
     users also have places in it.
     """
-    most = config.get("max_batch_size", 0 if config else None)
-    if not isinstance(most, int):
+    max_batch = config.get("max_batch_size", 0 if config else None)
+    if not isinstance(max_batch, int):
         return None
-    return max(most // _REQUESTS_OF_A_BATCH, min(most, 1)) if "dynamic_batching" in config else most
+    return max(max_batch // _REQUESTS_OF_A_BATCH, min(max_batch, 1)) if "dynamic_batching" in config else max_batch
 
 
 def _optional_inputs(config: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the inputs that a request may leave out. The model's metadata doesn't contain this."""
-    return frozenset(str(one["name"]) for one in config.get("input") or () if one.get("optional"))
+    return frozenset(str(tensor["name"]) for tensor in config.get("input") or () if tensor.get("optional"))
 
 
 def _key_header(file: str) -> tuple[tuple[str, str], ...]:
@@ -358,33 +368,33 @@ def _key_header(file: str) -> tuple[tuple[str, str], ...]:
 
 
 async def _results(
-    chunk: Sequence[_Row], found: Sequence[Mapping[str, Any] | str], hooks: Functions
+    chunk: Sequence[_Row], outcomes: Sequence[Mapping[str, Any] | str], hooks: Functions
 ) -> list[RowResult]:
-    good = [one for one in found if not isinstance(one, str)]
-    finished = iter(await hooks.finish(good)) if good else iter(())
+    outputs = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+    finished = iter(await hooks.finish(outputs)) if outputs else iter(())
     results = []
-    for (sample, _), one in zip(chunk, found, strict=True):
-        made = one if isinstance(one, str) else next(finished)
-        if isinstance(made, str):
-            results.append(RowResult(sample.row, sample.name, None, made))
+    for (sample, _), outcome in zip(chunk, outcomes, strict=True):
+        value = outcome if isinstance(outcome, str) else next(finished)
+        if isinstance(value, str):
+            results.append(RowResult(sample.row, sample.name, None, value))
         else:
-            results.append(RowResult(sample.row, sample.name, hooks.stored(made)))
+            results.append(RowResult(sample.row, sample.name, hooks.stored(value)))
     return results
 
 
-def _alike(waiting: Sequence[_Row], most: int) -> Sequence[_Row]:
+def _rows_of_equal_shape(rows: Sequence[_Row], most: int) -> Sequence[_Row]:
     """Return the first of these rows that fit in one request: at most `most`, all with the shape of the first row."""
-    shape = shape_of(waiting[0][1])
-    return [*takewhile(lambda one: shape_of(one[1]) == shape, waiting[:most])]
+    shape = shape_of(rows[0][1])
+    return [*takewhile(lambda row: shape_of(row[1]) == shape, rows[:most])]
 
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first BatchError of a group of errors, whose cause the user must remove.
 
     If the group has no BatchError, the result is its first error.
     """
-    found, _ = errors.split(BatchError)
-    first: BaseException = found or errors
+    batch_errors, _ = errors.split(BatchError)
+    first: BaseException = batch_errors or errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
     return first

@@ -69,16 +69,18 @@ class Bucket:
     def objects(self) -> list[BucketObject]:
         """Return the objects below the URI, in order of their names. Objects that only mark a folder are left out."""
         with self._errors(""):
-            found = [one for chunk in obstore.list(self._store, prefix=self._key or None) for one in chunk]
-        below = {one["path"].removeprefix(f"{self._key}/" if self._key else ""): one for one in found}
-        folders = {name[: place.start()] for name in below for place in re.finditer("/", name)}
+            listed = [entry for chunk in obstore.list(self._store, prefix=self._key or None) for entry in chunk]
+        by_name = {entry["path"].removeprefix(f"{self._key}/" if self._key else ""): entry for entry in listed}
+        folders = {name[: slash.start()] for name in by_name for slash in re.finditer("/", name)}
         files = {
-            name: one
-            for name, one in sorted(below.items())
-            if name != self._key and not (one["size"] == 0 and (name in folders or name.endswith("_$folder$")))
+            name: entry
+            for name, entry in sorted(by_name.items())
+            if name != self._key and not (entry["size"] == 0 and (name in folders or name.endswith("_$folder$")))
         }
-        markers = self._markers({name for name, one in files.items() if one["size"] == 0})
-        return [BucketObject(name, int(one["size"]), _tag(one)) for name, one in files.items() if name not in markers]
+        markers = self._markers({name for name, entry in files.items() if entry["size"] == 0})
+        return [
+            BucketObject(name, int(entry["size"]), _tag(entry)) for name, entry in files.items() if name not in markers
+        ]
 
     def _markers(self, empty: set[str]) -> set[str]:
         """Return the names of empty objects that only mark an empty folder.
@@ -95,7 +97,7 @@ class Bucket:
 
     def names(self) -> set[str]:
         """Return the names of all objects below the URI."""
-        return {one.name for one in self.objects()}
+        return {entry.name for entry in self.objects()}
 
     def single(self) -> BucketObject | None:
         """Return the object at the URI itself; None if there is none, because the URI is that of a folder."""
@@ -103,13 +105,13 @@ class Bucket:
             return None
         with self._errors(""):
             try:
-                found = obstore.head(self._store, self._key)
+                metadata = obstore.head(self._store, self._key)
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise
                 return None
         # Some tools make an empty object as a marker of a folder.
-        return BucketObject("", int(found["size"]), _tag(found)) if found["size"] else None
+        return BucketObject("", int(metadata["size"]), _tag(metadata)) if metadata["size"] else None
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object in the bucket; None if the object doesn't exist."""
@@ -143,21 +145,21 @@ class Bucket:
         with self._errors(name), contextlib.suppress(FileNotFoundError):
             obstore.delete(self._store, self._path(name))
 
-    def download(self, found: Mapping[Path, BucketObject]) -> None:
+    def download(self, files: Mapping[Path, BucketObject]) -> None:
         """Copy objects of the bucket to local files.
 
         Raises:
             BatchError: an object has changed since the listing, or the disk is full.
         """
         with ThreadPoolExecutor(_CONCURRENT_PARTS) as pool:
-            for file, one in found.items():
+            for file, entry in files.items():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with file.open("wb") as made:
-                    made.truncate(one.size)
+                with file.open("wb") as target:
+                    target.truncate(entry.size)
             parts = [
-                (file, one, begin, min(begin + _PART_BYTES, one.size))
-                for file, one in found.items()
-                for begin in range(0, one.size, _PART_BYTES)
+                (file, entry, begin, min(begin + _PART_BYTES, entry.size))
+                for file, entry in files.items()
+                for begin in range(0, entry.size, _PART_BYTES)
             ]
             try:
                 for _ in pool.map(lambda part: self._download_part(*part), parts):
@@ -166,12 +168,12 @@ class Bucket:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _download_part(self, file: Path, one: BucketObject, begin: int, end: int) -> None:
-        options: Any = {"range": (begin, end)} | ({"if_match": one.etag} if one.etag.startswith('"') else {})
-        with self._errors(one.name):
-            content = memoryview(obstore.get(self._store, self._path(one.name), options=options).bytes())
+    def _download_part(self, file: Path, entry: BucketObject, begin: int, end: int) -> None:
+        options: Any = {"range": (begin, end)} | ({"if_match": entry.etag} if entry.etag.startswith('"') else {})
+        with self._errors(entry.name):
+            content = memoryview(obstore.get(self._store, self._path(entry.name), options=options).bytes())
         if len(content) != end - begin:
-            raise OSError(f"{self.url}/{one.name}: {len(content)} bytes arrived instead of {end - begin}")
+            raise OSError(f"{self.url}/{entry.name}: {len(content)} bytes arrived instead of {end - begin}")
         with file.open("r+b", buffering=0) as target:
             written = 0
             while written < len(content):
@@ -199,17 +201,17 @@ class Bucket:
         try:
             yield
         except (exceptions.BaseError, FileNotFoundError) as error:
-            raise self._refused(f"{self.url}/{name}".rstrip("/"), error) from error
+            raise self._store_error(f"{self.url}/{name}".rstrip("/"), error) from error
 
-    def _refused(self, url: str, error: Exception) -> Exception:
-        bad = "InputUnreadable" if self._field == "spec.input" else "OutputUnwritable"
+    def _store_error(self, url: str, error: Exception) -> Exception:
+        error_reason = "InputUnreadable" if self._field == "spec.input" else "OutputUnwritable"
         text = stores.masked(" ".join(str(error).partition("Debug source:")[0].split()), self._secrets.values())
-        said = match[1] if (match := re.search(r"<Message>(.*?)</Message>", text)) else text[:_MAX_SHOWN]
+        message = match[1] if (match := re.search(r"<Message>(.*?)</Message>", text)) else text[:_MAX_SHOWN]
         if self._proxy is not None and self._proxy.denied_reason:
             reason = self._proxy.denied_reason
             if "can't be reached" in reason or "can't be resolved" in reason:
                 return OSError(f"{url}: {reason}")
-            return BatchError(bad, f"{self._field}: {url}: {reason}")
+            return BatchError(error_reason, f"{self._field}: {url}: {reason}")
         if isinstance(error, exceptions.PreconditionError):
             return BatchError(
                 "InputChanged",
@@ -217,36 +219,37 @@ class Bucket:
             )
         if _NO_BUCKET.search(text):
             return BatchError(
-                bad, f"{self._field}: the bucket of {url} doesn't exist: {said}; correct uri or endpoint, or make it"
+                error_reason,
+                f"{self._field}: the bucket of {url} doesn't exist: {message}; correct uri or endpoint, or make it",
             )
         if isinstance(error, FileNotFoundError):
-            return BatchError(bad, f"{self._field}: {url} doesn't exist")
+            return BatchError(error_reason, f"{self._field}: {url} doesn't exist")
         if _FULL.search(text):
             return BatchError(
                 "OutputFull",
-                f"{self._field}: the store has no space left for {url}: {said}; enlarge its quota, then resume",
+                f"{self._field}: the store has no space left for {url}: {message}; enlarge its quota, then resume",
             )
-        if (known := known_reason(str(error))) is not None:
-            return BatchError(bad, f"{self._field}: {url}: {known.replace('spec.model.source', self._field)}")
+        if (cause := known_reason(str(error))) is not None:
+            return BatchError(error_reason, f"{self._field}: {url}: {cause.replace('spec.model.source', self._field)}")
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError) or _DENIED.search(
             text
         ):
             needed = stores.NEEDED[urlsplit(url).scheme]
             rights = "read and list" if self._field == "spec.input" else "list, read, write and delete in"
             return BatchError(
-                bad,
+                error_reason,
                 f"{self._field}: {url}: the store denied access; {self._field}.credentials must name a Secret with {needed}, or an "
-                f"identity, that may {rights} it: {said}",
+                f"identity, that may {rights} it: {message}",
             )
-        return OSError(f"{url}: {said}")
+        return OSError(f"{url}: {message}")
 
 
-def _tag(found: Mapping[str, Any]) -> str:
-    return str(found.get("e_tag") or found["last_modified"].isoformat())
+def _tag(metadata: Mapping[str, Any]) -> str:
+    return str(metadata.get("e_tag") or metadata["last_modified"].isoformat())
 
 
 @contextlib.contextmanager
-def opened(given: BatchBucket, field: str) -> Iterator[Bucket]:
+def opened(location: BatchBucket, field: str) -> Iterator[Bucket]:
     """Return a context manager that yields a client of a URI in a bucket.
 
     `field` is `spec.input` or `spec.output`.
@@ -254,33 +257,35 @@ def opened(given: BatchBucket, field: str) -> Iterator[Bucket]:
     Raises:
         BatchError: the credentials are invalid or missing.
     """
-    proxy = None if given.proxy is None else SiteProxy(given.proxy, tuple(filter(None, given.no_proxy.split(","))))
-    identity = None if given.identity is None else StoreIdentity.from_json(given.identity)
-    remote = Remote(given.url, given.endpoint, given.region)
-    bad = "InputUnreadable" if field == "spec.input" else "OutputUnwritable"
+    proxy = (
+        None if location.proxy is None else SiteProxy(location.proxy, tuple(filter(None, location.no_proxy.split(","))))
+    )
+    identity = None if location.identity is None else StoreIdentity.from_json(location.identity)
+    remote = Remote(location.url, location.endpoint, location.region)
+    error_reason = "InputUnreadable" if field == "spec.input" else "OutputUnwritable"
     try:
-        secrets = secret_values(None if given.credentials is None else Path(given.credentials))
-        if given.ca is not None:
-            secrets["ca.crt"] = Path(given.ca).read_text() + "\n" + secrets.get("ca.crt", "")
+        secrets = secret_values(None if location.credentials is None else Path(location.credentials))
+        if location.ca is not None:
+            secrets["ca.crt"] = Path(location.ca).read_text() + "\n" + secrets.get("ca.crt", "")
     except OSError as error:
-        raise BatchError(bad, f"{field}: {error.filename} can't be read: {error.strerror}") from None
+        raise BatchError(error_reason, f"{field}: {error.filename} can't be read: {error.strerror}") from None
     tokens = identity.servers(remote.bucket_region) if identity is not None else ()
-    egress = EgressProxy([remote.server, *tokens], partial(is_open, private=given.private), proxy)
+    egress = EgressProxy([remote.server, *tokens], partial(is_open, private=location.private), proxy)
     with egress.opened() as address:
         keys: stores.Keys = secrets
-        if identity is not None and given.token is not None:
-            keys = stores.Exchange(identity, Path(given.token), address, secrets.get("ca.crt"))
-        clients = {"client_options": client_options(remote, secrets, address), "retry_config": _RETRIES}
+        if identity is not None and location.token is not None:
+            keys = stores.Exchange(identity, Path(location.token), address, secrets.get("ca.crt"))
+        client_settings = {"client_options": client_options(remote, secrets, address), "retry_config": _RETRIES}
         try:
             store = stores.bucket(
-                given.url,
+                location.url,
                 remote.server,
                 remote.bucket_region,
                 keys,
-                clients,
+                client_settings,
                 field=field,
                 writes=field == "spec.output",
             )
         except StoreError as error:
-            raise BatchError(bad, str(error)) from None
-        yield Bucket(store, given.url, field, secrets, egress)
+            raise BatchError(error_reason, str(error)) from None
+        yield Bucket(store, location.url, field, secrets, egress)

@@ -23,7 +23,7 @@ import numpy as np
 from halcyon_batch.errors import BatchError, RowError
 from halcyon_batch.input_data import Sample
 from halcyon_batch.row_tensors import BatchModel, RowTensors, fitted, row_tensors, value_of
-from halcyon_measure.engine.hooks import load
+from halcyon_measure.engine.hooks import USER_ERRORS, load
 from halcyon_measure.errors import HookError, TensorError
 
 _BUILT_IN: Mapping[type, Callable[[Any], Any]] = {
@@ -56,15 +56,15 @@ class Functions:
 
     async def prepare(self, samples: Sequence[Sample]) -> list[RowTensors | str]:
         """Return the tensors of each row. A row that has none has the reason as text instead."""
-        made: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
-        return made
+        prepared: list[RowTensors | str] = await self._run(_prepare, self._prepare, samples, self._model)
+        return prepared
 
     async def finish(self, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
         """Return the values to store for each row. A row that has none has the reason as text instead."""
         if not self._finish:
             return [*outputs]
-        made: list[Mapping[str, Any] | str] = await self._run(_finish, self._finish, outputs)
-        return made
+        finished: list[Mapping[str, Any] | str] = await self._run(_finish, self._finish, outputs)
+        return finished
 
     def stored(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values to store for a row.
@@ -96,9 +96,9 @@ def check(prepare: str, finish: str) -> None:
     Raises:
         BatchError: a file can't be run, or doesn't contain the function.
     """
-    for where in filter(None, (prepare, finish)):
+    for function in filter(None, (prepare, finish)):
         try:
-            load(where)
+            load(function)
         except HookError as error:
             raise BatchError("FunctionInvalid", f"spec.hooks: {error}") from None
 
@@ -108,50 +108,50 @@ def digest(model: str, *functions: str) -> str:
 
     Results with different digests must not be mixed in one output.
     """
-    made = hashlib.sha256(model.encode())
-    for where in functions:
-        made.update(b"\0" + where.encode())
-        if where:
-            made.update(Path(where.rpartition(":")[0]).read_bytes())
-    return f"sha256:{made.hexdigest()}"
+    hasher = hashlib.sha256(model.encode())
+    for function in functions:
+        hasher.update(b"\0" + function.encode())
+        if function:
+            hasher.update(Path(function.rpartition(":")[0]).read_bytes())
+    return f"sha256:{hasher.hexdigest()}"
 
 
-def _loaded(where: str) -> Callable[..., Any]:
-    if where not in _LOADED:
-        _LOADED[where] = load(where)
-    return _LOADED[where]
+def _load_once(function: str) -> Callable[..., Any]:
+    if function not in _LOADED:
+        _LOADED[function] = load(function)
+    return _LOADED[function]
 
 
-def _prepare(where: str, samples: Sequence[Sample], model: BatchModel) -> list[RowTensors | str]:
-    found: list[RowTensors | str] = []
+def _prepare(function: str, samples: Sequence[Sample], model: BatchModel) -> list[RowTensors | str]:
+    rows: list[RowTensors | str] = []
     for sample in samples:
         try:
-            found.append(_prepared(where, sample, model) if where else row_tensors(sample, model))
+            rows.append(_prepare_row(function, sample, model) if function else row_tensors(sample, model))
         except (TensorError, RowError) as error:
-            found.append(str(error))
+            rows.append(str(error))
         except OSError as error:
-            found.append(f"{sample.name or 'the row'} can't be read: {error.strerror or error}")
-    return found
+            rows.append(f"{sample.name or 'the row'} can't be read: {error.strerror or error}")
+    return rows
 
 
-def _prepared(where: str, sample: Sample, model: BatchModel) -> RowTensors:
+def _prepare_row(function: str, sample: Sample, model: BatchModel) -> RowTensors:
     value = value_of(sample)
     try:
-        made = _loaded(where)(value)
-    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
-        raise RowError(_said(error, where)) from None
-    return fitted(made, model)
+        prepared = _load_once(function)(value)
+    except USER_ERRORS as error:
+        raise RowError(_error_text(error, function)) from None
+    return fitted(prepared, model)
 
 
-def _finish(where: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
-    found: list[Mapping[str, Any] | str] = []
-    for one in outputs:
+def _finish(function: str, outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any] | str]:
+    results: list[Mapping[str, Any] | str] = []
+    for row_outputs in outputs:
         try:
-            made = _loaded(where)(dict(one))
-            found.append(_portable(made if isinstance(made, Mapping) else {"value": made}))
-        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
-            found.append(_said(error, where))
-    return found
+            result = _load_once(function)(dict(row_outputs))
+            results.append(_portable(result if isinstance(result, Mapping) else {"value": result}))
+        except USER_ERRORS as error:
+            results.append(_error_text(error, function))
+    return results
 
 
 def _portable(value: Any) -> Any:
@@ -160,9 +160,9 @@ def _portable(value: Any) -> Any:
     A class of the user's file is unknown there.
     """
     if isinstance(value, Mapping):
-        return {str(name): _portable(one) for name, one in value.items()}
+        return {str(name): _portable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_portable(one) for one in value]
+        return [_portable(item) for item in value]
     for kind, built_in in _BUILT_IN.items():
         if isinstance(value, kind):
             return built_in(value)
@@ -174,9 +174,9 @@ def _portable(value: Any) -> Any:
     return _portable(array.tolist())
 
 
-def _said(error: BaseException, where: str) -> str:
+def _error_text(error: BaseException, function: str) -> str:
     """Return the text of an error in one line, with the line number in the user's file."""
-    path = where.rpartition(":")[0]
+    path = function.rpartition(":")[0]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
-    at = f"{Path(path).name}, line {lines[-1]}" if lines else Path(path).name
-    return f"{at}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    location = f"{Path(path).name}, line {lines[-1]}" if lines else Path(path).name
+    return f"{location}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"

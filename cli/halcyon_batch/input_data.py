@@ -69,8 +69,8 @@ class InputData(Protocol):
 
 def stamp(path: Path) -> tuple[int, int, int]:
     """Return the inode, the size and the modification time of a file, by which a change of the file is detected."""
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def sha256(path: Path) -> str:
@@ -105,7 +105,7 @@ class ArrayData:
             listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
             raise BatchError("InputUnreadable", f"spec.input: the arrays of {path} differ in their rows: {listed}")
         self.total = next(iter(sizes.values()), 0)
-        self.row_bytes = max(sum(one.nbytes for one in self._arrays.values()) // max(self.total, 1), 1)
+        self.row_bytes = max(sum(array.nbytes for array in self._arrays.values()) // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
         """Return the rows of the arrays from number `start` up to, but not including, `stop`."""
@@ -125,10 +125,10 @@ def _arrays(path: Path) -> Mapping[str, Any]:
     if path.suffix.lower() == ".npy":
         return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
     with zipfile.ZipFile(path) as members, np.load(path, allow_pickle=False) as archive:
-        known = {info.filename.removesuffix(".npy"): info for info in members.infolist()}
+        infos = {info.filename.removesuffix(".npy"): info for info in members.infolist()}
         return {
             # An uncompressed array is mapped from the file, so that its size doesn't count as memory.
-            name: _mapped(path, known[name]) if known[name].compress_type == zipfile.ZIP_STORED else archive[name]
+            name: _mapped(path, infos[name]) if infos[name].compress_type == zipfile.ZIP_STORED else archive[name]
             for name in archive.files
         }
 
@@ -157,26 +157,26 @@ class LineData:
 
     def __init__(self, path: Path) -> None:
         self._path, self._stamp = path, stamp(path)
-        digest, places, at = hashlib.sha256(), [], 0
+        digest, offsets, offset = hashlib.sha256(), [], 0
         with path.open("rb") as file:
             for line in file:
                 digest.update(line)
                 if not line.isspace():
-                    places.append(at)
-                at += len(line)
+                    offsets.append(offset)
+                offset += len(line)
         self.digest = f"sha256:{digest.hexdigest()}"
-        self._places = np.array(places, np.int64)
-        self.total = len(places)
-        self.row_bytes = max(at // max(self.total, 1), 1)
+        self._offsets = np.array(offsets, np.int64)
+        self.total = len(offsets)
+        self.row_bytes = max(offset // max(self.total, 1), 1)
 
     def read(self, start: int, stop: int) -> list[Sample]:
         """Return the lines from row number `start` up to, but not including, `stop`."""
-        found = []
+        samples = []
         with self._path.open("rb") as file:
             for row in range(start, stop):
-                file.seek(int(self._places[row]))
-                found.append(Sample(row, file.readline()))
-        return found
+                file.seek(int(self._offsets[row]))
+                samples.append(Sample(row, file.readline()))
+        return samples
 
     def is_unchanged(self, *_rows: int) -> bool:
         """Return whether the file still has the size and the modification time that it had when it was opened."""
@@ -218,10 +218,10 @@ class FolderData:
             return is_same
         start, stop = rows
         try:
-            now = [_stat(self._path / name) for name in self._names[start:stop]]
+            stats = [_stat(self._path / name) for name in self._names[start:stop]]
         except OSError:
             return False
-        return bool(np.array_equal(np.array(now, np.int64), self._stats[start:stop]))
+        return bool(np.array_equal(np.array(stats, np.int64), self._stats[start:stop]))
 
     def digest_now(self) -> str:
         """Return the digest of the present names, sizes and modification times of the files."""
@@ -229,8 +229,8 @@ class FolderData:
 
 
 def _stat(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _listed(path: Path) -> tuple[Sequence[str], npt.NDArray[np.int64], str]:
@@ -243,24 +243,24 @@ def _listed(path: Path) -> tuple[Sequence[str], npt.NDArray[np.int64], str]:
     def refuse(error: OSError) -> None:
         raise error  # otherwise, the rows of a folder that can't be read would be missing without a trace
 
-    found, digest = [], hashlib.sha256()
+    names, digest = [], hashlib.sha256()
     for folder, folders, files in os.walk(path, onerror=refuse):
-        folders[:] = sorted(one for one in folders if not one.startswith("."))
-        for link in (Path(folder, one) for one in folders if os.path.islink(os.path.join(folder, one))):  # noqa: PTH114, PTH118
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for link in (Path(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))):  # noqa: PTH114, PTH118
             raise BatchError(
                 "InputUnreadable",
                 f"spec.input: {link} is a link to a folder, whose files would be no rows; put the files there, or hide it as .{link.name}",
             )
-        found += [os.path.relpath(os.path.join(folder, one), path) for one in files if not one.startswith(".")]  # noqa: PTH118
-    found.sort()
-    stats = np.zeros((len(found), 2), np.int64)
-    for row, name in enumerate(found):
-        known = (path / name).stat()
-        if not stat.S_ISREG(known.st_mode):  # reading a pipe would wait for a writer
+        names += [os.path.relpath(os.path.join(folder, name), path) for name in files if not name.startswith(".")]  # noqa: PTH118
+    names.sort()
+    stats = np.zeros((len(names), 2), np.int64)
+    for row, name in enumerate(names):
+        status = (path / name).stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for a writer
             raise BatchError(
                 "InputUnreadable", f"spec.input: {path / name} is no file; remove it, or hide it as .{name}"
             )
-        stats[row] = known.st_size, known.st_mtime_ns
+        stats[row] = status.st_size, status.st_mtime_ns
         # A name on a volume may have bytes that aren't UTF-8.
-        digest.update(os.fsencode(f"{name}\0{known.st_size}\0{known.st_mtime_ns}\0"))
-    return found, stats, f"sha256:{digest.hexdigest()}"
+        digest.update(os.fsencode(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0"))
+    return names, stats, f"sha256:{digest.hexdigest()}"

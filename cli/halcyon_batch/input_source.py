@@ -38,21 +38,23 @@ def open_input(path: str, format_: str) -> InputData:
     Raises:
         BatchError: the data set can't be read, is empty, or has another format.
     """
-    where = Path(path)
+    location = Path(path)
     try:
-        found = format_ or _format_of(where)
-        where.stat()
-        if found != "Folder" and not where.is_file():
+        data_format = format_ or _format_of(location)
+        location.stat()
+        if data_format != "Folder" and not location.is_file():
             # Reading a pipe would wait for a writer.
-            what = "a folder" if where.is_dir() else "no file"
-            raise BatchError("InputUnreadable", f"spec.input: {where} is {what}, and its format is {found}")
-        made = _KINDS[found](where)
+            actual = "a folder" if location.is_dir() else "no file"
+            raise BatchError("InputUnreadable", f"spec.input: {location} is {actual}, and its format is {data_format}")
+        data = _KINDS[data_format](location)
     except OSError as error:
-        at = error.filename or path
-        raise BatchError("InputUnreadable", f"spec.input: {at} can't be read: {error.strerror or error}") from None
-    if made.total == 0:
+        failed_path = error.filename or path
+        raise BatchError(
+            "InputUnreadable", f"spec.input: {failed_path} can't be read: {error.strerror or error}"
+        ) from None
+    if data.total == 0:
         raise BatchError("InputEmpty", f"spec.input: {path} has no rows")
-    return made
+    return data
 
 
 def check_output_place(recipe: BatchRecipe) -> None:
@@ -69,7 +71,9 @@ def check_output_place(recipe: BatchRecipe) -> None:
     else:
         folder, output = recipe.input, Path(place)
         # The two paths in the runner's container differ, also if they are those of one folder on a volume.
-        is_inside = source is target and any(one.exists() and one.samefile(folder) for one in (output, *output.parents))
+        is_inside = source is target and any(
+            ancestor.exists() and ancestor.samefile(folder) for ancestor in (output, *output.parents)
+        )
     if is_inside:
         raise BatchError(
             "OutputUnwritable",
@@ -93,7 +97,7 @@ def _format_of(path: Path) -> str:
 class BucketData:
     """A data set in a bucket, whose rows are read from a copy on the local disk."""
 
-    def __init__(self, bucket: Bucket, given: BatchBucket, folder: Path, format_: str) -> None:
+    def __init__(self, bucket: Bucket, location: BatchBucket, folder: Path, format_: str) -> None:
         """Copy the data set from the bucket to a local folder, and open the copy.
 
         Raises:
@@ -104,22 +108,22 @@ class BucketData:
         if not self._listed:
             raise BatchError(
                 "InputUnreadable",
-                f"spec.input: {given.url} doesn't exist: there is no such object, and none below {given.url.rstrip('/')}/",
+                f"spec.input: {location.url} doesn't exist: there is no such object, and none below {location.url.rstrip('/')}/",
             )
-        size = sum(one.size for one in self._listed)
-        if given.limit_bytes is not None and size > given.limit_bytes:
+        size = sum(entry.size for entry in self._listed)
+        if location.limit_bytes is not None and size > location.limit_bytes:
             raise BatchError(
                 "InputTooLarge",
-                f"spec.input: {given.url} has {size / 2**30:.3g} GiB, and input.sizeLimit is {given.limit_bytes / 2**30:.3g} GiB; raise "
+                f"spec.input: {location.url} has {size / 2**30:.3g} GiB, and input.sizeLimit is {location.limit_bytes / 2**30:.3g} GiB; raise "
                 "sizeLimit in a new BatchInference, on nodes with that much disk",
             )
-        copy = folder / (given.url.rstrip("/").rpartition("/")[2] if self._is_file else "files")
+        copy = folder / (location.url.rstrip("/").rpartition("/")[2] if self._is_file else "files")
         shutil.rmtree(copy, ignore_errors=True)
-        bucket.download({copy / one.name if one.name else copy: one for one in self._listed})
+        bucket.download({copy / entry.name if entry.name else copy: entry for entry in self._listed})
         try:
             self._data = open_input(str(copy), format_)
         except BatchError as error:
-            raise BatchError(error.reason, str(error).replace(str(copy), given.url)) from None
+            raise BatchError(error.reason, str(error).replace(str(copy), location.url)) from None
         self.format, self.total, self.row_bytes = self._data.format, self._data.total, self._data.row_bytes
         self.digest = self._data.digest if self._is_file else _digest(self._listed)
         self._checked_at_s = time.monotonic()
@@ -146,15 +150,15 @@ class BucketData:
 
 def _listed(bucket: Bucket) -> tuple[bool, Sequence[BucketObject]]:
     """Return whether the URI is that of a single file, and its objects without hidden ones."""
-    if (one := bucket.single()) is not None:
-        return True, [one]
+    if (entry := bucket.single()) is not None:
+        return True, [entry]
     return False, [
-        one for one in bucket.objects() if all(part and not part.startswith(".") for part in one.name.split("/"))
+        entry for entry in bucket.objects() if all(part and not part.startswith(".") for part in entry.name.split("/"))
     ]
 
 
 def _digest(listed: Sequence[BucketObject]) -> str:
     digest = hashlib.sha256()
-    for one in listed:
-        digest.update(f"{one.name}\0{one.size}\0{one.etag}\0".encode())
+    for entry in listed:
+        digest.update(f"{entry.name}\0{entry.size}\0{entry.etag}\0".encode())
     return f"sha256:{digest.hexdigest()}"

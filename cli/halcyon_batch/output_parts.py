@@ -89,7 +89,7 @@ class OutputParts:
 
     storage: Storage
     manifest: Manifest
-    where: str
+    location: str
     present: set[int] = field(default_factory=set)
     failed: int = 0
     """Number of rows without a result in the parts that exist."""
@@ -100,7 +100,7 @@ class OutputParts:
     """Names of the failures files of each part."""
 
     @classmethod
-    def begin(cls, storage: Storage, manifest: Manifest, where: str) -> OutputParts:
+    def begin(cls, storage: Storage, manifest: Manifest, location: str) -> OutputParts:
         """Open an output: a new one, or one in which an earlier runner has written parts.
 
         Raises:
@@ -112,15 +112,15 @@ class OutputParts:
             if names:
                 raise BatchError(
                     "OutputExists",
-                    f"spec.output: {where} isn't empty: it has {', '.join(sorted(names)[:3])}, and no {MANIFEST}; name a new folder",
+                    f"spec.output: {location} isn't empty: it has {', '.join(sorted(names)[:3])}, and no {MANIFEST}; name a new folder",
                 )
             storage.create(MANIFEST, _json(vars(manifest)))
             stored = storage.read(MANIFEST) or b""
-        found, is_complete = _parse(stored, where)
-        _check_same(found, manifest, where)
-        parts = cls(storage, found, where, is_complete=is_complete)
+        stored_manifest, is_complete = _parse(stored, location)
+        _check_same(stored_manifest, manifest, location)
+        parts = cls(storage, stored_manifest, location, is_complete=is_complete)
         for name in names:
-            if (match := _PART_NAME.fullmatch(name)) and match[2] == _SUFFIXES[found.format]:
+            if (match := _PART_NAME.fullmatch(name)) and match[2] == _SUFFIXES[stored_manifest.format]:
                 parts.present.add(int(match[1]))
         parts._find_failure_files(names)
         if is_complete:
@@ -148,17 +148,17 @@ class OutputParts:
         Raises:
             BatchError: the results can't be stored in this format, or not at all.
         """
-        good = [one for one in results if one.outputs is not None]
-        bad = [one for one in results if one.outputs is None]
+        succeeded = [result for result in results if result.outputs is not None]
+        failed = [result for result in results if result.outputs is None]
         encode = _npz if self.manifest.format == "Npz" else _jsonl
-        content = encode(good)
-        if bad:
-            lines = [{"row": one.row, **_named(one), "failure": one.failure} for one in bad]
+        content = encode(succeeded)
+        if failed:
+            lines = [{"row": result.row, **_name_field(result), "failure": result.failure} for result in failed]
             name = f"failures-{part:05d}-{self._runner}.jsonl"
             self.storage.write(name, b"".join(_json(line) for line in lines))
             self._failure_files.setdefault(part, []).append(name)
         if self.storage.create(self._part_name(part), content):
-            self.failed += len(bad)
+            self.failed += len(failed)
         else:
             self._find_failure_files(self.storage.names())
             self.failed += len(self._failures(part))
@@ -168,7 +168,7 @@ class OutputParts:
         """Write the failed rows of all parts to one file, and mark the output as complete."""
         self._find_failure_files(self.storage.names())
         failures = {row: line for part in sorted(self._failure_files) for row, line in self._failures(part).items()}
-        if _parse(self.storage.read(MANIFEST) or b"", self.where)[1]:
+        if _parse(self.storage.read(MANIFEST) or b"", self.location)[1]:
             # Another runner has finished, and may have removed files of failures before they were read here.
             self.is_complete = True
             return
@@ -215,7 +215,7 @@ class OutputParts:
         except (*array_file.DAMAGES, KeyError, TypeError) as error:
             raise BatchError(
                 "OutputUnreadable",
-                f"spec.output: {name} in {self.where} is damaged: {error}; put the former file back, or remove the files of this part, whose "
+                f"spec.output: {name} in {self.location} is damaged: {error}; put the former file back, or remove the files of this part, whose "
                 "rows are then computed again, and resume",
             ) from None
 
@@ -225,46 +225,47 @@ class OutputParts:
                 self.storage.remove(name)
 
 
-def _named(one: RowResult) -> dict[str, str]:
-    return {"name": one.name} if one.name else {}
+def _name_field(result: RowResult) -> dict[str, str]:
+    return {"name": result.name} if result.name else {}
 
 
-def _parse(stored: bytes, where: str) -> tuple[Manifest, bool]:
+def _parse(stored: bytes, location: str) -> tuple[Manifest, bool]:
     try:
         document = json.loads(stored)
         is_complete = document.pop("complete", None) is not None
-        found = Manifest(**document)
-        wrong = [
+        manifest = Manifest(**document)
+        errors = [
             f"{name} is {count!r}"
-            for name, count in (("total", found.total), ("rows_per_part", found.rows_per_part))
+            for name, count in (("total", manifest.total), ("rows_per_part", manifest.rows_per_part))
             if type(count) is not int or count < 1
         ]
     except (ValueError, TypeError, AttributeError) as error:
-        wrong = [str(error)]
-    if wrong:
-        raise BatchError(
-            "OutputExists", f"spec.output: {MANIFEST} in {where} isn't one of a batch: {wrong[0]}; name a new folder"
-        )
-    return found, is_complete
-
-
-def _check_same(found: Manifest, manifest: Manifest, where: str) -> None:
-    if found.owner != manifest.owner:
+        errors = [str(error)]
+    if errors:
         raise BatchError(
             "OutputExists",
-            f"spec.output: {where} has the results of another BatchInference, {found.name} ({found.owner}); name a new folder",
+            f"spec.output: {MANIFEST} in {location} isn't one of a batch: {errors[0]}; name a new folder",
         )
-    if found.digest != manifest.digest:
+    return manifest, is_complete
+
+
+def _check_same(stored: Manifest, manifest: Manifest, location: str) -> None:
+    if stored.owner != manifest.owner:
+        raise BatchError(
+            "OutputExists",
+            f"spec.output: {location} has the results of another BatchInference, {stored.name} ({stored.owner}); name a new folder",
+        )
+    if stored.digest != manifest.digest:
         raise BatchError(
             "InputChanged",
-            f"spec.input has changed: its digest is {manifest.digest}, and {where} has results of {found.digest}; put the former "
+            f"spec.input has changed: its digest is {manifest.digest}, and {location} has results of {stored.digest}; put the former "
             "content back, or make a new BatchInference with a new output",
         )
-    if (found.made_with, found.format) != (manifest.made_with, manifest.format):
+    if (stored.made_with, stored.format) != (manifest.made_with, manifest.format):
         raise BatchError(
             "RecipeChanged",
-            f"the functions of spec.hooks have changed: their digest is {manifest.made_with}, and {where} has results of "
-            f"{found.made_with}; make a new BatchInference with a new output",
+            f"the functions of spec.hooks have changed: their digest is {manifest.made_with}, and {location} has results of "
+            f"{stored.made_with}; make a new BatchInference with a new output",
         )
 
 
@@ -273,7 +274,8 @@ def _json(value: Any) -> bytes:
 
 
 def _jsonl(results: Sequence[RowResult]) -> bytes:
-    return b"".join(_json({"row": one.row, **_named(one), "outputs": plain(one.outputs)}) for one in results)
+    lines = ({"row": result.row, **_name_field(result), "outputs": plain(result.outputs)} for result in results)
+    return b"".join(map(_json, lines))
 
 
 def plain(value: Any) -> Any:
@@ -285,9 +287,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()  # of an array without dimensions it is the value itself, for example a mapping
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -307,18 +309,18 @@ def _rows_in(part: bytes, format_: str) -> set[int]:
 
 
 def _npz(results: Sequence[RowResult]) -> bytes:
-    arrays: dict[str, Any] = {"row": np.array([one.row for one in results], np.int64)}
-    if any(one.name for one in results):
-        arrays["name"] = np.array([one.name for one in results])
-    names = dict.fromkeys(name for one in results for name in one.outputs or {})
+    arrays: dict[str, Any] = {"row": np.array([result.row for result in results], np.int64)}
+    if any(result.name for result in results):
+        arrays["name"] = np.array([result.name for result in results])
+    names = dict.fromkeys(name for result in results for name in result.outputs or {})
     for name in names:
-        if lacking := [one.row for one in results if name not in (one.outputs or {})]:
+        if lacking := [result.row for result in results if name not in (result.outputs or {})]:
             raise _unsuitable(name, f"row {lacking[0]} has no value for it, and other rows have one")
         if name in {"row", "name"}:
             raise _unsuitable(
                 name, "a part has an array of this name for the rows themselves; give the output another one"
             )
-        arrays[name] = _stacked(name, [(one.row, (one.outputs or {})[name]) for one in results])
+        arrays[name] = _stacked(name, [(result.row, (result.outputs or {})[name]) for result in results])
     buffer = io.BytesIO()
     # numpy.savez takes no array of the name `file`. The time of a member is fixed, so equal rows make equal parts.
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -334,25 +336,25 @@ def _stacked(name: str, values: Sequence[tuple[int, Any]]) -> Any:
     It has no Python objects, which would be stored as a pickle, and a reader must not trust that.
     """
     try:
-        made = [np.asarray(value) for _, value in values]
+        arrays = [np.asarray(value) for _, value in values]
     except ValueError:
         raise _unsuitable(name, "its lists have different lengths") from None
-    if len(shapes := {array.shape for array in made}) > 1:
-        listed = " and ".join(str(list(one)) for one in sorted(shapes)[:2])
+    if len(shapes := {array.shape for array in arrays}) > 1:
+        listed = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
         raise _unsuitable(name, f"its shapes differ between rows, for example {listed}")
     is_typed = all(isinstance(value, np.ndarray | np.generic) for _, value in values)
-    if is_typed and len({array.dtype for array in made}) <= 1 and not any(array.dtype.hasobject for array in made):
-        return np.stack(made)
-    cells = [(row, cell) for (row, value), array in zip(values, made, strict=True) for cell in _cells(value, array)]
+    if is_typed and len({array.dtype for array in arrays}) <= 1 and not any(array.dtype.hasobject for array in arrays):
+        return np.stack(arrays)
+    cells = [(row, cell) for (row, value), array in zip(values, arrays, strict=True) for cell in _cells(value, array)]
     is_text = any(isinstance(cell, bytes | str) for _, cell in cells)
     kinds = bytes | str if is_text else int | float | complex | dt.date | dt.timedelta
     other = [(row, cell) for row, cell in cells if not isinstance(cell, kinds)]
     # As a text, it would be the word None, or the text of a number.
-    for row, cell in sorted(other, key=lambda one: isinstance(one[1], int | float))[:1]:
+    for row, cell in sorted(other, key=lambda entry: isinstance(entry[1], int | float))[:1]:
         raise _unsuitable(
             name, f"its value in row {row} is {plain(cell)!r:.60}, and Npz has only numbers or only texts"
         )
-    return _texts(name, cells).reshape(len(made), *made[0].shape) if is_text else _numbers(name, cells, made)
+    return _texts(name, cells).reshape(len(arrays), *arrays[0].shape) if is_text else _numbers(name, cells, arrays)
 
 
 def _cells(value: Any, array: Any) -> list[Any]:
@@ -371,21 +373,21 @@ def _texts(name: str, cells: Sequence[tuple[int, Any]]) -> Any:
         raise _unsuitable(name, str(error)) from None
 
 
-def _numbers(name: str, cells: Sequence[tuple[int, Any]], made: Sequence[Any]) -> Any:
+def _numbers(name: str, cells: Sequence[tuple[int, Any]], arrays: Sequence[Any]) -> Any:
     changed = cells
     with contextlib.suppress(TypeError):  # times and numbers have no common type
-        stacked = np.stack(made)
+        stacked = np.stack(arrays)
         if stacked.dtype.kind in "mM":
             return stacked
         if not stacked.dtype.hasobject:
-            kept = stacked.ravel().tolist()
-            changed = [one for one, now in zip(cells, kept, strict=True) if one[1] != now and not math.isnan(now.real)]
+            converted = zip(cells, stacked.ravel().tolist(), strict=True)
+            changed = [cell for cell, value in converted if cell[1] != value and not math.isnan(value.real)]
         if not changed:
             return stacked
     if all(isinstance(cell, int) for _, cell in cells):
         # NumPy makes floats of integers above 2^63 beside smaller ones.
         with contextlib.suppress(OverflowError):
-            return np.array([cell for _, cell in cells], np.uint64).reshape(len(made), *made[0].shape)
+            return np.array([cell for _, cell in cells], np.uint64).reshape(len(arrays), *arrays[0].shape)
     row, cell = changed[0]
     raise _unsuitable(name, f"no type of NumPy has its value in row {row}, {cell!r:.60}, and the others unchanged")
 

@@ -45,11 +45,11 @@ class ParquetData:
             self._file = parquet.ParquetFile(path)
         except (arrow.ArrowException, ValueError) as error:
             raise BatchError("InputUnreadable", f"spec.input: {path} isn't a file of Parquet: {error}") from None
-        known = self._file.metadata
-        sizes = [known.row_group(group).num_rows for group in range(known.num_row_groups)]
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        self.total = int(known.num_rows)
-        stored = sum(known.row_group(group).total_byte_size for group in range(known.num_row_groups))
+        self.total = int(metadata.num_rows)
+        stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
         self.row_bytes = max(stored // max(self.total, 1), 1)
         self._errors = (arrow.ArrowException,)
         self._group: tuple[int, Any] = (-1, None)
@@ -60,18 +60,18 @@ class ParquetData:
         Raises:
             ValueError: the file is damaged.
         """
-        found: list[Sample] = []
+        samples: list[Sample] = []
         while start < stop:
             group = int(np.searchsorted(self._starts, start, "right")) - 1
             first, end = int(self._starts[group]), min(int(self._starts[group + 1]), stop)
             columns = {
                 name: _values(column.slice(start - first, end - start)) for name, column in self._columns(group).items()
             }
-            found += [
+            samples += [
                 Sample(start + n, {name: values[n] for name, values in columns.items()}) for n in range(end - start)
             ]
             start = end
-        return found
+        return samples
 
     def is_unchanged(self, *_rows: int) -> bool:
         """Return whether the file still has the size and the modification time that it had when it was opened."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 _MAX_WINDOW_S, _MIN_WINDOW_S = 120.0, 2.0
-_WHOLE_S = 30.0
+_SHORT_RUN_S = 30.0
 """Maximum duration of a run, in seconds, for which the rate covers the whole run except its start-up. Half of such a
 short run would contain too few pauses.
 """
@@ -42,8 +42,8 @@ class RowRate:
 
     def per_s(self, now_s: float) -> float | None:
         """Return the rate in rows per second; None until it is known."""
-        took_s = now_s - self._prune(now_s)
-        return self._rows / took_s if took_s >= _MIN_WINDOW_S and self._rows else None
+        window_s = now_s - self._prune(now_s)
+        return self._rows / window_s if window_s >= _MIN_WINDOW_S and self._rows else None
 
     def left_s(self, rows: int, now_s: float) -> float | None:
         """Return the time in seconds that `rows` more rows will take; None until the rate is known."""
@@ -53,7 +53,7 @@ class RowRate:
     def _prune(self, now_s: float) -> float:
         """Drop the counts from before the measured period, and return the time at which the period begins."""
         elapsed_s = max(now_s - self._begun_s - _START_UP_S, 0.0)
-        since_s = now_s - min(max(elapsed_s / 2, _WHOLE_S), elapsed_s, _MAX_WINDOW_S)
+        since_s = now_s - min(max(elapsed_s / 2, _SHORT_RUN_S), elapsed_s, _MAX_WINDOW_S)
         while self._answers and self._answers[0][0] <= since_s:
             self._rows -= self._answers.popleft()[1]
         return since_s

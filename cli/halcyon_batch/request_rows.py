@@ -12,11 +12,11 @@ _TRIES = 5
 """Number of requests that are sent with each number of rows, to find the best number. Only the fastest answer counts.
 The first execution of a size is slow, and requests of users run in between.
 """
-_SHORT = 20
+_MAX_SHORT_REQUESTS = 20
 """Number of requests with fewer rows than the tried number after which no larger number is tried. Rows of different
 shapes, which can't be in one request, would otherwise never end the choice.
 """
-_NEAR_BEST = 1.05
+_MAX_COST_RATIO = 1.05
 
 
 class RequestRows:
@@ -49,7 +49,7 @@ class RequestRows:
             return
         if rows != self.rows:
             self._short += rows < self.rows
-            if self._short >= _SHORT:
+            if self._short >= _MAX_SHORT_REQUESTS:
                 self._choose()
             return
         times_s = self._times_s.setdefault(rows, [])
@@ -74,13 +74,13 @@ class RequestRows:
     def _is_past_best(self) -> bool:
         """Return whether neither of the last two numbers of rows has lowered the time per row."""
         costs = [cost for _, cost in sorted(self._costs_s().items())]
-        return len(costs) >= 3 and min(costs[-2:]) > costs[-3] / _NEAR_BEST
+        return len(costs) >= 3 and min(costs[-2:]) > costs[-3] / _MAX_COST_RATIO
 
     def _choose(self) -> None:
         costs = {rows: cost for rows, cost in self._costs_s().items() if rows <= self._most}
         best = min(costs.values(), default=0.0)
         self.chosen = min(
-            (rows for rows, cost in costs.items() if cost <= best * _NEAR_BEST), default=min(self._most, 1)
+            (rows for rows, cost in costs.items() if cost <= best * _MAX_COST_RATIO), default=min(self._most, 1)
         )
 
     def _costs_s(self) -> dict[int, float]:

@@ -71,29 +71,33 @@ def fitted(value: Any, model: BatchModel) -> RowTensors:
     inputs = model.inputs
     if isinstance(value, dict) and isinstance(value.get("inputs"), list):
         try:
-            value = {str(one["name"]): array_of(one["data"]).reshape(one["shape"]) for one in value["inputs"]}
+            value = {
+                str(tensor["name"]): array_of(tensor["data"]).reshape(tensor["shape"]) for tensor in value["inputs"]
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise RowError(f"inputs has no valid tensor: {error!r}") from None
     if not isinstance(value, dict):
         if len(inputs) != 1:
-            names = ", ".join(one.name for one in inputs)
+            names = ", ".join(model_input.name for model_input in inputs)
             raise RowError(
                 f'it has no names, and the model has the inputs {names}; for example {{"{inputs[0].name}": [...]}}'
             )
         value = {inputs[0].name: value}
-    known = {one.name: one for one in inputs}
-    if value.keys() - known.keys() or known.keys() - value.keys() - model.optional:
-        raise RowError(f"it has {', '.join(map(str, value)) or 'nothing'}; the model's inputs are {', '.join(known)}")
+    inputs_by_name = {model_input.name: model_input for model_input in inputs}
+    if value.keys() - inputs_by_name.keys() or inputs_by_name.keys() - value.keys() - model.optional:
+        raise RowError(
+            f"it has {', '.join(map(str, value)) or 'nothing'}; the model's inputs are {', '.join(inputs_by_name)}"
+        )
     arrays = {}
-    for name, given in value.items():
+    for name, values in value.items():
         try:
-            array = array_of(given)
+            array = array_of(values)
         except ValueError:
             raise RowError(f"input {name}: its lists have different lengths") from None
-        if array.dtype == object and any(one is None for one in array.flat):
+        if array.dtype == object and any(element is None for element in array.flat):
             # As a text it would be the word None.
             raise RowError(f"input {name} has a null; each value of a row must be present")
-        arrays[name] = fit(array, known[name], f"input {name}")
+        arrays[name] = fit(array, inputs_by_name[name], f"input {name}")
     return _single(arrays, model)
 
 

@@ -32,16 +32,16 @@ from halcyon_measure.protocols.target import Target
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 30.0
 _MAX_DOUBLINGS = 10
 """Maximum number of times that the wait doubles. Above 1023, the power of two would overflow."""
-_SUSPECTED = 2
+_MIN_LOSSES = 2
 """Number of losses after which the rows of a request are suspected as the cause."""
-_BLAMED = 3
+_MAX_BLAMED = 3
 """Number of losses with the row as the cause after which the row has failed. Several rows are split after one."""
-_CHECKS, _CHECK_WAIT_S = 3, 1.0
+_MAX_CHECKS, _CHECK_WAIT_S = 3, 1.0
 """Number of lost repetitions of an earlier row after which the server counts as down, and the time before each in
 seconds."""
 _MAX_SUSPECTED = 4
 """Maximum number of suspected requests that don't count as in progress. Others follow, which may be answered."""
-_ERRORS, _ERROR_WAIT_S = 2, 0.1
+_MAX_ERRORS, _ERROR_WAIT_S = 2, 0.1
 """Number of errors from the model after which a row has failed, and the time between two attempts in seconds."""
 _TOO_MANY_ROWS = re.compile(r"batch-size must be <= (\d+)")
 _BROKEN = re.compile(r"^502: ")
@@ -61,7 +61,7 @@ _LOST = frozenset({Outcome.TIMED_OUT, Outcome.DISCONNECTED})
 class _Tries:
     """Numbers of failures of one request so far, by type of failure."""
 
-    refused: int = 0
+    failures: int = 0
     lost: int = 0
     blamed: int = 0
     errors: int = 0
@@ -69,7 +69,7 @@ class _Tries:
     @property
     def is_suspected(self) -> bool:
         """Whether the request was lost so often that its rows may be the cause."""
-        return self.lost >= _SUSPECTED
+        return self.lost >= _MIN_LOSSES
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Sender:
     def __post_init__(self) -> None:
         """Begin without a request in progress."""
         self._in_progress = 0
-        self._room = asyncio.Condition()
+        self._in_progress_changed = asyncio.Condition()
         self._suspected = 0
         self._sent_suspected, self._together = 0, 1
         """Number of suspected requests that are sent at present, and its limit. It is 1 after a loss."""
@@ -105,19 +105,19 @@ class Sender:
 
         The caller must then call `outcomes`, and `leave` at the end.
         """
-        async with self._room:
-            await self._room.wait_for(self._has_room)
+        async with self._in_progress_changed:
+            await self._in_progress_changed.wait_for(self._is_below_limit)
             self._in_progress += 1
 
-    def _has_room(self) -> bool:
+    def _is_below_limit(self) -> bool:
         limit = self.window.limit if self.sizes.is_chosen else 1
         return self._in_progress - min(self._suspected, _MAX_SUSPECTED) < limit
 
     async def leave(self) -> None:
         """Count a request as no longer in progress, so that another one may begin."""
-        async with self._room:
+        async with self._in_progress_changed:
             self._in_progress -= 1
-            self._room.notify_all()
+            self._in_progress_changed.notify_all()
 
     async def outcomes(self, rows: Sequence[RowTensors]) -> list[Mapping[str, Any] | str]:
         """Return the outputs of each row. A row that has none has the reason as text instead."""
@@ -128,10 +128,10 @@ class Sender:
             await self._pause()
             reply, latency_s = await (self._send_suspected(rows, tries) if tries.is_suspected else self._send(rows))
             if reply.outcome is Outcome.ANSWERED:
-                found = self._read(reply, len(rows))
-                if found is not None:
-                    self._take(rows, latency_s)
-                    return found
+                outcomes = self._read(reply, len(rows))
+                if outcomes is not None:
+                    self._record_answer(rows, latency_s)
+                    return outcomes
             elif await self._is_repeated(reply, rows, tries):
                 continue
             if len(rows) > 1:
@@ -145,11 +145,13 @@ class Sender:
         Each answer lets one more suspected request be sent at a time, because the losses were those of an outage. After
         one more loss, a request is sent alone.
         """
-        is_lost_again = tries.lost > _SUSPECTED
-        async with self._room:
+        is_lost_again = tries.lost > _MIN_LOSSES
+        async with self._in_progress_changed:
             self._suspected += 1
-            self._room.notify_all()
-            await self._room.wait_for(lambda: self._sent_suspected < (1 if is_lost_again else self._together))
+            self._in_progress_changed.notify_all()
+            await self._in_progress_changed.wait_for(
+                lambda: self._sent_suspected < (1 if is_lost_again else self._together)
+            )
             self._sent_suspected += 1
             if is_lost_again:
                 self._together = 1
@@ -164,15 +166,15 @@ class Sender:
                 tries.blamed += may_be_cause and await self._is_served()
             return reply, latency_s
         finally:
-            async with self._room:
+            async with self._in_progress_changed:
                 self._suspected -= 1
                 self._sent_suspected -= 1
-                self._room.notify_all()
+                self._in_progress_changed.notify_all()
 
     async def _is_served(self) -> bool:
         """Return whether a row is answered that was answered before. While it is rejected, repeat it."""
         lost = 0
-        while self._answered and lost < _CHECKS:
+        while self._answered and lost < _MAX_CHECKS:
             await self.sleep(_CHECK_WAIT_S)
             await self._pause()
             reply, _ = await self._send(self._answered)
@@ -197,22 +199,22 @@ class Sender:
     async def _is_repeated(self, reply: Reply, rows: Sequence[RowTensors], tries: _Tries) -> bool:
         """Wait as long as the failure of a request requires, and return whether the same request must be sent again."""
         if reply.outcome is Outcome.REJECTED or reply.outcome in _LOST:
-            tries.refused = min(tries.refused + 1, 10)
+            tries.failures = min(tries.failures + 1, 10)
             if reply.outcome is Outcome.REJECTED:
                 self.window.rejected()
             elif not _NOT_READY.search(reply.message):
                 tries.lost += 1
-            await self._wait(reply, tries.refused)
+            await self._wait(reply, tries.failures)
             if len(rows) == 1:
-                return tries.blamed < _BLAMED
+                return tries.blamed < _MAX_BLAMED
             # Until a row is answered, no loss has a known cause. A part of the rows may be answered.
-            return not tries.blamed and (bool(self._answered) or tries.lost <= _SUSPECTED)
+            return not tries.blamed and (bool(self._answered) or tries.lost <= _MIN_LOSSES)
         if match := _TOO_MANY_ROWS.search(reply.message):
             self.sizes.limit(int(match[1]))
         if len(rows) > 1:
             return False
         tries.errors += 1
-        if tries.errors >= _ERRORS:
+        if tries.errors >= _MAX_ERRORS:
             return False
         await self.sleep(_ERROR_WAIT_S)
         return True
@@ -223,8 +225,8 @@ class Sender:
         if not tries.is_suspected:
             return [*await first, *await second]
         # One half may be sent without an end until the other one is answered.
-        made = await asyncio.gather(first, second)
-        return [*made[0], *made[1]]
+        halves = await asyncio.gather(first, second)
+        return [*halves[0], *halves[1]]
 
     async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
         self._number += 1
@@ -244,17 +246,17 @@ class Sender:
             self._key = None
         return reply, self.clock() - began
 
-    def _take(self, rows: Sequence[RowTensors], latency_s: float) -> None:
+    def _record_answer(self, rows: Sequence[RowTensors], latency_s: float) -> None:
         self._answered, self.waiting = rows[:1], ""
         self.window.answered(latency_s, len(rows))
         self.sizes.answered(len(rows), latency_s)
 
-    async def _wait(self, reply: Reply, refused: int) -> None:
+    async def _wait(self, reply: Reply, failures: int) -> None:
         """Wait after a temporary failure of a request.
 
         A rejection delays all requests, because the balancer makes the whole class of the batch wait.
         """
-        wait_s = retry_wait_s(reply.retry_after_s, refused)
+        wait_s = retry_wait_s(reply.retry_after_s, failures)
         self.waiting = reply.message
         if reply.outcome is Outcome.REJECTED:
             self._not_before_s = max(self._not_before_s, self.clock() + wait_s)
@@ -266,10 +268,10 @@ class Sender:
             await self.sleep(left_s)
 
 
-def retry_wait_s(requested_s: float, refused: int) -> float:
-    """Return the seconds to wait after `refused` failures in a row, with jitter.
+def retry_wait_s(requested_s: float, failures: int) -> float:
+    """Return the seconds to wait after `failures` failures in a row, with jitter.
 
     The wait is at least `requested_s`, the time that the server requires, and at most `MAX_RETRY_AFTER_S`.
     """
-    least_s = max(requested_s, min(_FIRST_WAIT_S * 2.0 ** min(refused - 1, _MAX_DOUBLINGS), _MAX_WAIT_S))
+    least_s = max(requested_s, min(_FIRST_WAIT_S * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), _MAX_WAIT_S))
     return min(least_s * random.uniform(1.0, 1.25), MAX_RETRY_AFTER_S)  # noqa: S311  # jitter

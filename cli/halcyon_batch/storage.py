@@ -50,20 +50,20 @@ class FolderStorage:
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             # Files of a runner that was killed. A younger file may belong to a runner that is being replaced.
-            for left in self._path.glob(f"{_PREFIX}*"):
-                if time.time() - left.stat().st_mtime > _STALE_S:
-                    left.unlink(missing_ok=True)
+            for leftover in self._path.glob(f"{_PREFIX}*"):
+                if time.time() - leftover.stat().st_mtime > _STALE_S:
+                    leftover.unlink(missing_ok=True)
         except FileExistsError:
             raise BatchError("OutputUnwritable", f"spec.output: {path} is a file; it must be a folder") from None
         except OSError as error:
-            raise _refused(path, error) from None
+            raise _write_error(path, error) from None
 
     def names(self) -> set[str]:
         """Return the names of all files that are completely written."""
         try:
-            return {one.name for one in self._path.iterdir() if not one.name.startswith(_PREFIX)}
+            return {file.name for file in self._path.iterdir() if not file.name.startswith(_PREFIX)}
         except OSError as error:
-            raise _refused(str(self._path), error) from None
+            raise _write_error(str(self._path), error) from None
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if the file doesn't exist."""
@@ -80,44 +80,44 @@ class FolderStorage:
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file unless it exists, and return whether it was written."""
-        made = self._beside(content)
+        temporary = self._write_hidden(content)
         try:
-            os.link(made, self._path / name)
+            os.link(temporary, self._path / name)
         except FileExistsError:
             return False
         except OSError as error:
             # A file system without hard links. The Job runs one pod at a time, so nothing else writes in between.
             if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}:
-                raise _refused(str(self._path), error) from None
+                raise _write_error(str(self._path), error) from None
             if (self._path / name).exists():
                 return False
-            made.replace(self._path / name)
+            temporary.replace(self._path / name)
         finally:
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         self._flush()
         return True
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, and replace an existing one."""
-        self._beside(content).replace(self._path / name)
+        self._write_hidden(content).replace(self._path / name)
         self._flush()
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         (self._path / name).unlink(missing_ok=True)
 
-    def _beside(self, content: bytes) -> Path:
+    def _write_hidden(self, content: bytes) -> Path:
         """Write content to a new hidden file in the folder, and flush the file to the disk."""
-        made = self._path / f"{_PREFIX}{uuid.uuid4().hex}"
+        temporary = self._path / f"{_PREFIX}{uuid.uuid4().hex}"
         try:
-            with made.open("xb") as file:
+            with temporary.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            made.unlink(missing_ok=True)
-            raise _refused(str(self._path), error) from None
-        return made
+            temporary.unlink(missing_ok=True)
+            raise _write_error(str(self._path), error) from None
+        return temporary
 
     def _flush(self) -> None:
         """Flush the directory entries of the folder to the disk."""
@@ -128,7 +128,7 @@ class FolderStorage:
             os.close(folder)
 
 
-def _refused(path: str, error: OSError) -> Exception:
+def _write_error(path: str, error: OSError) -> Exception:
     """Return the exception to raise for a failed write of a file.
 
     It is a BatchError if the user must change something. Otherwise it is the error itself, after which a new runner

@@ -80,7 +80,9 @@ class Measurement:
         target = connect.described(self.target)
         config = server_statistics.read_config(target)
         # The metadata doesn't say which inputs are optional.
-        inputs = tuple(replace(one, is_optional=one.name in config.optional) for one in target.inputs)
+        inputs = tuple(
+            replace(model_input, is_optional=model_input.name in config.optional) for model_input in target.inputs
+        )
         target = replace(target, inputs=inputs)
         self._check_model(target, config)
         return replace(self, target=target)
@@ -105,7 +107,7 @@ class Measurement:
             )
         if not self.hooks.prepare:
             # Read the files now, so that an error is found before any process is started.
-            rows = max((one.rows for one in self.payload.payloads(target)), default=1)
+            rows = max((payload.rows for payload in self.payload.payloads(target)), default=1)
             if config.most_rows is not None and rows > config.most_rows:
                 raise TensorError(
                     f"a request has {rows} rows, but {target.model} takes at most {config.most_rows} (max_batch_size in its "
@@ -153,7 +155,7 @@ class Measurement:
 
     def document(self, run: Run, *, made_by: str) -> BenchDocument:
         """Return the document of a run that has just ended."""
-        made = summary.build(
+        document = summary.build(
             run,
             self.target,
             self.scenario,
@@ -165,10 +167,10 @@ class Measurement:
             timestamp=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         )
         if self.expect:
-            made = made.model_copy(update={"accuracy": summary.accuracy(made.requests)})
+            document = document.model_copy(update={"accuracy": summary.accuracy(document.requests)})
         in_flight = 0 if self.scenario.is_open else self.scenario.callers
         return sections.added(
-            made,
+            document,
             run,
             prices=self.prices,
             prepares=bool(self.hooks.prepare),

@@ -25,18 +25,18 @@ from halcyon_tune.points import Configuration, Point
 Family = tuple[int, int | None]
 """Settings that affect the execution times of batches: the number of instances, and the threads of each instance."""
 
-_LEAST_SHARE = 0.01
+_MIN_SHARE = 0.01
 """Share of a measurement's executions below which a batch size is ignored. The mean of so few executions is unreliable.
 """
 _PACE_NOISE, _SIZE_NOISE = 0.05, 0.02
 """Standard errors of the logarithm of a measured batch time: that which all sizes of a measurement share, because the
 machine was slower or faster, and that of a single size.
 """
-_TURNS = 20
+_FIT_ROUNDS = 20
 """Number of times that the times of sizes and the paces of measurements are fitted in turns."""
-_STRAIGHT = 0.005
+_MAX_STRAIGHT_DISTANCE = 0.005
 """Relative distance of the batch times from the fitted line up to which the line describes them."""
-_BEND = 0.15
+_MAX_LINE_DISTANCE = 0.15
 """Relative distance of a batch's execution time from the fitted line above which the line describes the times badly."""
 
 
@@ -82,12 +82,12 @@ class BatchTimes:
 
         If the point has no batch statistics, the mean latency of a single caller is the time of one request.
         """
-        found = _means(point)
-        if not found:
+        means = _means(point)
+        if not means:
             return self
         family = point.configuration.family
-        known = (*self.measured.get(family, ()), found)
-        return BatchTimes(measured={**self.measured, family: known}, first=self.first or family)
+        measurements = (*self.measured.get(family, ()), means)
+        return BatchTimes(measured={**self.measured, family: measurements}, first=self.first or family)
 
     def means(self, family: Family) -> dict[int, float]:
         """Return the mean execution time in seconds of a family's batches, by number of rows.
@@ -98,7 +98,7 @@ class BatchTimes:
 
     @cached_property
     def _means(self) -> Mapping[Family, Mapping[int, float]]:
-        return {family: _at_one_pace(measurements) for family, measurements in self.measured.items()}
+        return {family: _times_without_pace(measurements) for family, measurements in self.measured.items()}
 
     def line(self, configuration: Configuration, rows_per_request: float = 1.0) -> ServiceLine | None:
         """Return the fitted line of batch times for a configuration; None if nothing was measured.
@@ -108,11 +108,11 @@ class BatchTimes:
         capacity mostly executes large batches.
         """
         most = configuration.max_batch
-        known = self._known(configuration.family)
-        sizes = {rows: seconds for rows, seconds in known.items() if rows <= most}
-        above = min((rows for rows in known if rows > most), default=None)
+        times = self._family_times(configuration.family)
+        sizes = {rows: seconds for rows, seconds in times.items() if rows <= most}
+        above = min((rows for rows in times if rows > most), default=None)
         if above is not None and len(sizes) < 2:
-            sizes[above] = known[above]
+            sizes[above] = times[above]
         if not sizes:
             return None
         return _fitted(sizes, rows_per_request)
@@ -137,13 +137,13 @@ class BatchTimes:
         requests = max(int(configuration.max_batch / rows_per_request), 1)
         sizes = [rows_per_request * count for count in range(1, requests + 1)]
         if self.is_curved:
-            known = self.pooled(configuration.family)
-            return Curve(tuple(_along(known, rows, is_hopeful=is_hopeful) for rows in sizes))
-        off = self._distances(configuration)
-        if max((abs(one) for one in off.values()), default=0.0) < _STRAIGHT:
+            times = self.pooled(configuration.family)
+            return Curve(tuple(_along(times, rows, is_hopeful=is_hopeful) for rows in sizes))
+        distances = self._distances(configuration)
+        if max((abs(distance) for distance in distances.values()), default=0.0) < _MAX_STRAIGHT_DISTANCE:
             return line
-        off_line = [math.exp(_interpolated(off, rows)) for rows in sizes]
-        return Curve(tuple(line.seconds(count) * factor for count, factor in enumerate(off_line, start=1)))
+        factors = [math.exp(_interpolated(distances, rows)) for rows in sizes]
+        return Curve(tuple(line.seconds(count) * factor for count, factor in enumerate(factors, start=1)))
 
     def _distances(self, configuration: Configuration) -> dict[int, float]:
         """Return by how much the measured batch sizes of a configuration are off its line, as a logarithm.
@@ -153,15 +153,16 @@ class BatchTimes:
         line, family = self.line(configuration), configuration.family
         if line is None:
             return {}
-        found = {}
-        for rows, seconds in self._known(family).items():
-            own, of_first = (
-                sum(rows in one for one in self.measured.get(each, ())) for each in (family, self.first or family)
+        distances = {}
+        for rows, seconds in self._family_times(family).items():
+            own_count, first_count = (
+                sum(rows in means for means in self.measured.get(source, ()))
+                for source in (family, self.first or family)
             )
-            count = own or of_first
+            count = own_count or first_count
             if rows <= configuration.max_batch:
-                found[rows] = count / (count + 1) * math.log(seconds / max(line.seconds(rows), 1e-9))
-        return found
+                distances[rows] = count / (count + 1) * math.log(seconds / max(line.seconds(rows), 1e-9))
+        return distances
 
     @cached_property
     def is_curved(self) -> bool:
@@ -198,7 +199,7 @@ class BatchTimes:
 
     def is_bent(self, family: Family) -> bool:
         """Return whether a straight line describes the batch times of a family badly."""
-        return self.bend(family) > _BEND
+        return self.bend(family) > _MAX_LINE_DISTANCE
 
     def sharing(self, family: Family) -> float | None:
         """Return the ratio of a family's batch times to those of the first measured family; None if unknown."""
@@ -212,7 +213,7 @@ class BatchTimes:
         logs = [rows * math.log(seconds / _interpolated(base, rows)) for rows, seconds in own.items()]
         return math.exp(math.fsum(logs) / math.fsum(own))
 
-    def _known(self, family: Family) -> dict[int, float]:
+    def _family_times(self, family: Family) -> dict[int, float]:
         """Return the batch times of a family of configurations, by number of rows.
 
         Sizes that were measured only for the first family have its times, scaled by the ratio of the two families.
@@ -233,13 +234,13 @@ class BatchTimes:
         The sizes of another family are scaled by the ratio at the sizes that were measured for both. The family with the
         most sizes comes first.
         """
-        known = self._known(family)
-        for other in sorted(self.measured, key=lambda one: (-len(self.means(one)), one[0], one[1] or 0)):
+        times = self._family_times(family)
+        for other in sorted(self.measured, key=lambda key: (-len(self.means(key)), key[0], key[1] or 0)):
             means = self.means(other)
-            common = {rows: known[rows] / seconds for rows, seconds in means.items() if rows in known}
+            common = {rows: times[rows] / seconds for rows, seconds in means.items() if rows in times}
             if common:
-                known = {rows: seconds * _interpolated(common, rows) for rows, seconds in means.items()} | known
-        return known
+                times = {rows: seconds * _interpolated(common, rows) for rows, seconds in means.items()} | times
+        return times
 
     def _extrapolated(self, family: Family) -> float:
         """Return an estimated ratio of an unmeasured family's batch times to those of the first measured family.
@@ -248,46 +249,46 @@ class BatchTimes:
         """
         if self.first is None:
             return 1.0
-        known = {one: self.sharing(one) or 1.0 for one in self.measured if one != self.first}
-        if not known:
+        ratios = {other: self.sharing(other) or 1.0 for other in self.measured if other != self.first}
+        if not ratios:
             return 1.0
-        near = min(known, key=lambda one: (one[1] != family[1], abs(one[0] - family[0])))
-        more = near[0] - self.first[0]
-        slope = (known[near] - 1) / more if more > 0 else 0.0
+        nearest = min(ratios, key=lambda other: (other[1] != family[1], abs(other[0] - family[0])))
+        added_instances = nearest[0] - self.first[0]
+        slope = (ratios[nearest] - 1) / added_instances if added_instances > 0 else 0.0
         return max(1 + slope * (family[0] - self.first[0]), 0.1)
 
 
 def _means(point: Point) -> dict[int, float]:
     executed = sum(count for count, _ in point.batches.values())
-    found = {
+    means = {
         rows: seconds / count
         for rows, (count, seconds) in point.batches.items()
-        if rows > 0 and count >= max(_LEAST_SHARE * executed, 1) and seconds > 0
+        if rows > 0 and count >= max(_MIN_SHARE * executed, 1) and seconds > 0
     }
     callers = getattr(point.load, "callers", None)
-    if not found and callers == 1 and point.mean_s > 0:
+    if not means and callers == 1 and point.mean_s > 0:
         return {max(round(point.rows_per_request), 1): point.mean_s}
-    return found
+    return means
 
 
-def _at_one_pace(measurements: Sequence[Mapping[int, float]]) -> dict[int, float]:
+def _times_without_pace(measurements: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """Return the mean time of each batch size over all measurements, without the pace of each measurement.
 
     A measured time is the time of its size, multiplied by the pace of its measurement. Both are fitted to the
     logarithms of the times by least squares, in turns.
     """
-    sizes = sorted({rows for one in measurements for rows in one})
-    own_noise = (_SIZE_NOISE / _PACE_NOISE) ** 2
+    sizes = sorted({rows for means in measurements for rows in means})
+    prior_weight = (_SIZE_NOISE / _PACE_NOISE) ** 2
     paces = [0.0] * len(measurements)
     times = dict[int, float]()
-    for _ in range(_TURNS):
+    for _ in range(_FIT_ROUNDS):
         paired = list(zip(measurements, paces, strict=True))
         for rows in sizes:
-            found = [one[rows] * math.exp(-pace) for one, pace in paired if rows in one]
-            times[rows] = math.fsum(found) / len(found)
+            samples = [means[rows] * math.exp(-pace) for means, pace in paired if rows in means]
+            times[rows] = math.fsum(samples) / len(samples)
         paces = [
-            math.fsum(math.log(seconds / times[rows]) for rows, seconds in one.items()) / (len(one) + own_noise)
-            for one in measurements
+            math.fsum(math.log(seconds / times[rows]) for rows, seconds in means.items()) / (len(means) + prior_weight)
+            for means in measurements
         ]
     return times
 
@@ -298,30 +299,30 @@ def _interpolated(values: Mapping[int, float], rows: float) -> float:
     Below the smallest and above the largest known size, the result is the value of that size.
     """
     sizes = sorted(values)
-    place = bisect_left(sizes, rows)
-    if place == len(sizes) or place == 0 or sizes[place] == rows:
-        return values[sizes[min(place, len(sizes) - 1)]]
-    below, above = sizes[place - 1], sizes[place]
+    index = bisect_left(sizes, rows)
+    if index == len(sizes) or index == 0 or sizes[index] == rows:
+        return values[sizes[min(index, len(sizes) - 1)]]
+    below, above = sizes[index - 1], sizes[index]
     share = (rows - below) / (above - below)
     return values[below] + share * (values[above] - values[below])
 
 
-def _along(known: Mapping[int, float], rows: float, *, is_hopeful: bool = False) -> float:
+def _along(times: Mapping[int, float], rows: float, *, is_hopeful: bool = False) -> float:
     """Return the batch time at a number of rows, which may be a fraction, on the curve through the known sizes.
 
     Beyond the known sizes, the time grows as between the two nearest ones. It isn't extrapolated below zero. If
     `is_hopeful` is true, the time between two known sizes grows only as it did before them.
     """
-    sizes = sorted(known)
+    sizes = sorted(times)
     if len(sizes) == 1:
-        return known[sizes[0]]
+        return times[sizes[0]]
     above = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
     low, high = sizes[above - 1], sizes[above]
-    slope = (known[high] - known[low]) / (high - low)
+    slope = (times[high] - times[low]) / (high - low)
     if is_hopeful and above > 1 and rows < high:
-        before = sizes[above - 2]
-        slope = min(slope, max((known[low] - known[before]) / (low - before), 0.0))
-    return max(known[low] + slope * (rows - low), min(known[low], known[high]) / 10)
+        previous = sizes[above - 2]
+        slope = min(slope, max((times[low] - times[previous]) / (low - previous), 0.0))
+    return max(times[low] + slope * (rows - low), min(times[low], times[high]) / 10)
 
 
 def _fitted(sizes: Mapping[int, float], rows_per_request: float) -> ServiceLine:

@@ -23,11 +23,11 @@ from halcyon_tune.prediction import Predictor
 
 Minimise = Literal["cost", "energy", "latency"]
 
-_CAUTIOUS = 0.97
+_RATE_SHARE = 0.97
 """Share of the largest expected rate at which a configuration is measured. An overloaded replica would reveal less
 about its batch times.
 """
-_LEAST_ERROR, _LEAST_ERROR_WITH_BATCHES = 0.03, 0.015
+_MIN_ERROR, _MIN_ERROR_WITH_BATCHES = 0.03, 0.015
 """Error of a factor of batch times by the noise of the machine, if the measurement has no batch times, and if it has
 them.
 """
@@ -35,12 +35,12 @@ _REQUESTS_ERROR = 0.5
 """Relative error of a measurement with one request. With n requests, the error is smaller by a factor of the square
 root of n.
 """
-_FAR = 0.1
+_DISTANCE_ERROR = 0.1
 """Additional error of batch times if the measured rate differs from the capacity: error per unit of the logarithm of
 their ratio.
 """
 
-_OBJECTIVES, _MAX_MIN_S = 10.0, 15.0
+_MIN_OBJECTIVES, _MAX_MIN_S = 10.0, 15.0
 """Minimum duration of a measurement as a multiple of the objective, and its limit in seconds. In a few times the latency,
 queues hardly change.
 """
@@ -71,8 +71,8 @@ class Criterion:
 
     def load(self, capacity_rps: float) -> Rate:
         """Return the load with which a configuration is measured, given its expected capacity."""
-        rate = self.rate_each_rps if self.minimise == "latency" and self.rate_each_rps else _CAUTIOUS * capacity_rps
-        min_s = min(_OBJECTIVES * self.predictor.objective_s, _MAX_MIN_S)
+        rate = self.rate_each_rps if self.minimise == "latency" and self.rate_each_rps else _RATE_SHARE * capacity_rps
+        min_s = min(_MIN_OBJECTIVES * self.predictor.objective_s, _MAX_MIN_S)
         # If a configuration is expected to keep the objective at no rate, a small rate shows whether that is true.
         return Rate(rate_rps=float(f"{max(rate, 0.5 / self.predictor.objective_s):.4g}"), min_s=min_s)
 
@@ -88,9 +88,9 @@ class Criterion:
         factor, is_overloaded = self.predictor.factor(shape, configuration, rate, point)
         capacity = self.predictor.capacity(shape, configuration, factor)
         # Without batch times, the noise of the machine cannot be distinguished from an error of the simulation.
-        least = _LEAST_ERROR if batch_log_factor is None else _LEAST_ERROR_WITH_BATCHES
-        error = least + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
-        far = _FAR * abs(math.log(capacity / rate)) if capacity > 0 and not is_overloaded else 0.0
+        base_error = _MIN_ERROR if batch_log_factor is None else _MIN_ERROR_WITH_BATCHES
+        error = base_error + _REQUESTS_ERROR / math.sqrt(max(point.requests, 100))
+        distance_error = _DISTANCE_ERROR * abs(math.log(capacity / rate)) if capacity > 0 and not is_overloaded else 0.0
         score = capacity
         if self.minimise == "latency":
             score = 1 / point.p99_s if 0 < point.p99_s <= self.predictor.objective_s and not is_overloaded else 0.0
@@ -102,15 +102,15 @@ class Criterion:
                 )
             score = capacity / point.power_w
         is_kept = 0 < point.p99_s <= self.predictor.objective_s and not is_overloaded
-        kept = (
+        kept_score = (
             score if self.minimise == "latency" else rate / (point.power_w or 1.0 if self.minimise == "energy" else 1.0)
         )
         return Estimate(
             log_factor=math.log(factor) - (batch_log_factor or 0.0),
             batch_log_factor=batch_log_factor or 0.0,
-            error=math.hypot(error, far),
-            score=max(score, kept) if is_kept else score,
+            error=math.hypot(error, distance_error),
+            score=max(score, kept_score) if is_kept else score,
             capacity_rps=max(capacity, rate) if is_kept else capacity,
-            kept=kept if is_kept else 0.0,
+            kept=kept_score if is_kept else 0.0,
             kept_rps=rate if is_kept else 0.0,
         )

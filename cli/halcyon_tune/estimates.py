@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_HIDDEN = 1.1
+_MIN_UPPER_RATIO = 1.1
 """Ratio of a configuration's upper score to its score from which another measurement at a higher rate is worthwhile."""
 
 
@@ -51,4 +51,4 @@ class Opinion:
     @property
     def hides_more(self) -> bool:
         """Whether a measurement at a higher rate could show a much better score."""
-        return self.upper > _HIDDEN * self.score > 0
+        return self.upper > _MIN_UPPER_RATIO * self.score > 0

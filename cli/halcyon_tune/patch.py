@@ -70,8 +70,8 @@ def merged(value: Any, change: Any) -> Any:  # JSON values
 def duration(seconds: float) -> str:
     """Return a duration in the format of the API, for example `2ms` or `750us`."""
     microseconds = round(seconds * 1e6)
-    whole, rest = divmod(microseconds, 1000)
-    return f"{whole}ms" if microseconds and not rest else f"{microseconds}us"
+    milliseconds, remainder = divmod(microseconds, 1000)
+    return f"{milliseconds}ms" if microseconds and not remainder else f"{microseconds}us"
 
 
 def command(name: str, namespace: str, change: Mapping[str, Any]) -> str:

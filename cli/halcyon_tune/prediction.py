@@ -19,13 +19,13 @@ _REQUESTS, _UNBATCHED_REQUESTS = 6_000, 24_000
 """Number of requests in a simulation, with batching and without. Without batching, waiting times are correlated for
 longer, so more requests are needed.
 """
-_LEAST_REQUESTS = 1_000
+_MIN_REQUESTS = 1_000
 _FACTORS = (0.25, 4.0)
 """Smallest and largest factor of the batch times in the search for the factor that explains a measured P99."""
 _STEPS = 9
-_GRID = 0.06
+_LOG_FACTOR_STEP = 0.06
 """Step between the simulated factors of batch times, as a logarithm."""
-_OVERLOAD = 0.93
+_MIN_THROUGHPUT_RATIO = 0.93
 """Ratio of throughput to arrival rate below which a replica counts as overloaded."""
 
 
@@ -69,26 +69,26 @@ class Predictor:
         The result is 0 if the replica keeps the objective at no rate.
         """
         law = self.law(shape, configuration, factor)
-        found = self._capacities.get(law)
-        if found is None:
+        capacity = self._capacities.get(law)
+        if capacity is None:
             try:
-                found = capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
+                capacity = capacity_rps(law, self.objective_s, _REQUESTS if law.max_batch > 1 else _UNBATCHED_REQUESTS)
             except ValueError:
-                found = 0.0
-            self._capacities[law] = found
-        return found
+                capacity = 0.0
+            self._capacities[law] = capacity
+        return capacity
 
     def capacity_near(self, shape: Shape, configuration: Configuration, log_factor: float) -> float:
         """Return the capacity if batch times are longer by a factor.
 
         The capacity is interpolated between those of the two nearest simulated factors.
         """
-        lower = math.floor(log_factor / _GRID)
-        share = log_factor / _GRID - lower
-        below = self.capacity(shape, configuration, math.exp(lower * _GRID))
+        lower = math.floor(log_factor / _LOG_FACTOR_STEP)
+        share = log_factor / _LOG_FACTOR_STEP - lower
+        below = self.capacity(shape, configuration, math.exp(lower * _LOG_FACTOR_STEP))
         if share < 1e-9:
             return below
-        above = self.capacity(shape, configuration, math.exp((lower + 1) * _GRID))
+        above = self.capacity(shape, configuration, math.exp((lower + 1) * _LOG_FACTOR_STEP))
         return below + share * (above - below)
 
     def p99_s(
@@ -107,9 +107,9 @@ class Predictor:
         law = self.law(shape, configuration, factor)
         if rate_rps >= law.peak_rps:
             return math.inf
-        count = min(max(requests, _LEAST_REQUESTS), _REQUESTS)
-        found = latencies(law, self._unit[:count] / rate_rps)[count // 20 :]
-        return float(np.quantile(found, 0.99))
+        count = min(max(requests, _MIN_REQUESTS), _REQUESTS)
+        latencies_s = latencies(law, self._unit[:count] / rate_rps)[count // 20 :]
+        return float(np.quantile(latencies_s, 0.99))
 
     def factor(self, shape: Shape, configuration: Configuration, rate_rps: float, point: Point) -> tuple[float, bool]:
         """Return the factor of the batch times that explains a measurement, and whether the replica was overloaded.
@@ -118,7 +118,7 @@ class Predictor:
         factor is chosen so that the simulated P99 at the rate equals the measured one. In a short measurement, the
         number of requests is often 5 % off its mean by chance, and that is no overload.
         """
-        if point.throughput_rps < _OVERLOAD * (point.offered_rps or rate_rps):
+        if point.throughput_rps < _MIN_THROUGHPUT_RATIO * (point.offered_rps or rate_rps):
             return self.law(shape, configuration).peak_rps / max(point.throughput_rps, 1e-9), True
         low, high = (math.log(factor) for factor in _FACTORS)
         for _ in range(_STEPS):

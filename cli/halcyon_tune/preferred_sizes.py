@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-_DEARER = 1.1
+_MIN_COST_RATIO = 1.1
 """Ratio of the times per row of a larger and a smaller batch size from which the larger one counts as worse."""
 _MAX_SIZES = 16
 """Maximum number of preferred batch sizes in a spec."""
@@ -24,10 +24,10 @@ def preferred_sizes(means: Mapping[int, float], most: int) -> tuple[int, ...]:
         most: largest batch size.
     """
     costs = {rows: seconds / rows for rows, seconds in sorted(means.items()) if 1 < rows <= most and seconds > 0}
-    found = [size for size, larger in pairwise(costs) if costs[larger] > _DEARER * costs[size]]
-    if not found:
+    sizes = [size for size, larger in pairwise(costs) if costs[larger] > _MIN_COST_RATIO * costs[size]]
+    if not sizes:
         return ()
     # Triton forms no batch above the largest preferred size.
-    if most in costs and costs[most] < min(costs[size] for size in found):
-        found.append(most)
-    return tuple(sorted(sorted(found, key=lambda size: costs[size])[:_MAX_SIZES]))
+    if most in costs and costs[most] < min(costs[size] for size in sizes):
+        sizes.append(most)
+    return tuple(sorted(sorted(sizes, key=lambda size: costs[size])[:_MAX_SIZES]))

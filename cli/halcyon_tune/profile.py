@@ -15,13 +15,13 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Callers, Configuration, Point
 from halcyon_tune.space import Space
 
-_GAIN = 0.93
+_MIN_THROUGHPUT_RATIO = 0.93
 """Ratio of throughputs below which additional instances count as no improvement. It is below 1, because the noise of two
 measurements can hide a gain, and families that are dropped are never measured again.
 """
-_STEP = 4
+_CALLERS_FACTOR = 4
 """Factor by which the number of callers rises from one measurement to the next."""
-_LONG = 2.0
+_MAX_LATENCY_RATIO = 2.0
 """Ratio of the mean latency to the objective above which no more callers are tried. The batches of more callers would
 only take too long.
 """
@@ -42,7 +42,7 @@ class Profile:
         Raises:
             TuneError: no configuration works, or one row alone takes longer than the objective.
         """
-        return self._rising() or self._sharing()
+        return self._next_callers() or self._next_family()
 
     def after(self, point: Point) -> Profile:
         """Return the profile with a further measurement."""
@@ -56,60 +56,62 @@ class Profile:
     @cached_property
     def times(self) -> BatchTimes:
         """Execution times of batches, from all measurements of both steps."""
-        found = BatchTimes()
+        times = BatchTimes()
         for point in self.points:
-            found = found.with_point(point)
-        return found
+            times = times.with_point(point)
+        return times
 
     @property
     def single_s(self) -> float | None:
         """Mean latency with a single caller, in seconds; None if it wasn't measured."""
-        return next((one.mean_s for one in self._done() if one.load == Callers(callers=1)), None)
+        return next((point.mean_s for point in self._successes() if point.load == Callers(callers=1)), None)
 
     @property
     def largest(self) -> int | None:
         """Largest value of `max_batch` with which a measurement of step 1 succeeded; None if none did."""
-        return max((one.configuration.max_batch for one in self._done()), default=None)
+        return max((point.configuration.max_batch for point in self._successes()), default=None)
 
-    def is_out(self, configuration: Configuration) -> str:
+    def exclusion_reason(self, configuration: Configuration) -> str:
         """Return the reason why a configuration must not be tried; empty if it may be tried."""
         for failed in self.points:
             if failed.rules_out(configuration):
                 return f"{failed.configuration.text()}: {failed.why}"
         family = configuration.family
-        if family != self.base and not self._done(family):
+        if family != self.base and not self._successes(family):
             return "fewer instances already answered as much, or it failed with each batch"
-        if family in self._vain:
+        if family in self._pointless_families:
             return "it answered no more than fewer instances"
         return ""
 
     def throughput_rps(self, family: Family) -> float:
         """Return the largest throughput in steps 1 and 2 with a number of instances and threads; 0 if not measured."""
-        return max((one.throughput_rps for one in self._done(family)), default=0.0)
+        return max((point.throughput_rps for point in self._successes(family)), default=0.0)
 
     def power_w(self, family: Family) -> float | None:
         """Return the power in watts with a number of instances and threads; None if unknown.
 
         The power is that of their last measurement with a known power.
         """
-        return next((one.power_w for one in reversed(self._done(family)) if one.power_w), None)
+        return next((point.power_w for point in reversed(self._successes(family)) if point.power_w), None)
 
-    def _rising(self) -> tuple[int, Configuration, Callers] | None:
+    def _next_callers(self) -> tuple[int, Configuration, Callers] | None:
         for batch in self._batches():
             configuration = self._configuration(self.base, batch)
-            own = [one for one in self.points if one.configuration == configuration]
-            if any(one.failure for one in own):
+            points = [point for point in self.points if point.configuration == configuration]
+            if any(point.failure for point in points):
                 continue
-            if own and own[0].mean_s > 0 and self.single_s is not None and self.single_s > self.objective_s:
-                raise TuneError(self.impossible(self.single_s))
-            if own and own[-1].mean_s > _LONG * self.objective_s:
+            if points and points[0].mean_s > 0 and self.single_s is not None and self.single_s > self.objective_s:
+                raise TuneError(self.objective_message(self.single_s))
+            if points and points[-1].mean_s > _MAX_LATENCY_RATIO * self.objective_s:
                 return None
             callers = _callers(batch, self.base[0])
-            return (1, configuration, Callers(callers=callers[len(own)])) if len(own) < len(callers) else None
-        why = "; ".join(dict.fromkeys(f"{one.configuration.text()}: {one.why}" for one in self.points if one.failure))
+            return (1, configuration, Callers(callers=callers[len(points)])) if len(points) < len(callers) else None
+        why = "; ".join(
+            dict.fromkeys(f"{point.configuration.text()}: {point.why}" for point in self.points if point.failure)
+        )
         raise TuneError(f"the model works with no configuration that was tried: {why}")
 
-    def impossible(self, single_s: float) -> str:
+    def objective_message(self, single_s: float) -> str:
         """Return the error message for an objective that is shorter than the execution of one row."""
         least_ms = 1000 * single_s * 1.2
         return (
@@ -117,58 +119,62 @@ class Profile:
             f"configuration keeps it; the least that can be kept is about {least_ms:.3g} ms, for example --objective {least_ms:.0f}ms"
         )
 
-    def _sharing(self) -> tuple[int, Configuration, Callers] | None:
-        useful = self.useful
+    def _next_family(self) -> tuple[int, Configuration, Callers] | None:
+        largest = self.largest_useful_batch
         for family in self.space.families[1:]:
-            if self._done(family) or self._is_vain_before(family):
+            if self._successes(family) or self._is_pointless(family):
                 continue
-            for batch in (size for size in self._batches() if size <= useful):
+            for batch in (size for size in self._batches() if size <= largest):
                 configuration = self._configuration(family, batch)
-                if not any(one.rules_out(configuration) for one in self.points):
+                if not any(point.rules_out(configuration) for point in self.points):
                     return 2, configuration, Callers(callers=min(2 * family[0] * batch, _MAX_CALLERS))
         return None
 
     @property
-    def useful(self) -> int:
+    def largest_useful_batch(self) -> int:
         """Largest batch size whose execution time is within the latency objective."""
         line = self.times.line(self._configuration(self.base, self.largest or 1))
         fits = [size for size in self._batches() if line is None or line.seconds(size) <= self.objective_s]
         return max((size for size in fits if size <= (self.largest or size)), default=min(self._batches()))
 
-    def _is_vain_before(self, family: Family) -> bool:
+    def _is_pointless(self, family: Family) -> bool:
         """Return whether more instances are pointless, because fewer instances already brought no improvement."""
-        return any(one[1] == family[1] and one[0] < family[0] for one in self._vain)
+        return any(other[1] == family[1] and other[0] < family[0] for other in self._pointless_families)
 
     @cached_property
-    def _vain(self) -> list[Family]:
+    def _pointless_families(self) -> list[Family]:
         """Return the families with full batches that are no faster than one with fewer instances and equal threads.
 
         A family is a number of instances with a number of threads.
         """
-        found, times = [], self.times
+        pointless, times = [], self.times
         for family in self.space.families[1:]:
-            own = self._done(family)
-            if not own:
+            points = self._successes(family)
+            if not points:
                 continue
-            fewer = [one for one in self.space.families if one[0] < family[0] and one[1] == family[1]]
-            batch = own[0].configuration.max_batch
-            before = max((self._peak(times, one, batch) for one in fewer), default=0.0)
-            if self._peak(times, family, batch) < _GAIN * before:
-                found.append(family)
-        return found
+            fewer = [other for other in self.space.families if other[0] < family[0] and other[1] == family[1]]
+            batch = points[0].configuration.max_batch
+            peak = max((self._peak(times, other, batch) for other in fewer), default=0.0)
+            if self._peak(times, family, batch) < _MIN_THROUGHPUT_RATIO * peak:
+                pointless.append(family)
+        return pointless
 
     def _peak(self, times: BatchTimes, family: Family, batch: int) -> float:
         """Return the requests per second that a number of instances and threads answers with full batches.
 
         The rate is derived from their batch times. If the batch times are unknown, it is the measured throughput.
         """
-        if not self._done(family):
+        if not self._successes(family):
             return 0.0
         shape = times.shape(self._configuration(family, batch)) if family in times.measured else None
         return self.throughput_rps(family) if shape is None else family[0] * batch / max(shape.seconds(batch), 1e-9)
 
-    def _done(self, family: Family | None = None) -> list[Point]:
-        return [one for one in self.points if one.failure is None and one.configuration.family == (family or self.base)]
+    def _successes(self, family: Family | None = None) -> list[Point]:
+        return [
+            point
+            for point in self.points
+            if point.failure is None and point.configuration.family == (family or self.base)
+        ]
 
     def _batches(self) -> Sequence[int]:
         """Return the values of `max_batch` in the search space, in descending order."""
@@ -181,7 +187,7 @@ class Profile:
 def _callers(batch: int, instances: int) -> list[int]:
     """Return the numbers of callers to try, from 1 to a number with which a full batch is always waiting."""
     most = min(2 * batch * instances, _MAX_CALLERS)
-    found = [1]
-    while found[-1] * _STEP < most:
-        found.append(found[-1] * _STEP)
-    return [*found, most]
+    counts = [1]
+    while counts[-1] * _CALLERS_FACTOR < most:
+        counts.append(counts[-1] * _CALLERS_FACTOR)
+    return [*counts, most]

@@ -38,8 +38,10 @@ class TriedValue:
 def tried_values(space: Space) -> Iterator[TriedValue]:
     """Yield each value in a search space that differs from that of the current configuration."""
     for attribute in _FIELDS:
-        now = getattr(space.today, attribute)
-        for value in sorted({getattr(one, attribute) for one in space.configurations} - {now, None}):
+        current = getattr(space.today, attribute)
+        for value in sorted(
+            {getattr(configuration, attribute) for configuration in space.configurations} - {current, None}
+        ):
             yield TriedValue(attribute, replace(space.today, **{attribute: value}))
 
 
@@ -48,20 +50,24 @@ def without(space: Space, rejected: Sequence[tuple[TriedValue, str]]) -> Space:
     if not rejected:
         return space
     values = {(trial.attribute, trial.value) for trial, _ in rejected}
-    kept = tuple(
-        one
-        for one in space.configurations
-        if one == space.today or not any(getattr(one, name) == value for name, value in values)
+    remaining = tuple(
+        configuration
+        for configuration in space.configurations
+        if configuration == space.today or not any(getattr(configuration, name) == value for name, value in values)
     )
     left_out = list(space.left_out)
     for attribute, (field, _) in _FIELDS.items():
-        own = [(trial, why) for trial, why in rejected if trial.attribute == attribute]
-        if own:
-            which = ", ".join(_text(trial) for trial, _ in own)
-            left_out.append(LeftOut(field, f"the site rejects {which}: {own[0][1]}"))
-    groups = {group for name, (_, group) in _FIELDS.items() if len({getattr(one, name) for one in kept}) > 1}
+        matching = [(trial, why) for trial, why in rejected if trial.attribute == attribute]
+        if matching:
+            rejected_values = ", ".join(_text(trial) for trial, _ in matching)
+            left_out.append(LeftOut(field, f"the site rejects {rejected_values}: {matching[0][1]}"))
+    groups = {
+        group
+        for name, (_, group) in _FIELDS.items()
+        if len({getattr(configuration, name) for configuration in remaining}) > 1
+    }
     tuned = tuple(name for name in space.tuned if name in groups)
-    return replace(space, configurations=kept, left_out=tuple(left_out), tuned=tuned)
+    return replace(space, configurations=remaining, left_out=tuple(left_out), tuned=tuned)
 
 
 def _text(trial: TriedValue) -> str:

@@ -13,6 +13,8 @@ def replica_count(rate_rps: float, replica: Replica, *, objective_s: float, most
     The planner allows only a tenth of the late requests that a P99 allows. So it needs more replicas than the measured
     rate alone would require.
     """
-    aims = Objectives(low=1, high=most, max_batch=replica.max_batch, instances=replica.instances, latency_s=objective_s)
-    found = replicas_for_rate(rate_rps, aims, replica, dispersion=1.0, most=most + 1)
-    return found if found <= most else None
+    objectives = Objectives(
+        low=1, high=most, max_batch=replica.max_batch, instances=replica.instances, latency_s=objective_s
+    )
+    count = replicas_for_rate(rate_rps, objectives, replica, dispersion=1.0, most=most + 1)
+    return count if count <= most else None

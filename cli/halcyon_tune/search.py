@@ -30,21 +30,21 @@ from halcyon_tune.points import Configuration, Load, Point, Rate
 from halcyon_tune.preferred_sizes import preferred_sizes
 from halcyon_tune.profile import Profile
 from halcyon_tune.space import BATCHING, Space
-from halcyon_tune.turns import MAX_ROUNDS, WORTH, Turns
+from halcyon_tune.turns import MAX_ROUNDS, MIN_GAIN, Turns
 from halcyon_tune.verification import Verification
 
 MAX_POINTS = 28
 """Maximum number of measurements in a search. It is a tenth of those for 36 configurations with 8 loads each."""
 _ROUNDS_POINTS = 6
 """Number of measurements that step 4 leaves for three rounds of step 5."""
-_FAR = 0.85
+_MIN_PEAK_RATIO = 0.85
 """Ratio of a configuration's score with full batches to the best score below which the configuration isn't simulated.
 """
-_HOPE = 0.12
+_HOPEFUL_LOG_FACTOR = 0.12
 """Logarithm of the largest factor by which batch times may be shorter than predicted. If a configuration keeps the
 objective at no rate even with such times, it is dropped.
 """
-_LEAST_TURN = 0.25
+_MIN_TURN_SHARE = 0.25
 """Least capacity that a turn beyond the capacity may show, as a share of the expected one. Less is noise."""
 _MAX_FAILURES = 3
 
@@ -52,7 +52,7 @@ EndReason = Literal["decided", "undecided", "nothing to change", "budget", "inte
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class PointRequest:
     """Request of a search to measure a configuration under a load."""
 
     step: int
@@ -106,7 +106,7 @@ class Search:
     unfinished: str = ""
     """Why step 4 ended although other configurations could be better; empty if it didn't."""
     points: tuple[Point, ...] = ()
-    asked: Ask | None = None
+    request: PointRequest | None = None
     stopped: End | None = None
 
     @classmethod
@@ -117,14 +117,14 @@ class Search:
             TuneError: there is only one configuration, so no field can be tuned.
         """
         if len(space.configurations) < 2:
-            why = "; ".join(f"{one.field}: {one.why}" for one in space.left_out)
+            why = "; ".join(f"{entry.field}: {entry.why}" for entry in space.left_out)
             raise TuneError(
                 f"no field of this model can be tuned. {why}. Replicas follow from its rate: halcyon explain"
             )
         profile = Profile(space, criterion.predictor.objective_s)
         return cls(space=space, criterion=criterion, budget=budget or Budget(), profile=profile)
 
-    def next(self) -> tuple[Search, Ask | End]:
+    def next(self) -> tuple[Search, PointRequest | End]:
         """Return the search and its next measurement, or its end if there is none.
 
         The returned search expects this measurement.
@@ -133,11 +133,11 @@ class Search:
             TuneError: the objective can't be kept, or no configuration works.
         """
         state: Search = self
-        while isinstance(found := state.question(), Search):
-            state = found
-        return replace(state, asked=found if isinstance(found, Ask) else None), found
+        while isinstance(outcome := state.outcome(), Search):
+            state = outcome
+        return replace(state, request=outcome if isinstance(outcome, PointRequest) else None), outcome
 
-    def question(self) -> Ask | End | Search:
+    def outcome(self) -> PointRequest | End | Search:
         """Return the next measurement, the end, or the search at the beginning of its next step.
 
         Raises:
@@ -150,40 +150,41 @@ class Search:
             return self._decided(self.turns)
         if why := self._used_up(0):
             return End(reason="budget", why=why)
-        if len(self.points) >= _MAX_FAILURES and all(one.failure for one in self.points[-_MAX_FAILURES:]):
+        if len(self.points) >= _MAX_FAILURES and all(point.failure for point in self.points[-_MAX_FAILURES:]):
             return End(reason="failed", why=f"the last {_MAX_FAILURES} points failed: {self.points[-1].why}")
         if self.verification is None:
-            found = self.profile.next()
-            if found is None:
+            measurement = self.profile.next()
+            if measurement is None:
                 return self.predicted(self.profile.times)
-            return Ask(step=found[0], configuration=found[1], load=found[2])
-        return self._next_of_step_four(self.verification) if turn is None else self._ask(5, turn)
+            step, configuration, load = measurement
+            return PointRequest(step=step, configuration=configuration, load=load)
+        return self._next_of_step_4(self.verification) if turn is None else self._request(5, turn)
 
-    def _next_of_step_four(self, known: Verification) -> Ask | End | Search:
+    def _next_of_step_4(self, verification: Verification) -> PointRequest | End | Search:
         """Return the next measurement of step 4, or what follows the last one."""
-        chosen = known.next() or self._with_preferred_sizes(known)
+        chosen = verification.next() or self._with_preferred_sizes(verification)
         if chosen is None:
-            return self._winner(known)
+            return self._winner(verification)
         if why := self._used_up(_ROUNDS_POINTS):
-            return self._winner(known, unfinished=why)
-        return self._ask(4, chosen)
+            return self._winner(verification, unfinished=why)
+        return self._request(4, chosen)
 
     def after(self, point: Point) -> Search:
         """Return the search extended by the measurement that `next` requested."""
-        asked = self.asked
-        assert asked is not None  # noqa: S101  # a point follows its question
-        state = replace(self, points=(*self.points, point), asked=None)
-        if asked.step <= 2:
+        request = self.request
+        assert request is not None  # noqa: S101  # a point follows its question
+        state = replace(self, points=(*self.points, point), request=None)
+        if request.step <= 2:
             return replace(state, profile=self.profile.after(point))
         assert self.verification is not None  # noqa: S101  # from step 4 on
         assert self.times is not None  # noqa: S101  # as above
         if self.turns is None:
             return state.predicted(self.times.with_point(point)).verified()
-        found = self._estimate(point)
+        estimate = self._estimate(point)
         return replace(
             state,
-            verification=self.verification.after(point, found),
-            turns=self.turns.after(asked.configuration, found),
+            verification=self.verification.after(point, estimate),
+            turns=self.turns.after(request.configuration, estimate),
         )
 
     def interrupted(self, why: str = "it was interrupted") -> Search:
@@ -192,7 +193,7 @@ class Search:
 
     def seconds(self) -> float:
         """Return the total duration of all measurements, in seconds."""
-        return sum(one.seconds for one in self.points)
+        return sum(point.seconds for point in self.points)
 
     def best(self) -> Configuration | None:
         """Return the best measured configuration; None before the first measurement of step 4.
@@ -218,34 +219,32 @@ class Search:
         times = self.profile.times if self.times is None else self.times
         return times.shape(configuration, self.space.rows_per_request)
 
-    def _with_preferred_sizes(self, known: Verification) -> Configuration | None:
+    def _with_preferred_sizes(self, verification: Verification) -> Configuration | None:
         """Return the best configuration with preferred batch sizes, if these could help and weren't measured yet."""
-        best, sizes = known.best(), self.preferred_sizes()
+        best, sizes = verification.best(), self.preferred_sizes()
         if (
             best is None
             or not sizes
             or BATCHING not in self.space.tuned
-            or any(one.preferred for one in known.estimates)
+            or any(configuration.preferred for configuration in verification.estimates)
         ):
             return None
         variant = replace(best, preferred=sizes)
-        return None if variant in known.failed else variant
+        return None if variant in verification.failed else variant
 
-    def _winner(self, known: Verification, *, unfinished: str = "") -> End | Search:
+    def _winner(self, verification: Verification, *, unfinished: str = "") -> End | Search:
         """Return the search at the beginning of step 5, or its end if there is nothing to compare.
 
         `unfinished` is the reason why step 4 ended although other configurations could be better.
         """
-        winner = known.best()
-        if not known.estimates and (why := self._used_up(_ROUNDS_POINTS)):
+        winner = verification.best()
+        if not verification.estimates and (why := self._used_up(_ROUNDS_POINTS)):
             return End(reason="budget", why=f"{why}, and no configuration was measured at a rate before")
         if winner is None:
             return End(reason="failed", why="no configuration was shown to keep the objective at any rate")
-        own, today = (
-            known.opinion(winner),
-            known.opinion(self.space.today) if self.space.today in known.estimates else None,
-        )
-        if today is not None and own.score < (1 + WORTH) * today.score:
+        winner_opinion = verification.opinion(winner)
+        today_opinion = verification.opinion(self.space.today) if self.space.today in verification.estimates else None
+        if today_opinion is not None and winner_opinion.score < (1 + MIN_GAIN) * today_opinion.score:
             others = "no other settings are better than today's by 3 %"
             if unfinished:
                 others = f"no measured settings are better than today's by 3 %, but others could be: {unfinished}"
@@ -254,12 +253,14 @@ class Search:
         turns = Turns(today=self.space.today, winner=winner, rounds=rounds)
         return replace(self, turns=turns, unfinished=unfinished)
 
-    def _ask(self, step: int, configuration: Configuration) -> Ask:
-        return Ask(step=step, configuration=configuration, load=self.criterion.load(self._capacity(configuration)))
+    def _request(self, step: int, configuration: Configuration) -> PointRequest:
+        return PointRequest(
+            step=step, configuration=configuration, load=self.criterion.load(self._capacity(configuration))
+        )
 
     def _used_up(self, reserve: int) -> str:
         """Return why the budget doesn't allow another measurement and `reserve` more after it; empty if it does."""
-        longest = max((one.seconds for one in self.points), default=0.0)
+        longest = max((point.seconds for point in self.points), default=0.0)
         limit = f"--budget {self.budget.seconds:.0f}s"
         if len(self.points) + reserve >= self.budget.points:
             if reserve:
@@ -273,12 +274,12 @@ class Search:
 
     def verified(self) -> Search:
         """Return the search in which all measurements at a rate are compared with the new predictions."""
-        known = self.verification
-        assert known is not None  # noqa: S101  # it follows a prediction
+        verification = self.verification
+        assert verification is not None  # noqa: S101  # it follows a prediction
         for point in self.points:
             if isinstance(point.load, Rate):
-                known = known.after(point, self._estimate(point))
-        return replace(self, verification=known)
+                verification = verification.after(point, self._estimate(point))
+        return replace(self, verification=verification)
 
     def predicted(self, times: BatchTimes) -> Search:
         """Return the search at the beginning of step 4, with predictions from these batch times.
@@ -287,25 +288,29 @@ class Search:
         """
         profile, predictor = self.profile, self.criterion.predictor
         rows = self.space.rows_per_request
-        shapes = {one: shape for one in self.space.configurations if (shape := times.shape(one, rows)) is not None}
+        shapes = {c: shape for c in self.space.configurations if (shape := times.shape(c, rows)) is not None}
         tried = [
-            one
-            for one in shapes
-            if not any(point.rules_out(one) for point in self.points)
-            and (one == self.space.today or not profile.is_out(one))
+            c
+            for c in shapes
+            if not any(point.rules_out(c) for point in self.points)
+            and (c == self.space.today or not profile.exclusion_reason(c))
         ]
-        power = {one: profile.power_w(one.family) for one in tried}
+        powers = {c: profile.power_w(c.family) for c in tried}
         # The rate with full batches is an upper bound for any objective.
-        most = {one: predictor.peak_rps(shapes[one], one) / (power[one] or 1.0) for one in tried}
-        near: set[Configuration] = set()
+        peaks = {c: predictor.peak_rps(shapes[c], c) / (powers[c] or 1.0) for c in tried}
+        candidates: set[Configuration] = set()
         best = 0.0
-        for one in sorted(tried, key=lambda one: (-most[one], one)):
-            if most[one] < _FAR * best:
+        for candidate in sorted(tried, key=lambda candidate: (-peaks[candidate], candidate)):
+            if peaks[candidate] < _MIN_PEAK_RATIO * best:
                 break
-            score = self.criterion.score(shapes[one], one, power_w=power[one])
+            score = self.criterion.score(shapes[candidate], candidate, power_w=powers[candidate])
             best = max(best, score if self.criterion.minimise != "latency" else 0.0)
-            if score or one == self.space.today or self.criterion.score(shapes[one], one, -_HOPE, power[one]):
-                near.add(one)
+            if (
+                score
+                or candidate == self.space.today
+                or self.criterion.score(shapes[candidate], candidate, -_HOPEFUL_LOG_FACTOR, powers[candidate])
+            ):
+                candidates.add(candidate)
 
         def values(
             configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False
@@ -315,16 +320,16 @@ class Search:
             shape = shapes[configuration if configuration in shapes else plain]
             if is_hopeful and isinstance(shape, Curve):
                 shape = times.shape(plain, rows, is_hopeful=True) or shape
-            score = self.criterion.score(shape, configuration, log_factor, power.get(configuration, power.get(plain)))
+            score = self.criterion.score(shape, configuration, log_factor, powers.get(configuration, powers.get(plain)))
             return score, predictor.capacity_near(shape, configuration, log_factor)
 
-        found = Verification(
+        verification = Verification(
             space=self.space,
-            candidates=frozenset(near),
+            candidates=frozenset(candidates),
             values=values,
             batch_log_factors=_batch_log_factors(times, self.points),
         )
-        return replace(self, times=times, verification=found)
+        return replace(self, times=times, verification=verification)
 
     def _capacity(self, configuration: Configuration) -> float:
         """Return the expected capacity of a configuration, at which it is measured.
@@ -339,7 +344,7 @@ class Search:
             last = self.turns.last(configuration)
             if last is None or last.kept or last.capacity_rps >= opinion.capacity_rps:
                 return opinion.capacity_rps
-            return math.sqrt(opinion.capacity_rps * max(last.capacity_rps, _LEAST_TURN * opinion.capacity_rps))
+            return math.sqrt(opinion.capacity_rps * max(last.capacity_rps, _MIN_TURN_SHARE * opinion.capacity_rps))
         if not opinion.points or not opinion.hides_more:
             return opinion.capacity_rps
         return math.sqrt(opinion.capacity_rps * opinion.upper_rps)
@@ -354,8 +359,12 @@ class Search:
     def _decided(self, turns: Turns) -> End:
         gain = turns.gain()
         if gain is None:
-            if any(one == turns.winner and found is None for one, found in turns.scores):
+            if turns.has_failed(turns.today):
+                return End(reason="undecided", why=f"today's settings can't be compared: {self.points[-1].why}")
+            if turns.has_failed(turns.winner) or not turns.has_kept(turns.winner):
                 return End(reason="failed", why=f"{turns.winner.text()} kept the objective once, and then no more")
+            if turns.has_kept(turns.today):
+                return End(reason="undecided", why="in no round, both the best and today's settings kept the objective")
             return End(reason="decided", why="today's settings keep the objective at no rate")
         if gain.is_shown:
             others = "nothing unmeasured can beat the best by more than its error"
@@ -363,9 +372,9 @@ class Search:
                 others = f"other settings could be better still: {self.unfinished}"
             return End(reason="decided", why=others)
         assert self.verification is not None  # noqa: S101  # from step 4 on
-        winner, today = (self.verification.opinion(one).score for one in (turns.winner, turns.today))
-        pooled = winner / today - 1
-        if pooled >= WORTH and (gain.is_open or gain.allows(pooled)):
+        winner, today = (self.verification.opinion(c).score for c in (turns.winner, turns.today))
+        pooled = winner / today - 1 if today else math.inf
+        if pooled >= MIN_GAIN and (gain.is_open or gain.allows(pooled)):
             likely = gain.value if gain.is_open else pooled
             needed = gain.rounds_needed(likely)
             more = "" if needed is None else self._more_rounds(needed - gain.rounds, gain.rounds)
@@ -374,7 +383,7 @@ class Search:
 
     def _more_rounds(self, more: int, rounds: int) -> str:
         """Return how much longer step 5 must take for a significant gain, with the option that allows this."""
-        each_s = sum(one.seconds for one in self.points[-2 * rounds :]) / rounds
+        each_s = sum(point.seconds for point in self.points[-2 * rounds :]) / rounds
         needed_s = max(self.seconds() + more * each_s, Budget.seconds * (rounds + more) / MAX_ROUNDS)
         minutes = math.ceil(needed_s / 60)
         return f"; about {more} more rounds, {more * each_s / 60:.0f} min, would show it: --budget {minutes}m"
@@ -382,9 +391,9 @@ class Search:
 
 def _batch_log_factors(times: BatchTimes, points: Sequence[Point]) -> Mapping[Family, tuple[float, ...]]:
     """Return the logarithm of the ratio of measured to predicted batch times under most callers, by family."""
-    found: dict[Family, tuple[float, ...]] = {}
+    factors: dict[Family, tuple[float, ...]] = {}
     for point in points:
         if not isinstance(point.load, Rate) and (excess := times.excess(point)) is not None:
             # The last one has the fullest batches, as near the capacity. A line fits small batches worse.
-            found[point.configuration.family] = (excess,)
-    return found
+            factors[point.configuration.family] = (excess,)
+    return factors

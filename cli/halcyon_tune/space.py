@@ -57,7 +57,7 @@ class Space:
     @property
     def batches(self) -> tuple[int, ...]:
         """Values of `max_batch` in the search space, in ascending order."""
-        return tuple(sorted({one.max_batch for one in self.configurations}))
+        return tuple(sorted({configuration.max_batch for configuration in self.configurations}))
 
     @property
     def families(self) -> tuple[tuple[int, int | None], ...]:
@@ -65,9 +65,9 @@ class Space:
 
         The current number of threads with a rising number of instances comes first, then other numbers of threads.
         """
-        own = self.today.threads
-        found = {one.family for one in self.configurations}
-        return tuple(sorted(found, key=lambda family: (family[1] != own, family[1] or 0, family[0])))
+        current_threads = self.today.threads
+        families = {configuration.family for configuration in self.configurations}
+        return tuple(sorted(families, key=lambda family: (family[1] != current_threads, family[1] or 0, family[0])))
 
 
 def space(
@@ -101,7 +101,7 @@ def space(
     batches, delays, preferred = _batching(spec, config, today, left_out, objective_s=objective_s, max_rows=max_rows)
     instances = _instances(spec, config, today, cores, left_out)
     parameter, threads = _threads(spec, config, today, left_out, cores=cores, instances=instances)
-    found = {today}
+    configurations = {today}
     is_batched = spec.batching is not None or "dynamic_batching" in config
     for count, batch, delay, sizes, thread in itertools.product(instances, batches, delays, preferred, threads):
         if thread is not None and thread != today.threads and cores and count * thread > max(cores, 1):
@@ -110,7 +110,9 @@ def space(
             continue
         if not is_batched and batch == today.max_batch and delay != today.delay_s:
             continue  # it would start the dynamic batcher, with the largest batch of config.pbtxt
-        found.add(Configuration(instances=count, max_batch=batch, delay_s=delay, preferred=sizes, threads=thread))
+        configurations.add(
+            Configuration(instances=count, max_batch=batch, delay_s=delay, preferred=sizes, threads=thread)
+        )
     tuned = [
         name for name, values in ((BATCHING, batches), (INSTANCES, instances), (THREADS, threads)) if len(values) > 1
     ]
@@ -118,7 +120,7 @@ def space(
         left_out.append(LeftOut("replicas", f"the site's policy allows {max_replicas} at most"))
     return Space(
         today=today,
-        configurations=tuple(sorted(found, key=lambda one: (one.instances, one.max_batch, one.delay_s, one.preferred, one.threads or 0))),
+        configurations=tuple(sorted(configurations, key=_order)),
         tuned=tuple(tuned),
         left_out=tuple(left_out),
         thread_parameter=parameter,
@@ -127,21 +129,27 @@ def space(
     )  # fmt: skip
 
 
+def _order(configuration: Configuration) -> tuple[object, ...]:
+    """Return the sort key of a configuration, which may have no number of threads."""
+    settings = configuration.instances, configuration.max_batch, configuration.delay_s, configuration.preferred
+    return *settings, configuration.threads or 0
+
+
 def _today(spec: Spec, config: Mapping[str, Any], max_rows: int) -> Configuration:
-    batching, own = spec.batching, _mapping(config.get("dynamic_batching"))
+    batching, batcher = spec.batching, _mapping(config.get("dynamic_batching"))
     is_batched = batching is not None or "dynamic_batching" in config
     batch = (batching.max_batch_size if batching else None) or _number(config.get("max_batch_size"))
     delay = batching.max_queue_delay if batching else None
-    sizes = (batching.preferred_batch_sizes if batching else None) or own.get("preferred_batch_size") or ()
-    groups = [one for one in config.get("instance_group") or () if isinstance(one, Mapping)]
-    instances = spec.runtime.instances_per_gpu or max((_number(one.get("count")) for one in groups), default=1)
+    sizes = (batching.preferred_batch_sizes if batching else None) or batcher.get("preferred_batch_size") or ()
+    groups = [group for group in config.get("instance_group") or () if isinstance(group, Mapping)]
+    instances = spec.runtime.instances_per_gpu or max((_number(group.get("count")) for group in groups), default=1)
     parameter = _thread_parameter(spec, config)
     threads = _parameters(spec, config).get(parameter) if parameter else None
     return Configuration(
         instances=max(instances, 1),
         # Without the dynamic batcher, Triton executes each request alone.
         max_batch=max(batch if is_batched else max_rows, max_rows, 1),
-        delay_s=duration_s(delay) if delay else _number(own.get("max_queue_delay_microseconds")) / 1e6,
+        delay_s=duration_s(delay) if delay else _number(batcher.get("max_queue_delay_microseconds")) / 1e6,
         preferred=tuple(sorted(int(size) for size in sizes)) if is_batched else (),
         threads=int(threads) if threads and threads.isdigit() and int(threads) > 0 else None,
     )
@@ -157,7 +165,7 @@ def _batching(
     max_rows: int,
 ) -> tuple[Sequence[int], Sequence[float], Sequence[tuple[int, ...]]]:
     """Return the largest batch sizes, the queue delays and the preferred batch sizes to try."""
-    own = [today.max_batch], [today.delay_s], [today.preferred]
+    current = [today.max_batch], [today.delay_s], [today.preferred]
     why = ""
     if _is_ensemble(config):
         why = f"config.pbtxt describes an ensemble, which only passes requests on; tune its steps{_steps(config)} as models of their own"
@@ -174,16 +182,16 @@ def _batching(
         why = "the model's configuration is unknown: no pod could be read, and spec.batching.maxBatchSize isn't set"
     if why:
         left_out.append(LeftOut(BATCHING, why))
-        return own
-    most = max(2 * today.max_batch, _MAX_BATCH)
-    most = min(most, max(_MAX_MAX_BATCH, today.max_batch))
+        return current
+    max_batch = max(2 * today.max_batch, _MAX_BATCH)
+    max_batch = min(max_batch, max(_MAX_MAX_BATCH, today.max_batch))
     if _backend(spec, config) == "tensorrt":
         # A TensorRT plan is built for a largest batch.
-        most = _number(config.get("max_batch_size")) or today.max_batch
+        max_batch = _number(config.get("max_batch_size")) or today.max_batch
         left_out.append(
-            LeftOut("batching.maxBatchSize", f"above {most}: the TensorRT plan is built for batches up to that")
+            LeftOut("batching.maxBatchSize", f"above {max_batch}: the TensorRT plan is built for batches up to that")
         )
-    batches = sorted({size for size in _powers(most) if size >= max_rows} | {today.max_batch})
+    batches = sorted({size for size in _powers(max_batch) if size >= max_rows} | {today.max_batch})
     if place := _priorities(spec, config):
         left_out.append(LeftOut("batching.maxQueueDelay", f"{place} is set, with which Triton can stop for 0.5 s"))
         return batches, [today.delay_s], [today.preferred]
@@ -194,26 +202,24 @@ def _batching(
 def _instances(
     spec: Spec, config: Mapping[str, Any], today: Configuration, cores: float | None, left_out: list[LeftOut]
 ) -> Sequence[int]:
-    groups = [one for one in config.get("instance_group") or () if isinstance(one, Mapping)]
+    groups = [group for group in config.get("instance_group") or () if isinstance(group, Mapping)]
     why = ""
     if _is_ensemble(config):
         why = "an ensemble has no instances of its own"
-    elif groups and all(one.get("kind") == "KIND_MODEL" for one in groups):
+    elif groups and all(group.get("kind") == "KIND_MODEL" for group in groups):
         why = "every instance_group in config.pbtxt is of KIND_MODEL, where the model itself places its instances"
     elif _is_decoupled(config):
         why = "the model is decoupled: how many requests it executes at once is its own decision"
-    elif len(counts := {_number(one.get("count")) or 1 for one in groups if one.get("kind") != "KIND_MODEL"}) > 1:
-        said = " and ".join(map(str, sorted(counts)))
-        why = (
-            f"the instance groups in config.pbtxt have {said} instances, and the field would give each the same number"
-        )
+    elif len(counts := {_number(group.get("count")) or 1 for group in groups if group.get("kind") != "KIND_MODEL"}) > 1:
+        counts_text = " and ".join(map(str, sorted(counts)))
+        why = f"the instance groups in config.pbtxt have {counts_text} instances, and the field would give each the same number"
     if why:
         left_out.append(LeftOut(INSTANCES, why))
         return [today.instances]
-    most = _MAX_INSTANCES
+    max_instances = _MAX_INSTANCES
     if not spec.runtime.gpus and cores is not None:
-        most = min(most, max(int(cores), 1))
-    return sorted({count for count in _COUNTS if count <= most} | {today.instances})
+        max_instances = min(max_instances, max(int(cores), 1))
+    return sorted({count for count in _COUNTS if count <= max_instances} | {today.instances})
 
 
 def _threads(
@@ -250,20 +256,20 @@ def _threads(
 
 
 def _thread_parameter(spec: Spec, config: Mapping[str, Any]) -> str:
-    known = THREAD_PARAMETERS.get(_backend(spec, config), "")
-    own = [
+    parameter = THREAD_PARAMETERS.get(_backend(spec, config), "")
+    names = [
         name
         for name, value in (spec.model.parameters or {}).items()
         if name.lower().endswith("threads") and value.isdigit()
     ]
-    return known or (own[0] if own else "")  # fmt: skip
+    return parameter or (names[0] if names else "")  # fmt: skip
 
 
 def _parameters(spec: Spec, config: Mapping[str, Any]) -> dict[str, str]:
-    own = {
+    parameters = {
         name: str(_mapping(value).get("string_value", "")) for name, value in _mapping(config.get("parameters")).items()
     }
-    return own | dict(spec.model.parameters or {})  # fmt: skip
+    return parameters | dict(spec.model.parameters or {})  # fmt: skip
 
 
 def _backend(spec: Spec, config: Mapping[str, Any]) -> str:
@@ -274,8 +280,8 @@ def _backend(spec: Spec, config: Mapping[str, Any]) -> str:
 def _steps(config: Mapping[str, Any]) -> str:
     """Return the names of an ensemble's steps in brackets; empty if the steps are unknown."""
     steps = _mapping(config.get("ensemble_scheduling")).get("step") or ()
-    found = [str(_mapping(step).get("model_name") or "") for step in steps]
-    return f" ({', '.join(filter(None, found))})" if any(found) else ""
+    names = [str(_mapping(step).get("model_name") or "") for step in steps]
+    return f" ({', '.join(filter(None, names))})" if any(names) else ""
 
 
 def _priorities(spec: Spec, config: Mapping[str, Any]) -> str:

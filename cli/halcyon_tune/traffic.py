@@ -18,7 +18,7 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration
 from halcyon_tune.space import Space
 
-_BEYOND = 2
+_MAX_EXTRAPOLATION = 2
 """Ratio of a batch size to the largest executed one up to which batches are predicted."""
 
 
@@ -51,43 +51,47 @@ def lines(status: Mapping[str, Any]) -> dict[int, LearntLine]:
     Invalid entries are left out.
     """
     capacity = status.get("capacity")
-    found = {}
-    for one in (capacity.get("lines") if isinstance(capacity, Mapping) else None) or ():
+    learnt = {}
+    for entry in (capacity.get("lines") if isinstance(capacity, Mapping) else None) or ():
         try:
-            line = ServiceLine(float(one["constantMilliseconds"]) / 1000, float(one["perRowMilliseconds"]) / 1000)
-            instances, largest = int(one["instances"]), int(one["maxBatchSize"])
+            line = ServiceLine(float(entry["constantMilliseconds"]) / 1000, float(entry["perRowMilliseconds"]) / 1000)
+            instances, largest = int(entry["instances"]), int(entry["maxBatchSize"])
         except (KeyError, TypeError, ValueError):
             continue
         if math.isfinite(line.seconds(1)) and line.t0_s >= 0 <= line.row_s and line.seconds(1) > 0 and largest > 0:
-            found[instances] = LearntLine(line, largest)
-    return found
+            learnt[instances] = LearntLine(line, largest)
+    return learnt
 
 
-def forecast(space: Space, criterion: Criterion, known: Mapping[int, LearntLine], *, name: str) -> Forecast:
+def forecast(space: Space, criterion: Criterion, learnt: Mapping[int, LearntLine], *, name: str) -> Forecast:
     """Predict the performance of all configurations whose line of batch times is known.
 
     Raises:
         TuneError: the current number of instances has no line, or the objective can't be kept.
     """
     today, objective_s = space.today, criterion.predictor.objective_s
-    if today.instances not in known:
+    if today.instances not in learnt:
         raise TuneError(
             f"{name}: status.capacity has no batch times for {today.instances} instances yet; they are learnt from traffic and from a "
             f"warm-up. Without --from-traffic, they are measured in a pod: halcyon tune {name}"
         )
-    single_s = min(one.line.seconds(1) for one in known.values())
+    single_s = min(learnt_line.line.seconds(1) for learnt_line in learnt.values())
     if single_s > objective_s:
         raise TuneError(
             f"the objective is {1000 * objective_s:.4g} ms, and one row alone takes {1000 * single_s:.4g} ms, S(1): no configuration "
             f"keeps it; the least that can be kept is about {1200 * single_s:.3g} ms"
         )
     rates = {
-        one: criterion.score(known[one.instances].line, one)
-        for one in space.configurations
-        if one.instances in known
-        and one.max_batch <= max(_BEYOND * known[one.instances].largest, today.max_batch)
-        and (one.delay_s, one.preferred, one.threads) == (today.delay_s, today.preferred, today.threads)
+        configuration: criterion.score(learnt[configuration.instances].line, configuration)
+        for configuration in space.configurations
+        if configuration.instances in learnt
+        and configuration.max_batch
+        <= max(_MAX_EXTRAPOLATION * learnt[configuration.instances].largest, today.max_batch)
+        and (configuration.delay_s, configuration.preferred, configuration.threads)
+        == (today.delay_s, today.preferred, today.threads)
     }
-    best = max(rates, key=lambda one: (rates[one], one == today, -one.max_batch))
+    best = max(
+        rates, key=lambda configuration: (rates[configuration], configuration == today, -configuration.max_batch)
+    )
     # A difference below the precision of a simulation doesn't count.
-    return Forecast(rates=rates, best=today if rates[best] < 1.02 * rates[today] else best, lines=known)
+    return Forecast(rates=rates, best=today if rates[best] < 1.02 * rates[today] else best, lines=learnt)

@@ -13,9 +13,9 @@ from halcyon_tune.estimates import Estimate
 from halcyon_tune.points import Configuration
 
 MAX_ROUNDS = 5
-WORTH = 0.03
+MIN_GAIN = 0.03
 """Relative gain of a configuration below which a change isn't worth a rollout."""
-_NARROW = 0.05
+_MAX_HALF_WIDTH = 0.05
 """Half width of the gain's confidence interval up to which a significant gain needs no further rounds."""
 
 
@@ -30,12 +30,12 @@ class Gain:
     @property
     def is_shown(self) -> bool:
         """Whether the gain is statistically significant and large enough for a change."""
-        return self.interval is not None and self.interval[0] > 0 and self.value >= WORTH
+        return self.interval is not None and self.interval[0] > 0 and self.value >= MIN_GAIN
 
     @property
     def is_open(self) -> bool:
         """Whether the gain seems large enough for a change, but isn't significant because of noise."""
-        return not self.is_shown and self.value >= WORTH
+        return not self.is_shown and self.value >= MIN_GAIN
 
     def allows(self, gain: float) -> bool:
         """Return whether the confidence interval contains a gain."""
@@ -45,8 +45,8 @@ class Gain:
         """Return about how many rounds would make a gain significant; None if no number of rounds would."""
         if self.interval is None or gain <= 0 or self.is_shown:
             return None
-        reach = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
-        spread = reach * math.sqrt(self.rounds) / quantile(0.975, max(self.rounds - 1, 1))
+        half_width = (math.log1p(self.interval[1]) - math.log1p(self.interval[0])) / 2
+        spread = half_width * math.sqrt(self.rounds) / quantile(0.975, max(self.rounds - 1, 1))
         return max(math.ceil((2.2 * spread / math.log1p(gain)) ** 2), self.rounds + 1)
 
 
@@ -67,7 +67,7 @@ class Turns:
 
     def next(self) -> Configuration | None:
         """Return the configuration to measure next; None if no further measurement is needed."""
-        if any(found is None for _, found in self.scores):
+        if any(estimate is None for _, estimate in self.scores):
             return None
         done, half = divmod(len(self.scores), 2)
         order = (self.today, self.winner) if done % 2 == 0 else (self.winner, self.today)
@@ -78,7 +78,7 @@ class Turns:
         gain = self.gain()
         if gain is not None and gain.interval is not None:
             low, high = gain.interval
-            if high < WORTH or (gain.is_shown and (high - low) / 2 < max(_NARROW, 0.3 * gain.value)):
+            if high < MIN_GAIN or (gain.is_shown and (high - low) / 2 < max(_MAX_HALF_WIDTH, 0.3 * gain.value)):
                 return None
         return order[0]
 
@@ -103,10 +103,22 @@ class Turns:
             rounds=len(logs),
         )
 
+    def has_failed(self, configuration: Configuration) -> bool:
+        """Return whether a measurement of a configuration failed."""
+        return any(estimate is None for measured, estimate in self.scores if measured == configuration)
+
+    def has_kept(self, configuration: Configuration) -> bool:
+        """Return whether a configuration kept the objective in any measurement."""
+        return any(estimate and estimate.score > 0 for measured, estimate in self.scores if measured == configuration)
+
     def last(self, configuration: Configuration) -> Estimate | None:
         """Return the estimate of a configuration from its last turn; None if it had none, or if that failed."""
-        return next((found for one, found in reversed(self.scores) if one == configuration), None)
+        return next((estimate for measured, estimate in reversed(self.scores) if measured == configuration), None)
 
     def capacities(self, configuration: Configuration) -> list[float]:
         """Return the largest rate within the objective, from each measurement of a configuration."""
-        return [found.capacity_rps for one, found in self.scores if one == configuration and found is not None]
+        return [
+            estimate.capacity_rps
+            for measured, estimate in self.scores
+            if measured == configuration and estimate is not None
+        ]

@@ -32,23 +32,23 @@ _PRIOR_ERROR = 0.06
 """Standard error of the logarithm of a predicted batch time before any measurement of step 4."""
 _NOISE = 0.05
 """Standard error of the logarithm of a batch time in one measurement, by the noise of the machine."""
-_LIKELY = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+_DEVIATIONS = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights whose mean is that of a normal distribution. A score is a mean over the likely batch times: the
 best configuration is good even if its batches take slightly longer.
 """
-_NEVER = 3.0
+_UNMEASURED_ERROR_FACTOR = 3.0
 """Factor of the standard error for a group of configurations without a measurement. Near a tight objective, a small
 error of the batch times hides a much higher rate, so one measurement of such a group is worth its time.
 """
-_OFF = math.log(1.15)
+_MAX_LOG_ERROR = math.log(1.15)
 """Error of a corrected batch time, as a logarithm, above which the time counts as off (`Verification.is_off`)."""
 _MIN_CONFIGURATIONS = 3
-_KNOWN = 0.04
+_MAX_KNOWN_ERROR = 0.04
 """Error of the best configuration's measurements above which the configuration is measured again."""
 _MAX_POINTS_EACH = 3
 """Number of measurements of a configuration that could still be the best, before it is dropped."""
 _NEIGHBOURS = 8
-_PLAIN = 1.03
+_MIN_DELAY_GAIN = 1.03
 """Ratio by which the score of a configuration with a delay must exceed that of one without a delay."""
 _VARIANTS = 2
 """Maximum number of configurations with a delay or preferred batch sizes that are measured before the search ends."""
@@ -86,11 +86,20 @@ class Verification:
 
     def next(self) -> Configuration | None:
         """Return the configuration to measure next; None if the best one is known well enough."""
-        opinions = {one: self.opinion(one) for one in (self.candidates | self.estimates.keys()) - self.failed}
-        unmeasured = [one for one in opinions if one not in self.estimates and opinions[one].upper > 0]
+        opinions = {
+            configuration: self.opinion(configuration)
+            for configuration in (self.candidates | self.estimates.keys()) - self.failed
+        }
+        unmeasured = [
+            configuration
+            for configuration in opinions
+            if configuration not in self.estimates and opinions[configuration].upper > 0
+        ]
         best = self.best()
-        again = [
-            one for one in self.estimates if one in opinions and one != best and opinions[one].points < _MAX_POINTS_EACH
+        repeatable = [
+            configuration
+            for configuration in self.estimates
+            if configuration in opinions and configuration != best and opinions[configuration].points < _MAX_POINTS_EACH
         ]
 
         def reach(configuration: Configuration) -> tuple[float, float, Configuration]:
@@ -98,95 +107,123 @@ class Verification:
             upper = opinions[configuration].upper * _plainness(configuration)
             return upper, -configuration.delay_s, configuration
 
-        rival = max([*unmeasured, *again], key=reach, default=None)
+        rival = max([*unmeasured, *repeatable], key=reach, default=None)
         if best is None or not self.estimates:
             return rival
         if self.halving:
             return self._halved(opinions)
-        own = opinions[best]
-        is_rival = rival is not None and reach(rival)[0] > own.upper * _plainness(best)
+        best_opinion = opinions[best]
+        is_rival = rival is not None and reach(rival)[0] > best_opinion.upper * _plainness(best)
         if rival is not None and (len(self.estimates) < _MIN_CONFIGURATIONS or is_rival):
             return rival
         # What a measured configuration may still gain is its own error. An unmeasured one has the error of its prediction.
-        close = [one for one in again if reach(one)[0] > own.score * _plainness(best)]
+        close = [
+            configuration
+            for configuration in repeatable
+            if reach(configuration)[0] > best_opinion.score * _plainness(best)
+        ]
         if close:
             return max(close, key=reach)
-        if own.points < _MAX_POINTS_EACH and (self._error(best) > _KNOWN or own.hides_more):
+        if best_opinion.points < _MAX_POINTS_EACH and (self._error(best) > _MAX_KNOWN_ERROR or best_opinion.hides_more):
             return best
-        if sum(one.delay_s > 0 or bool(one.preferred) for one in self.estimates) >= _VARIANTS:
+        if (
+            sum(configuration.delay_s > 0 or bool(configuration.preferred) for configuration in self.estimates)
+            >= _VARIANTS
+        ):
             return None
         variants = [
-            one
-            for one in unmeasured
-            if (one.delay_s or one.preferred) and (one.family, one.max_batch) == (best.family, best.max_batch)
+            configuration
+            for configuration in unmeasured
+            if (configuration.delay_s or configuration.preferred)
+            and (configuration.family, configuration.max_batch) == (best.family, best.max_batch)
         ]
-        return max(variants, key=lambda one: (opinions[one].score, -one.delay_s), default=None)
+        return max(
+            variants, key=lambda configuration: (opinions[configuration].score, -configuration.delay_s), default=None
+        )
 
     def after(self, point: Point, estimate: Estimate | None) -> Verification:
         """Return the state after a measurement. `estimate` is None if the measurement failed."""
         configuration = point.configuration
         if estimate is None:
-            out = {one for one in self.candidates if point.rules_out(one)}
-            return replace(self, failed=self.failed | out | {configuration})
-        known = self.estimates.get(configuration, ())
+            ruled_out = {candidate for candidate in self.candidates if point.rules_out(candidate)}
+            return replace(self, failed=self.failed | ruled_out | {configuration})
+        previous = self.estimates.get(configuration, ())
         surprises = (
-            self.surprises if known else (*self.surprises, estimate.log_factor - self.correction(configuration)[0])
+            self.surprises if previous else (*self.surprises, estimate.log_factor - self.correction(configuration)[0])
         )
-        found = replace(self, estimates={**self.estimates, configuration: (*known, estimate)}, surprises=surprises)
-        return found if found.halving or not found.is_off else replace(found, halving=found.neighbourhood())
+        verification = replace(
+            self, estimates={**self.estimates, configuration: (*previous, estimate)}, surprises=surprises
+        )
+        return (
+            verification
+            if verification.halving or not verification.is_off
+            else replace(verification, halving=verification.neighbourhood())
+        )
 
     @property
     def is_off(self) -> bool:
-        """Whether corrected batch times were off by more than `_OFF` twice, or by more than `2 * _OFF` once.
+        """Whether corrected batch times were off by more than `_MAX_LOG_ERROR` twice, or by more than double once.
 
         The first measured configuration doesn't count, because its prediction isn't corrected.
         """
-        corrected = [abs(one) for one in self.surprises[1:]]
-        return sum(one > _OFF for one in corrected) >= 2 or max(corrected, default=0.0) > 2 * _OFF
+        corrected = [abs(surprise) for surprise in self.surprises[1:]]
+        return (
+            sum(error > _MAX_LOG_ERROR for error in corrected) >= 2 or max(corrected, default=0.0) > 2 * _MAX_LOG_ERROR
+        )
 
     @property
     def worst_surprise(self) -> float:
         """Largest relative error of corrected batch times; 0 if no prediction was corrected."""
-        return max((math.expm1(abs(one)) for one in self.surprises[1:]), default=0.0)
+        return max((math.expm1(abs(surprise)) for surprise in self.surprises[1:]), default=0.0)
 
     def best(self) -> Configuration | None:
         """Return the best measured configuration; None if no measured one keeps the objective."""
-        scores = {one: self.opinion(one).score for one in self.estimates if one not in self.failed}
-        found = max(scores, key=lambda one: (scores[one] * _plainness(one), one), default=None)
-        return found if found is not None and scores[found] > 0 else None
+        scores = {
+            configuration: self.opinion(configuration).score
+            for configuration in self.estimates
+            if configuration not in self.failed
+        }
+        best = max(
+            scores,
+            key=lambda configuration: (scores[configuration] * _plainness(configuration), configuration),
+            default=None,
+        )
+        return best if best is not None and scores[best] > 0 else None
 
     def opinion(self, configuration: Configuration) -> Opinion:
         """Return the combined estimate of a configuration, from its prediction and its measurements."""
         middle, error = self.times(configuration)
-        own = self.estimates.get(configuration, ())
+        estimates = self.estimates.get(configuration, ())
         _, capacity = self.values(configuration, middle)
         score = math.fsum(
-            weight * self.values(configuration, middle + deviations * error)[0] for deviations, weight in _LIKELY
+            weight * self.values(configuration, middle + deviations * error)[0] for deviations, weight in _DEVIATIONS
         )
-        upper, upper_rps = self.values(configuration, middle - error, is_hopeful=not own)
+        upper, upper_rps = self.values(configuration, middle - error, is_hopeful=not estimates)
         # A rate that was measured within the objective counts, even if the simulator predicts less from its P99.
         # If the machine was faster than usual in the measurement, the usual rate is lower in proportion.
         usual = self.batch_log_factor(configuration.family)[0]
-        pace = [math.exp(min(one.batch_log_factor - usual, 0.0)) for one in own]
-        score = max(score, *(one.kept * ratio for one, ratio in zip(own, pace, strict=True)), 0.0)
-        capacity = max(capacity, *(one.kept_rps * ratio for one, ratio in zip(own, pace, strict=True)), 0.0)
+        paces = [math.exp(min(estimate.batch_log_factor - usual, 0.0)) for estimate in estimates]
+        score = max(score, *(estimate.kept * ratio for estimate, ratio in zip(estimates, paces, strict=True)), 0.0)
+        capacity = max(
+            capacity, *(estimate.kept_rps * ratio for estimate, ratio in zip(estimates, paces, strict=True)), 0.0
+        )
         return Opinion(
             score=score,
             upper=max(upper, score),
             capacity_rps=capacity,
             upper_rps=max(upper_rps, capacity),
-            points=len(own),
+            points=len(estimates),
         )
 
     def times(self, configuration: Configuration) -> tuple[float, float]:
         """Return the logarithm of the factor of a configuration's batch times, and its standard error."""
         correction, error = self.correction(configuration)
         weights, total = 1 / error**2, correction / error**2
-        for one in self.estimates.get(configuration, ()):
-            weights += 1 / one.error**2
-            total += one.log_factor / one.error**2
-        of_batches, batch_error = self.batch_log_factor(configuration.family)
-        return total / weights + of_batches, math.hypot(1 / math.sqrt(weights), batch_error)
+        for estimate in self.estimates.get(configuration, ()):
+            weights += 1 / estimate.error**2
+            total += estimate.log_factor / estimate.error**2
+        batch_log_factor, batch_error = self.batch_log_factor(configuration.family)
+        return total / weights + batch_log_factor, math.hypot(1 / math.sqrt(weights), batch_error)
 
     def batch_log_factor(self, family: Family) -> tuple[float, float]:
         """Return the logarithm of the ratio of a family's batch times to the predicted ones, and its standard error.
@@ -194,11 +231,18 @@ class Verification:
         All measurements of the family count, because its configurations have the same batch times. So the noise of one
         measurement counts little for each of them.
         """
-        found = [
+        log_factors = [
             *self.batch_log_factors.get(family, ()),
-            *(each.batch_log_factor for one, own in self.estimates.items() if one.family == family for each in own),
+            *(
+                estimate.batch_log_factor
+                for configuration, estimates in self.estimates.items()
+                if configuration.family == family
+                for estimate in estimates
+            ),
         ]
-        return (math.fsum(found) / len(found) if found else 0.0), _NOISE / math.sqrt(max(len(found), 1))
+        return (math.fsum(log_factors) / len(log_factors) if log_factors else 0.0), _NOISE / math.sqrt(
+            max(len(log_factors), 1)
+        )
 
     def factor(self, configuration: Configuration) -> float:
         """Return the ratio of a configuration's batch times to those of its fitted line."""
@@ -211,50 +255,63 @@ class Verification:
         all configurations counts like one more configuration in it. The configuration's own factors don't count,
         because `times` adds its measurements separately.
         """
-        factors = {one: _mean(found) for one, found in self.estimates.items() if one != configuration}
-        group = [factor for one, factor in factors.items() if _group(one) == _group(configuration)]
+        factors = {other: _mean(estimates) for other, estimates in self.estimates.items() if other != configuration}
+        group = [factor for other, factor in factors.items() if _group(other) == _group(configuration)]
         overall = math.fsum(factors.values()) / (len(factors) + 0.5)
         correction = (math.fsum(group) + overall) / (len(group) + 1)
         squares = math.fsum((factor - correction) ** 2 for factor in group)
-        squares += math.fsum((f - overall) ** 2 for one, f in factors.items() if _group(one) != _group(configuration))
+        squares += math.fsum(
+            (factor - overall) ** 2 for other, factor in factors.items() if _group(other) != _group(configuration)
+        )
         # The noise of the measurements is in these squares, and is no error of the predictions.
-        squares = max(squares - math.fsum(self._error(one) ** 2 for one in factors), 0.0)
+        squares = max(squares - math.fsum(self._error(other) ** 2 for other in factors), 0.0)
         spread = math.sqrt((2 * _PRIOR_ERROR**2 + squares) / (2 + len(factors)))
-        return correction, spread * (1 if group else _NEVER)
+        return correction, spread * (1 if group else _UNMEASURED_ERROR_FACTOR)
 
     def neighbourhood(self) -> tuple[Configuration, ...]:
         """Return the best configuration and those at most two steps away from it, nearest and best first."""
         best = self.best()
         if best is None:
             return ()
-        batches, counts = self.space.batches, sorted({one.instances for one in self.space.configurations})
+        batches, counts = (
+            self.space.batches,
+            sorted({configuration.instances for configuration in self.space.configurations}),
+        )
 
-        def distance(one: Configuration) -> int:
-            steps = abs(batches.index(one.max_batch) - batches.index(best.max_batch))
-            steps += abs(counts.index(one.instances) - counts.index(best.instances))
-            others = (one.delay_s, one.preferred, one.threads) != (best.delay_s, best.preferred, best.threads)
+        def distance(configuration: Configuration) -> int:
+            steps = abs(batches.index(configuration.max_batch) - batches.index(best.max_batch))
+            steps += abs(counts.index(configuration.instances) - counts.index(best.instances))
+            others = (configuration.delay_s, configuration.preferred, configuration.threads) != (
+                best.delay_s,
+                best.preferred,
+                best.threads,
+            )
             return steps + others
 
-        near = [one for one in self.candidates - self.failed if distance(one) <= 2]
-        near.sort(key=lambda one: (distance(one), -self.opinion(one).score, one))
-        return tuple(near[:_NEIGHBOURS])
+        neighbours = [configuration for configuration in self.candidates - self.failed if distance(configuration) <= 2]
+        neighbours.sort(
+            key=lambda configuration: (distance(configuration), -self.opinion(configuration).score, configuration)
+        )
+        return tuple(neighbours[:_NEIGHBOURS])
 
     def _halved(self, opinions: Mapping[Configuration, Opinion]) -> Configuration | None:
         """Return the configuration to measure next in the successive halving; None at its end.
 
         In each round, all remaining configurations are measured once more, and then the worse half is dropped.
         """
-        left, need = [one for one in self.halving if one not in self.failed], 1
-        while len(left) > 1 and need <= _MAX_POINTS_EACH:
-            missing = [one for one in left if len(self.estimates.get(one, ())) < need]
+        remaining, need = [configuration for configuration in self.halving if configuration not in self.failed], 1
+        while len(remaining) > 1 and need <= _MAX_POINTS_EACH:
+            missing = [
+                configuration for configuration in remaining if len(self.estimates.get(configuration, ())) < need
+            ]
             if missing:
                 return missing[0]
-            left.sort(key=lambda one: -opinions[one].score)
-            left, need = left[: (len(left) + 1) // 2], need + 1
+            remaining.sort(key=lambda configuration: -opinions[configuration].score)
+            remaining, need = remaining[: (len(remaining) + 1) // 2], need + 1
         return None
 
     def _error(self, configuration: Configuration) -> float:
-        weights = math.fsum(1 / one.error**2 for one in self.estimates.get(configuration, ()))
+        weights = math.fsum(1 / estimate.error**2 for estimate in self.estimates.get(configuration, ()))
         return 1 / math.sqrt(weights) if weights else math.inf
 
 
@@ -263,14 +320,16 @@ def _plainness(configuration: Configuration) -> float:
 
     The factor is below 1 for a configuration with a delay, because most configurations don't gain by a delay.
     """
-    return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _PLAIN
+    return 1.0 if not configuration.delay_s and not configuration.preferred else 1 / _MIN_DELAY_GAIN
 
 
 def _group(configuration: Configuration) -> tuple[object, ...]:
     return *configuration.family, configuration.delay_s > 0 or bool(configuration.preferred)
 
 
-def _mean(found: tuple[Estimate, ...]) -> float:
+def _mean(estimates: tuple[Estimate, ...]) -> float:
     """Return the mean of the estimates' `log_factor`, weighted by the inverse squares of their errors."""
-    weights = [1 / one.error**2 for one in found]
-    return math.fsum(w * one.log_factor for w, one in zip(weights, found, strict=True)) / math.fsum(weights)
+    weights = [1 / estimate.error**2 for estimate in estimates]
+    return math.fsum(
+        weight * estimate.log_factor for weight, estimate in zip(weights, estimates, strict=True)
+    ) / math.fsum(weights)

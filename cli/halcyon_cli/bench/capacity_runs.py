@@ -119,7 +119,7 @@ class _Runner:
         if mean is None or self.is_interrupted():
             self._reason = "one caller got no answer" if mean is None else _INTERRUPTED
             return
-        if section.below_one_execution(single, self._goal):
+        if section.is_objective_below_execution(single, self._goal):
             self._reason = f"it is below one execution: S(1), the mean latency of one caller, is {mean:.3g} ms"
             return
         yield 1

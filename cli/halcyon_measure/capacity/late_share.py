@@ -21,7 +21,7 @@ from halcyon_measure.results.columns import Floats
 from halcyon_measure.stats.student import quantile
 
 MIN_BLOCKS = 5
-_DEPENDENT = 0.4
+_MAX_AUTOCORRELATION = 0.4
 """Maximum autocorrelation of successive blocks. Above it the blocks are too short, and twice the length is tried."""
 _MIN_BLOCK_S = 1.0
 Bools = npt.NDArray[np.bool_]
@@ -44,8 +44,8 @@ class LateShare:
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the confidence interval of `share`."""
-        reach = quantile((1 + confidence) / 2, max(self.blocks - 1, 1)) * self.error
-        return max(self.share - reach, 0.0), min(self.share + reach, 1.0)
+        half_width = quantile((1 + confidence) / 2, max(self.blocks - 1, 1)) * self.error
+        return max(self.share - half_width, 0.0), min(self.share + half_width, 1.0)
 
     def kept(self, limit: float, confidence: float = 0.95) -> bool | None:
         """Return whether the share is at most `limit`.
@@ -64,8 +64,8 @@ def block_s(*, rate_rps: float, saturation_rps: float, execution_s: float, longe
     The memory is about rate / (saturation - rate)^2 plus the longest execution. For a server with one request at a
     time, the first term is S rho / (1 - rho)^2.
     """
-    room = max(saturation_rps - rate_rps, 0.01 * saturation_rps)
-    memory = rate_rps / room**2 + execution_s
+    free_rps = max(saturation_rps - rate_rps, 0.01 * saturation_rps)
+    memory = rate_rps / free_rps**2 + execution_s
     return min(max(3 * memory, _MIN_BLOCK_S), longest_s)
 
 
@@ -88,12 +88,16 @@ def estimate(
         block_s: length of a block. The first block is left out, because the law begins with an empty queue.
         limit: largest share that keeps the objective.
     """
-    found = _estimate(at_s, late, expected, length_s=length_s, block_s=block_s, limit=limit)
-    if found is not None and found.autocorrelation is not None and found.autocorrelation > _DEPENDENT:
+    late_share = _estimate(at_s, late, expected, length_s=length_s, block_s=block_s, limit=limit)
+    if (
+        late_share is not None
+        and late_share.autocorrelation is not None
+        and late_share.autocorrelation > _MAX_AUTOCORRELATION
+    ):
         longer = _estimate(at_s, late, expected, length_s=length_s, block_s=2 * block_s, limit=limit)
         if longer is not None and longer.blocks >= MIN_BLOCKS:
             return longer
-    return found
+    return late_share
 
 
 def _estimate(
@@ -114,14 +118,14 @@ def _estimate(
     requests = float(total.sum())
     if requests == 0:
         return None
-    each = requests / count
-    raw = _counts(at_s[late], begin, block_s, count) / each
+    per_block = requests / count
+    raw = _counts(at_s[late], begin, block_s, count) / per_block
     # Late requests come in clusters, so a few blocks without late requests don't show that there are none.
     share, error = float(raw.mean()), max(_error(raw), 2 * limit / math.sqrt(count))
     values, removed = raw, False
     if expected is not None:
         times, model_late, long_run = expected
-        difference = raw - _counts(times[model_late], begin, block_s, count) / each
+        difference = raw - _counts(times[model_late], begin, block_s, count) / per_block
         own_error = max(_error(difference), limit / count)
         if own_error < error:
             share, error = float(difference.mean()) + long_run, own_error
@@ -149,8 +153,8 @@ def _error(values: Floats) -> float:
 
 def _autocorrelation(values: Floats) -> float | None:
     """Return the correlation of a block with the next one; None with few blocks, or if all are alike."""
-    off = values - values.mean()
-    spread = float(np.dot(off, off))
+    deviations = values - values.mean()
+    spread = float(np.dot(deviations, deviations))
     if len(values) < MIN_BLOCKS or spread <= 0:
         return None
-    return float(np.dot(off[1:], off[:-1]) / spread)
+    return float(np.dot(deviations[1:], deviations[:-1]) / spread)

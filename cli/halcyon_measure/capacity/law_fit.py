@@ -13,12 +13,12 @@ import numpy as np
 from halcyon_measure.capacity.queue_law import QueueLaw
 from halcyon_measure.results.columns import Floats
 
-_ONE = 1.15
+_MAX_SERIAL_LOAD = 1.15
 """Maximum product of saturation rate and latency of one caller at which a server is taken to execute one request at a
 time."""
 _BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 _INSTANCES = (1, 2, 4)
-_LEAST_S = 1e-5
+_MIN_LATENCY_S = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Facts:
     """Number of batches executed at the same time, from the server's configuration."""
 
 
-def known(facts: Facts) -> QueueLaw | None:
+def computed_law(facts: Facts) -> QueueLaw | None:
     """Return the law computed from the server's statistics; None if a statistic is missing.
 
     An instance is also busy between executions. This time is the cycle time of a batch at saturation minus its
@@ -49,8 +49,8 @@ def known(facts: Facts) -> QueueLaw | None:
         return None
     constant, per_request = facts.constant_s, facts.per_request_s
     if facts.largest == 1:
-        whole = facts.instances / facts.saturation_rps
-        busy = facts.single_s if not 0.5 * facts.single_s < whole < 1.02 * facts.single_s else whole
+        service_s = facts.instances / facts.saturation_rps
+        busy = facts.single_s if not 0.5 * facts.single_s < service_s < 1.02 * facts.single_s else service_s
         return QueueLaw(busy, 0.0, 1, facts.instances, max(facts.single_s - busy, 0.0))
     if constant is None or per_request is None or facts.mean is None:
         return None
@@ -68,20 +68,20 @@ def known(facts: Facts) -> QueueLaw | None:
 def candidates(facts: Facts) -> list[QueueLaw]:
     """Return the laws that are consistent with the latency of one caller and with the saturation rate."""
     single, rate = facts.single_s, facts.saturation_rps
-    at_a_time = single * rate
-    if at_a_time <= _ONE:
+    in_service = single * rate
+    if in_service <= _MAX_SERIAL_LOAD:
         service = min(single, 1 / rate)
         return [QueueLaw(service, 0.0, overhead_s=single - service)]
-    many = max(round(at_a_time), 2)
-    service = min(single, many / rate)
-    found = [QueueLaw(service, 0.0, 1, many, single - service)]
+    concurrency = max(round(in_service), 2)
+    service = min(single, concurrency / rate)
+    laws = [QueueLaw(service, 0.0, 1, concurrency, single - service)]
     for instances in _INSTANCES:
         for batch in _BATCHES:
             full = instances * batch / rate
             per_request = (full - single) / (batch - 1)
             if per_request >= 0 and single - per_request >= 0:
-                found.append(QueueLaw(single - per_request, per_request, batch, instances))
-    return found
+                laws.append(QueueLaw(single - per_request, per_request, batch, instances))
+    return laws
 
 
 def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
@@ -91,7 +91,7 @@ def best(laws: Sequence[QueueLaw], due: Floats, latency: Floats) -> QueueLaw:
     """
 
     def distance(law: QueueLaw) -> float:
-        ratio = np.log(np.maximum(law.latencies(due), _LEAST_S) / np.maximum(latency, _LEAST_S))
+        ratio = np.log(np.maximum(law.latencies(due), _MIN_LATENCY_S) / np.maximum(latency, _MIN_LATENCY_S))
         return float(np.nanmean(np.abs(ratio)))
 
     return min(laws, key=distance)

@@ -13,11 +13,11 @@ _REQUESTS_UNBATCHED = 400_000
 _BURN_IN = 0.02
 _STEPS = 14
 _SLOPE_STEPS = (0.03, 0.01, 0.004)
-_STEEP = 0.3
+_MAX_SLOPE_SHARE = 0.3
 """Maximum share of late requests at which its slope is computed: above it, the logarithm of the share no longer grows
 linearly."""
 _UNKNOWN_SLOPE = 20.0
-_MOST = 0.999
+_MAX_RATE_SHARE = 0.999
 """Largest rate that is tried, as a share of the saturation rate."""
 
 
@@ -35,11 +35,11 @@ class LongRun:
 
     def late(self, rate_rps: float) -> float:
         """Return the share of requests whose latency exceeds the objective."""
-        found = self._late.get(rate_rps)
-        if found is None:
-            found = float(np.mean(self._latencies(rate_rps) > self.objective_s))
-            self._late[rate_rps] = found
-        return found
+        share = self._late.get(rate_rps)
+        if share is None:
+            share = float(np.mean(self._latencies(rate_rps) > self.objective_s))
+            self._late[rate_rps] = share
+        return share
 
     def mean_s(self, rate_rps: float) -> float:
         """Return the mean latency in seconds."""
@@ -47,7 +47,7 @@ class LongRun:
 
     def capacity(self, share: float) -> float:
         """Return the largest rate at which at most `share` of the requests are late; 0 if there is none."""
-        low, high = 0.0, _MOST * self.law.saturation_rps
+        low, high = 0.0, _MAX_RATE_SHARE * self.law.saturation_rps
         if self.late(high) <= share:
             return high
         for _ in range(_STEPS):
@@ -62,11 +62,11 @@ class LongRun:
         """Return the slope of the logarithm of the late share over the logarithm of the rate, at least 1."""
         # Near saturation, the share rises from 0 to 1 within one percent of the rate.
         for step in _SLOPE_STEPS:
-            low, high = rate_rps * (1 - step), min(rate_rps * (1 + step), _MOST * self.law.saturation_rps)
+            low, high = rate_rps * (1 - step), min(rate_rps * (1 + step), _MAX_RATE_SHARE * self.law.saturation_rps)
             if high <= low:
                 continue
             below, above = self.late(low), self.late(high)
-            if 0 < below < above < _STEEP:
+            if 0 < below < above < _MAX_SLOPE_SHARE:
                 return max(math.log(above / below) / math.log(high / low), 1.0)
         return _UNKNOWN_SLOPE
 
@@ -79,5 +79,5 @@ class LongRun:
         return max(rates, key=lambda rate: rate / self.mean_s(rate))
 
     def _latencies(self, rate_rps: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        found = self.law.latencies(self._units / rate_rps)
-        return found[int(_BURN_IN * len(found)) :]
+        latencies = self.law.latencies(self._units / rate_rps)
+        return latencies[int(_BURN_IN * len(latencies)) :]

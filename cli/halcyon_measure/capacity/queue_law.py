@@ -52,9 +52,9 @@ class QueueLaw:
         service = self.execution_s(1)
         ends = np.empty_like(due)
         for first in range(min(self.instances, len(due))):
-            own = due[first :: self.instances]
-            before = np.arange(len(own)) * service
-            ends[first :: self.instances] = np.maximum.accumulate(own - before) + before + service
+            arrivals = due[first :: self.instances]
+            served_s = np.arange(len(arrivals)) * service
+            ends[first :: self.instances] = np.maximum.accumulate(arrivals - served_s) + served_s + service
         return ends
 
     def _batched(self, due: list[float]) -> Floats:
@@ -81,5 +81,5 @@ class QueueLaw:
     def text(self) -> str:
         """Return a description of the law in words."""
         batched = f"{1000 * self.constant_s:.3g} + {1000 * self.per_request_s:.3g} b ms, batch {self.batch}"
-        each = batched if self.batch > 1 else f"{1000 * self.execution_s(1):.3g} ms"
-        return f"{each}, {self.instances} instance" + ("s" if self.instances > 1 else "")
+        execution = batched if self.batch > 1 else f"{1000 * self.execution_s(1):.3g} ms"
+        return f"{execution}, {self.instances} instance" + ("s" if self.instances > 1 else "")

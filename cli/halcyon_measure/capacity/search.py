@@ -24,22 +24,22 @@ MAX_RUNS = 8
 MAX_S = 345.0
 """Maximum time of all runs together, in seconds. The rest of six minutes is for starting and for the last answers."""
 _BLOCKS = {"search": 16, "confirmation": 26, "knee": 16}
-_LEAST_S, _MOST_S, _LONG_S = 5.0, 60.0, 110.0
+_MIN_RUN_S, _MAX_RUN_S, _MAX_LONG_RUN_S = 5.0, 60.0, 110.0
 _FIT_S, _FIT_SHARE = 15.0, 0.7
 """Length in seconds of the run that selects a law, and its rate as a share of the saturation rate. At lower rates, all
 laws predict similar latencies."""
 _WARM_S = (2.0, 10.0)
-_NEAR = 0.025
+_MAX_RATE_DISTANCE = 0.025
 """Maximum distance between the logarithms of a run's rate and of the estimated rate at which both count as equal."""
-_FAR = 0.25
+_CORRECTION_ERROR = 0.25
 """Error of a correction, as a share of its size, because the slope of the law is only approximate."""
-_LEAST_MARGIN, _MOST_MARGIN = 0.006, 0.025
+_MIN_MARGIN, _MAX_MARGIN = 0.006, 0.025
 _MAX_STEP = 0.25
-_CAUTIOUS = 0.025
+_MAX_CAUTION = 0.025
 """Share below the estimated rate up to which a confirmed rate ends the search."""
-_AMISS = 0.03
+_MAX_SHORTFALL = 0.03
 """Share below the estimated rate up to which a confirmed rate is the answer; otherwise the estimated rate is."""
-_EARLY = 0.998
+_EARLY_CONFIDENCE = 0.998
 """Confidence with which a run ends early. It is high, because the test is repeated every second."""
 _EARLY_BLOCKS = 7
 _CONFIDENCE = 0.95
@@ -115,14 +115,14 @@ class Search:
     @classmethod
     def begin(cls, goal: Goal, facts: Facts, *, spent_s: float, runs: int) -> Search:
         """Return the initial search, after the runs with one caller and at saturation."""
-        known = law_fit.known(facts)
-        law = known if known is not None else _middle(law_fit.candidates(facts), goal)
-        return cls(goal, facts, law, known is not None, spent_s, runs, long_run=_long_run(law, goal))
+        computed = law_fit.computed_law(facts)
+        law = computed if computed is not None else _middle(law_fit.candidates(facts), goal)
+        return cls(goal, facts, law, computed is not None, spent_s, runs, long_run=_long_run(law, goal))
 
     def next(self) -> Step | None:
         """Return the parameters of the next run; None if the search has ended or runs or time are used up."""
         left = MAX_S - self.spent_s
-        if self.runs >= MAX_RUNS or left < _LEAST_S + _WARM_S[1]:
+        if self.runs >= MAX_RUNS or left < _MIN_RUN_S + _WARM_S[1]:
             return None
         if self.goal.objective_s is None:
             return self._step("knee", self.long_run.knee(), left) if not self.judged else None
@@ -131,19 +131,23 @@ class Search:
                 step = self._step("search", self._rate(_FIT_SHARE * self.facts.saturation_rps), left)
                 return replace(step, duration_s=min(step.duration_s, max(_FIT_S, 20 * self.facts.single_s)))
             return self._step("search", self._rate(self.long_run.capacity(self.goal.limit)), left)
-        last = self.judged[-1]
+        last_run = self.judged[-1]
         rate, error = self.estimate()
         if rate <= 0:  # the law's shortest execution is longer than the objective
             return None
         # A first confirmation at a cautiously low rate is followed by a second one nearer to the estimate.
-        if last.step.purpose == "confirmation" and last.kept and last.step.rate_rps >= rate * (1 - _CAUTIOUS):
+        if (
+            last_run.step.purpose == "confirmation"
+            and last_run.kept
+            and last_run.step.rate_rps >= rate * (1 - _MAX_CAUTION)
+        ):
             return None
-        near = abs(math.log(last.step.rate_rps / rate)) <= max(_NEAR, error)
-        searched = sum(one.step.purpose == "search" for one in self.judged)
-        is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last.step.duration_s
-        if near or is_last or last.step.purpose == "confirmation" or searched >= 3:
+        is_near = abs(math.log(last_run.step.rate_rps / rate)) <= max(_MAX_RATE_DISTANCE, error)
+        searched = sum(run.step.purpose == "search" for run in self.judged)
+        is_last = self.runs >= MAX_RUNS - 1 or left < 2 * last_run.step.duration_s
+        if is_near or is_last or last_run.step.purpose == "confirmation" or searched >= 3:
             cautious = self._rate(rate * math.exp(-self._margin(error)))
-            if (self.confirmed_rps or 0.0) >= min(rate * (1 - _NEAR), cautious):
+            if (self.confirmed_rps or 0.0) >= min(rate * (1 - _MAX_RATE_DISTANCE), cautious):
                 return None
             return self._step("confirmation", cautious, left)
         return self._step("search", self._rate(rate), left)
@@ -178,18 +182,16 @@ class Search:
         """Return the estimated maximum rate at which the objective is met, and the standard error of its logarithm."""
         limit, total, weights = self.goal.limit, 0.0, 0.0
         predicted = self.long_run.capacity(limit)
-        for one in self.judged:
-            if one.late is None or predicted <= 0:
+        for run in self.judged:
+            if run.late is None or predicted <= 0:
                 continue
-            rate = one.step.rate_rps
+            rate = run.step.rate_rps
             slope = self.long_run.slope(predicted)
             # A share far below the limit shows only that the rate is too low, so it is raised to 0.2 x limit.
-            share, expected = (
-                min(max(found, 0.2 * limit), 0.5) for found in (one.late.share, self.long_run.late(rate))
-            )
+            share, expected = (min(max(late, 0.2 * limit), 0.5) for late in (run.late.share, self.long_run.late(rate)))
             correction = max(min(math.log(expected / share) / slope, _MAX_STEP), -_MAX_STEP)
-            off = abs(math.log(predicted / rate)) + abs(correction)
-            variance = (one.late.error / share / slope) ** 2 + (_FAR * off) ** 2 + 0.003**2
+            distance = abs(math.log(predicted / rate)) + abs(correction)
+            variance = (run.late.error / share / slope) ** 2 + (_CORRECTION_ERROR * distance) ** 2 + 0.003**2
             total += (math.log(predicted) + correction) / variance
             weights += 1 / variance
         if not weights:
@@ -201,15 +203,15 @@ class Search:
 
         Both are None if no run had enough requests.
         """
-        if not any(one.late is not None for one in self.judged):
+        if not any(run.late is not None for run in self.judged):
             return None, None
         rate, error = self.estimate()
-        blocks = max(one.late.blocks for one in self.judged if one.late is not None)
-        reach = quantile(0.975, max(blocks - 1, 1)) * error
-        low, high = rate * math.exp(-reach), rate * math.exp(reach)
+        blocks = max(run.late.blocks for run in self.judged if run.late is not None)
+        half_width = quantile(0.975, max(blocks - 1, 1)) * error
+        low, high = rate * math.exp(-half_width), rate * math.exp(half_width)
         confirmed = self.confirmed_rps
-        found = confirmed if confirmed is not None and confirmed > (1 - _AMISS) * rate else rate
-        return found, (min(low, found), max(high, found))
+        reported = confirmed if confirmed is not None and confirmed > (1 - _MAX_SHORTFALL) * rate else rate
+        return reported, (min(low, reported), max(high, reported))
 
     @property
     def is_confirmed(self) -> bool | None:
@@ -231,33 +233,35 @@ class Search:
 
         Rates above one at which a run failed it are ignored.
         """
-        broken = min((one.step.rate_rps for one in self.judged if one.kept is False), default=math.inf)
-        kept = [one.step.rate_rps for one in self.judged if one.kept and one.step.rate_rps < broken]
-        return max(kept, default=None)
+        missed_rps = min((run.step.rate_rps for run in self.judged if run.kept is False), default=math.inf)
+        kept_rates = [run.step.rate_rps for run in self.judged if run.kept and run.step.rate_rps < missed_rps]
+        return max(kept_rates, default=None)
 
     def _margin(self, error: float) -> float:
         """Return how far below the estimated rate to run the confirmation, as a difference of logarithms."""
         slope = self.long_run.slope(self.estimate()[0])
-        blocks = max((one.late.blocks for one in self.judged if one.late is not None), default=_BLOCKS["confirmation"])
-        reach = quantile(0.975, max(blocks - 1, 1)) * max(
+        blocks = max((run.late.blocks for run in self.judged if run.late is not None), default=_BLOCKS["confirmation"])
+        half_width = quantile(0.975, max(blocks - 1, 1)) * max(
             1 / _BLOCKS["confirmation"], 1 / (2 * blocks), error * slope / 2
         )
-        failed = sum(one.step.purpose == "confirmation" for one in self.judged)
-        return min(max(reach / slope, _LEAST_MARGIN), _MOST_MARGIN) + 0.012 * failed
+        failed = sum(run.step.purpose == "confirmation" for run in self.judged)
+        return min(max(half_width / slope, _MIN_MARGIN), _MAX_MARGIN) + 0.012 * failed
 
     def _rate(self, rate_rps: float) -> float:
         """Return the rate clamped to the range that can be run, rounded to four digits."""
-        most = self.law.saturation_rps * 1.02
-        return float(f"{max(min(rate_rps, most), 0.02 * most):.4g}")
+        max_rps = self.law.saturation_rps * 1.02
+        return float(f"{max(min(rate_rps, max_rps), 0.02 * max_rps):.4g}")
 
     def _step(self, purpose: Purpose, rate_rps: float, left_s: float) -> Step:
         full_s = self.law.execution_s(self.law.batch)
         block = late_share.block_s(
-            rate_rps=rate_rps, saturation_rps=self.law.saturation_rps, execution_s=full_s, longest_s=_LONG_S / 6
+            rate_rps=rate_rps, saturation_rps=self.law.saturation_rps, execution_s=full_s, longest_s=_MAX_LONG_RUN_S / 6
         )
-        most = _MOST_S if block * (late_share.MIN_BLOCKS + 1) <= _MOST_S else _LONG_S
-        most = min(most, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _LEAST_S))
-        duration = max(min(_BLOCKS[purpose] * block, most), _LEAST_S)
+        max_s = _MAX_RUN_S if block * (late_share.MIN_BLOCKS + 1) <= _MAX_RUN_S else _MAX_LONG_RUN_S
+        max_s = min(
+            max_s, left_s - _WARM_S[1], max((left_s - _WARM_S[1]) / (2 if purpose == "search" else 1), _MIN_RUN_S)
+        )
+        duration = max(min(_BLOCKS[purpose] * block, max_s), _MIN_RUN_S)
         return Step(
             purpose=purpose,
             rate_rps=rate_rps,
@@ -293,19 +297,19 @@ class EarlyEnd:
         length = float(len(self._seconds))
         if self._expected is None or length < _EARLY_BLOCKS * self._step.block_s:
             return False
-        at, late_of = [], []
-        for second, (count, bad) in enumerate(self._seconds):
-            at += [second + 0.5] * count
-            late_of += [True] * bad + [False] * (count - bad)
-        found = late_share.estimate(
-            np.array(at, dtype=np.float64),
-            np.array(late_of, dtype=bool),
+        times, is_late = [], []
+        for second, (count, late_count) in enumerate(self._seconds):
+            times += [second + 0.5] * count
+            is_late += [True] * late_count + [False] * (count - late_count)
+        share = late_share.estimate(
+            np.array(times, dtype=np.float64),
+            np.array(is_late, dtype=bool),
             self._expected,
             length_s=length,
             block_s=self._step.block_s,
             limit=self._goal.limit,
         )
-        return found is not None and found.kept(self._goal.limit, _EARLY) is not None
+        return share is not None and share.kept(self._goal.limit, _EARLY_CONFIDENCE) is not None
 
 
 def _late(latency: Floats, objective_s: float) -> Bools:

@@ -78,7 +78,7 @@ def _line(single: BenchDocument, saturation: BenchDocument) -> tuple[float | Non
     return times[least] - per_row * least, per_row
 
 
-def below_one_execution(single: BenchDocument, goal: Goal) -> bool:
+def is_objective_below_execution(single: BenchDocument, goal: Goal) -> bool:
     """Return whether even one caller, whose requests never wait, exceeds the objective on average."""
     latency = single.latency.mean.value
     return goal.objective_s is not None and latency is not None and latency > 1000 * goal.objective_s
@@ -94,7 +94,7 @@ def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
     saturated = (
         saturation.throughput if saturation is not None else unmeasured("requests/s", reason or "it wasn't measured")
     )
-    made = Capacity(
+    capacity = Capacity(
         sentence="",
         objective_ms=None if goal.objective_s is None else 1000 * goal.objective_s,
         percentile=goal.percentile,
@@ -108,26 +108,28 @@ def build(runs: Runs, search: Search | None, *, reason: str = "") -> Capacity:
         seconds=round(runs.seconds, 1),
         seed=goal.seed,
     )
-    doubt = "" if search is None or made.confirmed else f"; {_doubt(search)}"
-    return made.model_copy(update={"sentence": _sentence(made, single, reason, doubt)})
+    doubt = "" if search is None or capacity.confirmed else f"; {_doubt(search)}"
+    return capacity.model_copy(update={"sentence": _sentence(capacity, single, reason, doubt)})
 
 
 def _doubt(search: Search) -> str:
     """Return a sentence on how sure the result is if no run confirmed its rate."""
-    kept = search.confirmed_rps
-    return "no run at this rate decided it" + ("" if kept is None else f", one at {number(kept)} requests/s kept it")
+    confirmed_rps = search.confirmed_rps
+    return "no run at this rate decided it" + (
+        "" if confirmed_rps is None else f", one at {number(confirmed_rps)} requests/s kept it"
+    )
 
 
 def _rate(runs: Runs, search: Search | None, reason: str) -> Figure:
     if runs.goal.objective_s is None:
         return unmeasured("requests/s", "no objective is given; for example --objective 500ms")
-    found, interval = search.answer() if search is not None else (None, None)
-    if found is None or search is None:
+    rate, interval = search.answer() if search is not None else (None, None)
+    if rate is None or search is None:
         return unmeasured("requests/s", reason or "no run had enough requests")
     return Figure(
-        value=found,
+        value=rate,
         unit="requests/s",
-        n=sum(one.late.requests for one in search.judged if one.late is not None),
+        n=sum(run.late.requests for run in search.judged if run.late is not None),
         interval=interval,
         source="largest rate that keeps the objective",
         reason="" if search.is_confirmed else f"estimated: {_doubt(search)}",
@@ -137,13 +139,13 @@ def _rate(runs: Runs, search: Search | None, reason: str) -> Figure:
 def _knee(search: Search | None, reason: str) -> Figure:
     if search is None:
         return unmeasured("requests/s", reason)
-    ran = [one for one in search.judged if one.step.purpose == "knee"]
+    knee_runs = [run for run in search.judged if run.step.purpose == "knee"]
     return Figure(
-        value=ran[0].step.rate_rps if ran else search.long_run.knee(),
+        value=knee_runs[0].step.rate_rps if knee_runs else search.long_run.knee(),
         unit="requests/s",
-        n=len(ran[0].observed.due) if ran else 0,
+        n=len(knee_runs[0].observed.due) if knee_runs else 0,
         source="largest rate / mean latency of the law",
-        reason="" if ran else "predicted from the law, not run",
+        reason="" if knee_runs else "predicted from the law, not run",
     )
 
 
@@ -176,20 +178,20 @@ def _run(purpose: str, document: BenchDocument, judged: Judged | None, goal: Goa
     )
 
 
-def _sentence(made: Capacity, single: BenchDocument, reason: str, doubt: str) -> str:
+def _sentence(capacity: Capacity, single: BenchDocument, reason: str, doubt: str) -> str:
     name = single.target.model or single.target.url
-    if made.objective_ms is None:
-        if made.saturation.value is None or made.knee.value is None:
+    if capacity.objective_ms is None:
+        if capacity.saturation.value is None or capacity.knee.value is None:
             return f"{name}: no capacity: {reason}."
         return (
-            f"{name} takes at most {number(made.saturation.value)} requests/s; its knee is at {number(made.knee.value)} "
+            f"{name} takes at most {number(capacity.saturation.value)} requests/s; its knee is at {number(capacity.knee.value)} "
             "requests/s, above which waiting grows faster than throughput. An objective, for example --objective 500ms, "
             "gives the rate that keeps it."
         )
-    goal = f"P{100 * made.percentile:g} within {made.objective_ms:g} ms"
-    if made.rate.value is None:
-        return f"{name} has no rate with {goal}: {reason or made.rate.reason}."
+    goal = f"P{100 * capacity.percentile:g} within {capacity.objective_ms:g} ms"
+    if capacity.rate.value is None:
+        return f"{name} has no rate with {goal}: {reason or capacity.rate.reason}."
     interval = ""
-    if made.rate.interval is not None:
-        interval = f" [{number(made.rate.interval[0])}, {number(made.rate.interval[1])}]"
-    return f"{name} takes {number(made.rate.value)} requests/s{interval} with {goal}{doubt}."
+    if capacity.rate.interval is not None:
+        interval = f" [{number(capacity.rate.interval[0])}, {number(capacity.rate.interval[1])}]"
+    return f"{name} takes {number(capacity.rate.value)} requests/s{interval} with {goal}{doubt}."

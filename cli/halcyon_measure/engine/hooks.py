@@ -9,11 +9,13 @@ given, else the number of the request. `finish(outputs)` receives the output arr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import math
 import multiprocessing
 import multiprocessing.connection
 import os
+import sys
 import threading
 import time
 import traceback
@@ -36,6 +38,10 @@ from halcyon_measure.protocols.target import Target
 DECODE = "decode"
 """Name of the built-in function that reads a file and converts it to the model's input when its request is due."""
 MAX_PROCESSES = 64
+USER_ERRORS = (Exception, SystemExit)
+"""Exceptions that a user function or its file may raise. An uncaught SystemExit would end this process with its status,
+which may be 0.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +79,7 @@ class Hooks:
             settings.processes,
             # The processes are spawned, because a forked process would share the sockets of the load.
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=_begin,
+            initializer=_initialize,
             initargs=(settings.to_dict(), target.to_dict()),
         )
 
@@ -114,15 +120,15 @@ class Hooks:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def load(where: str) -> Callable[..., Any]:
+def load(hook: str) -> Callable[..., Any]:
     """Load the user function given as FILE.py:FUNCTION.
 
     Raises:
         HookError: the file can't be run, or has no such function.
     """
-    path, _, name = where.rpartition(":")
+    path, _, name = hook.rpartition(":")
     if not path or not name.isidentifier():
-        raise HookError(f"{where} isn't FILE.py:FUNCTION; for example hook.py:prepare")
+        raise HookError(f"{hook} isn't FILE.py:FUNCTION; for example hook.py:prepare")
     if not Path(path).is_file():
         raise HookError(f"{path}: no such file")
     spec = importlib.util.spec_from_file_location("halcyon_bench_hook", path)
@@ -130,13 +136,14 @@ def load(where: str) -> Callable[..., Any]:
         raise HookError(f"{path}: not a Python file; its name must end with .py")
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
-        raise HookError(_where(error, path)) from None
+        with contextlib.redirect_stdout(sys.stderr):  # a command may print JSON
+            spec.loader.exec_module(module)
+    except USER_ERRORS as error:
+        raise HookError(_error_text(error, path)) from None
     function: Any = getattr(module, name, None)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise HookError(f"{path} has no function {name}; it has {', '.join(known) or 'none'}")
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise HookError(f"{path} has no function {name}; it has {', '.join(names) or 'none'}")
     return function  # type: ignore[no-any-return]  # callable, as checked
 
 
@@ -154,15 +161,17 @@ _STATE: list[_State] = []
 by name."""
 
 
-def _begin(settings: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+def _initialize(settings_fields: Mapping[str, Any], target_fields: Mapping[str, Any]) -> None:
+    # The pool reads the worker's standard output, which this process has inherited, as events.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    own, to = HookSettings.from_dict(settings), Target.from_dict(target)
-    if to.transport == "grpc":
+    settings, target = HookSettings.from_dict(settings_fields), Target.from_dict(target_fields)
+    if target.transport == "grpc":
         from halcyon_measure.protocols.grpc_client import encode  # noqa: PLC0415  # grpcio only if it is used
     else:
         from halcyon_measure.protocols.http_client import encode  # noqa: PLC0415
-    prepare = None if own.prepare in {"", DECODE} else load(own.prepare)
-    _STATE.append(_State(own, to, prepare, load(own.finish) if own.finish else None, encode))
+    prepare = None if settings.prepare in {"", DECODE} else load(settings.prepare)
+    _STATE.append(_State(settings, target, prepare, load(settings.finish) if settings.finish else None, encode))
 
 
 def _end_with_parent() -> None:
@@ -195,12 +204,12 @@ def _prepare(number: int) -> Prepared:
     else:
         try:
             arrays = _tensors(state.prepare(sample), state)
-        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        except USER_ERRORS as error:
             path = state.settings.prepare.rpartition(":")[0]
-            raise HookError(f"{_where(error, path)}, in request {number}") from None
+            raise HookError(f"{_error_text(error, path)}, in request {number}") from None
     began = time.monotonic()
-    made = state.encode(state.target, Payload(arrays, rows_of(arrays, state.target.inputs)))
-    return replace(made, encode_s=time.monotonic() - began)
+    prepared = state.encode(state.target, Payload(arrays, rows_of(arrays, state.target.inputs)))
+    return replace(prepared, encode_s=time.monotonic() - began)
 
 
 def _decoded(state: _State, sample: str) -> dict[str, Any]:
@@ -214,37 +223,43 @@ def _decoded(state: _State, sample: str) -> dict[str, Any]:
 
 def _tensors(value: Any, state: _State) -> dict[str, Any]:
     inputs = state.target.inputs
-    needed = [one for one in inputs if not one.is_optional] or list(inputs)
+    needed = [model_input for model_input in inputs if not model_input.is_optional] or list(inputs)
     if isinstance(value, np.ndarray) and len(needed) == 1:
         value = {needed[0].name: value}
     if not isinstance(value, dict):
         raise TypeError(f"it returned {type(value).__name__}; it must return an array, or arrays by input")
-    known = {one.name for one in inputs}
-    if value.keys() - known or known - value.keys() - optional(inputs):
-        raise TypeError(f"it returned {', '.join(map(str, value))}; it must return {', '.join(o.name for o in inputs)}")
+    names = {model_input.name for model_input in inputs}
+    if value.keys() - names or names - value.keys() - optional(inputs):
+        raise TypeError(
+            f"it returned {', '.join(map(str, value))}; it must return {', '.join(model_input.name for model_input in inputs)}"
+        )
     # The bytes of another type would be read as other values.
-    return {one.name: fit(array_of(value[one.name]), one, f"input {one.name}") for one in inputs if one.name in value}
+    return {
+        model_input.name: fit(array_of(value[model_input.name]), model_input, f"input {model_input.name}")
+        for model_input in inputs
+        if model_input.name in value
+    }
 
 
 def _finish(reply: Reply, number: int) -> float:
     state = _STATE[0]
     began = time.monotonic()
     try:
-        found = outputs(state.target, reply)
+        arrays = outputs(state.target, reply)
         decoded = time.monotonic()
         if state.finish is not None:
-            state.finish(found)
-    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+            state.finish(arrays)
+    except USER_ERRORS as error:
         path = state.settings.finish.rpartition(":")[0]
-        raise HookError(f"{_where(error, path)}, in request {number}") from None
+        raise HookError(f"{_error_text(error, path)}, in request {number}") from None
     return decoded - began
 
 
-def _where(error: BaseException, path: str) -> str:
+def _error_text(error: BaseException, path: str) -> str:
     """Return the place in the user's file where the error was raised, and the error, as one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(path)]
-    at = f"{path}, line {lines[-1]}" if lines else path
-    return f"{at}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    location = f"{path}, line {lines[-1]}" if lines else path
+    return f"{location}: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def check(settings: HookSettings) -> None:
@@ -255,9 +270,9 @@ def check(settings: HookSettings) -> None:
     """
     if not 1 <= settings.processes <= MAX_PROCESSES:
         raise HookError(f"hook-processes is {settings.processes}; it must be 1 to {MAX_PROCESSES}, for example 2")
-    for where in (settings.prepare, settings.finish):
-        if where and where != DECODE:
-            load(where)
+    for hook in (settings.prepare, settings.finish):
+        if hook and hook != DECODE:
+            load(hook)
     if settings.prepare == DECODE and not settings.samples:
         raise HookError("decode needs files; for example --input FOLDER --decode")
 
@@ -268,15 +283,17 @@ def sample_paths(paths: Sequence[str]) -> tuple[str, ...]:
     Raises:
         HookError: a path doesn't exist, or a folder is empty.
     """
-    found: list[str] = []
+    sample_files: list[str] = []
     for path in paths:
         if Path(path).is_dir():
-            files = sorted(str(one) for one in Path(path).iterdir() if one.is_file() and not one.name.startswith("."))
+            files = sorted(
+                str(file) for file in Path(path).iterdir() if file.is_file() and not file.name.startswith(".")
+            )
             if not files:
                 raise HookError(f"{path}: an empty folder; it needs files such as x.npy or x.jpg")
-            found += files
+            sample_files += files
         elif Path(path).is_file():
-            found.append(path)
+            sample_files.append(path)
         else:
             raise HookError(f"{path}: no such file or folder")
-    return tuple(found)
+    return tuple(sample_files)

@@ -72,9 +72,9 @@ class Job:
         """Return the job of worker `index` of `workers` workers."""
         return replace(self, index=index, workers=workers, result=result)
 
-    def part(self, whole: int) -> int:
-        """Return this worker's part of `whole`, a number that is divided among the workers."""
-        return whole // self.workers + (self.index < whole % self.workers)
+    def part(self, total: int) -> int:
+        """Return this worker's part of `total`, a number that is divided among the workers."""
+        return total // self.workers + (self.index < total % self.workers)
 
     def to_json(self) -> str:
         """Return the job as one line of JSON."""

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ _LEAD_S = 0.25
 received it by then."""
 _READY_S = 60.0
 _END_S = 10.0
+_ERROR_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,9 @@ of the last second. If it returns True while measuring, the run ends early and k
 def processes_for(scenario: Scenario, cores: int) -> int:
     """Return the number of processes that a load needs, at most one per core."""
     if scenario.is_open:
-        need = (scenario.mean_rps or RPS_PER_PROCESS) / RPS_PER_PROCESS
-        if scenario.kind == "ramp":
-            need = max(scenario.rate_rps or 0, scenario.to_rps or 0) / RPS_PER_PROCESS
+        # The rate of a ramp, or of the phases of a burst, is at times higher than the mean.
+        rates = (scenario.mean_rps, scenario.rate_rps, scenario.to_rps)
+        need = max((rate for rate in rates if rate), default=RPS_PER_PROCESS) / RPS_PER_PROCESS
     else:
         need = scenario.callers / CALLERS_PER_PROCESS
     return max(1, min(-int(-need // 1), cores, MAX_PROCESSES))
@@ -89,7 +91,8 @@ class Pool:
         self._results = [Path(self._folder.name) / f"{index}.npz" for index in range(processes)]
         self._workers: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
-        self._said: list[str] = []
+        self._error_lines: deque[str] = deque(maxlen=_ERROR_LINES)
+        """Last lines of the workers' standard error, to which functions of the user may print."""
         self._stopped_at: float | None = None
         """Time of the monotonic clock at which the load was ended early; None if it wasn't."""
 
@@ -238,11 +241,11 @@ class Pool:
         return together(list(parts.values()))
 
     def _gather(self, name: str, timeout_s: float) -> None:
-        found: set[int] = set()
-        while len(found) < len(self._workers):
+        workers: set[int] = set()
+        while len(workers) < len(self._workers):
             index, event = self._next(timeout_s)
             if event["event"] == name:
-                found.add(index)
+                workers.add(index)
 
     def _next(self, timeout_s: float) -> tuple[int, dict[str, Any]]:
         try:
@@ -253,8 +256,8 @@ class Pool:
             kind = getattr(errors, str(event["error"]), errors.MeasureError)
             raise kind(event["message"])
         if event["event"] == "ended":
-            said = "\n".join(self._said[-6:]) or f"exit status {event['status']}"
-            raise errors.MeasureError(f"a process of the load ended: {said}")
+            reason = "\n".join(self._error_lines) or f"exit status {event['status']}"
+            raise errors.MeasureError(f"a process of the load ended: {reason}")
         return index, event
 
     def _stop(self) -> None:
@@ -285,7 +288,7 @@ class Pool:
 
     def _read_errors(self, _: int, worker: subprocess.Popen[str]) -> None:
         assert worker.stderr is not None  # noqa: S101  # opened as a pipe
-        self._said.extend(line.rstrip() for line in worker.stderr)
+        self._error_lines.extend(line.rstrip() for line in worker.stderr)
 
 
 def measured_s(scenario: Scenario, columns: Columns, folded: Folded | None, *, stopped_s: float | None) -> float:
@@ -301,8 +304,8 @@ def measured_s(scenario: Scenario, columns: Columns, folded: Folded | None, *, s
     elif len(columns):
         count, last_due, last_done = len(columns), float(columns.due[-1]), float(np.nanmax(columns.done))
     if scenario.kind in {"blocking", "offline"}:
-        is_whole = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
-        return length if is_whole else min(length, max(last_done, 1e-9))
+        is_full_length = scenario.kind == "blocking" and scenario.requests is None and stopped_s is None
+        return length if is_full_length else min(length, max(last_done, 1e-9))
     if stopped_s is not None:
         length = min(length, stopped_s)
     if scenario.requests is not None and count >= max(scenario.requests, 2):
@@ -320,9 +323,9 @@ def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns
     renumbered: list[Columns] = []
     counted: list[tuple[Folded, list[int], list[int]]] = []
     for path in paths:
-        if (found := Folded.load(path)) is not None:
-            one, own_messages, own_pods = found
-            counted.append((one, _indices(own_messages, messages), _indices(own_pods, pods)))
+        if (loaded := Folded.load(path)) is not None:
+            folded, own_messages, own_pods = loaded
+            counted.append((folded, _indices(own_messages, messages), _indices(own_pods, pods)))
             continue
         columns, own_messages, own_pods = Columns.load(path)
         kinds = _renumber(columns.kind, own_messages, messages)
@@ -330,20 +333,20 @@ def _merged(paths: Sequence[Path], good_within_s: float | None) -> tuple[Columns
         renumbered.append(Columns(**{**columns.__dict__, "kind": kinds, "pod": pod}))
     if not counted:
         return Columns.merged(renumbered), None, messages, pods
-    whole = Folded(math.inf if good_within_s is None else good_within_s)
-    for one, kinds_of, pods_of in counted:
-        whole.merged(one, kinds_of, pods_of)
+    total = Folded(math.inf if good_within_s is None else good_within_s)
+    for folded, kind_indices, pod_indices in counted:
+        total.merged(folded, kind_indices, pod_indices)
     for columns in renumbered:
-        whole.add(columns)
-    return Columns.merged([]), whole, messages, pods
+        total.add(columns)
+    return Columns.merged([]), total, messages, pods
 
 
-def _indices(own: Sequence[str], common: list[str]) -> list[int]:
-    """Add the texts in `own` that are missing to `common`, and return the index in `common` of each text."""
-    common += [text for text in dict.fromkeys(own) if text not in common]
-    return [common.index(text) for text in own]
+def _indices(texts: Sequence[str], common: list[str]) -> list[int]:
+    """Add those of `texts` that are missing in `common`, and return the index in `common` of each text."""
+    common += [text for text in dict.fromkeys(texts) if text not in common]
+    return [common.index(text) for text in texts]
 
 
-def _renumber(indices: Any, own: Sequence[str], common: list[str]) -> Any:
-    table = np.array([*_indices(own, common), -1], dtype=np.int64)
+def _renumber(indices: Any, texts: Sequence[str], common: list[str]) -> Any:
+    table = np.array([*_indices(texts, common), -1], dtype=np.int64)
     return table[indices]

@@ -60,7 +60,7 @@ class Recorder:
     warm_up: int = 0
     """Number of requests of the warm-up that have ended."""
     _chunks: deque[Columns] = field(default_factory=deque)
-    _kept: int = 0
+    _chunked_rows: int = 0
     """Number of requests that were put into chunks."""
     _folded: Folded | None = None
     _message_index: dict[str, int] = field(default_factory=dict)
@@ -131,9 +131,9 @@ class Recorder:
         """
         if self.rows:
             self._chunks.append(Columns.of(self.rows))
-            self._kept += len(self.rows)
+            self._chunked_rows += len(self.rows)
             self.rows.clear()
-        if self._folded is None and self._kept > self.fold_above:
+        if self._folded is None and self._chunked_rows > self.fold_above:
             self._folded = Folded(self.good_within_s)
         if self._folded is not None:
             # Fold two chunks for each new one, so that each pause is short.
@@ -146,17 +146,17 @@ class Recorder:
         return ended
 
     def _message(self, message: str) -> int:
-        found = self._message_index.get(message)
-        if found is None:
-            kept = message if len(self.messages) < MAX_MESSAGES - 1 else OTHER
-            found = self._message_index.get(kept, len(self.messages))
-            if found == len(self.messages):
-                self.messages.append(kept)
-            self._message_index[kept] = found
-        return found
+        index = self._message_index.get(message)
+        if index is None:
+            text = message if len(self.messages) < MAX_MESSAGES - 1 else OTHER
+            index = self._message_index.get(text, len(self.messages))
+            if index == len(self.messages):
+                self.messages.append(text)
+            self._message_index[text] = index
+        return index
 
     def _pod(self, pod: str) -> int:
-        found = self._pod_index.setdefault(pod, len(self.pods))
-        if found == len(self.pods):
+        index = self._pod_index.setdefault(pod, len(self.pods))
+        if index == len(self.pods):
             self.pods.append(pod)
-        return found
+        return index

@@ -68,8 +68,8 @@ class Sender:
         A request that can't be sent within `give_up_s` after its due time counts as not sent. Return once the last one
         is sent, without waiting for answers.
         """
-        full = f"not sent: {max_in_flight} requests were in flight"
-        late = f"not sent: the client was more than {give_up_s:g} s late"
+        full_message = f"not sent: {max_in_flight} requests were in flight"
+        late_message = f"not sent: the client was more than {give_up_s:g} s late"
         async with DueTimes(self._stop, self._clock) as timer:
             for offset in due_times:
                 due = begin + offset
@@ -77,9 +77,9 @@ class Sender:
                 if self._stop.is_set():
                     return
                 if self._clock() - due > give_up_s:
-                    self._not_sent(due, late)
+                    self._record_not_sent(due, late_message)
                 elif len(self._in_flight) >= max_in_flight:
-                    self._not_sent(due, full)
+                    self._record_not_sent(due, full_message)
                 else:
                     self._start(due)
 
@@ -93,7 +93,7 @@ class Sender:
             if self._stop.is_set():
                 return
             if self._clock() >= end:
-                self._not_sent(begin + offset, "not sent: the run ended before")
+                self._record_not_sent(begin + offset, "not sent: the run ended before")
             else:
                 self._start(begin + offset)
 
@@ -109,24 +109,24 @@ class Sender:
         async def caller() -> None:
             while not self._stop.is_set() and self._clock() < end() and self._may_begin():
                 try:
-                    outcome = await self._one(self._number(), self._clock())
+                    outcome = await self._perform(self._number(), self._clock())
                 except HookError:
                     return
                 pause = scenario.think_s or (0.0 if outcome is Outcome.ANSWERED else AFTER_FAILURE_S)
                 if pause:
                     await self._wait(pause)
 
-        left = {asyncio.create_task(caller()) for _ in range(callers)}
+        running = {asyncio.create_task(caller()) for _ in range(callers)}
         ended_at = math.inf
-        while left:
-            done, left = await asyncio.wait(left, timeout=_POLL_S)
+        while running:
+            done, running = await asyncio.wait(running, timeout=_POLL_S)
             for task in done:
                 task.result()
             now = self._clock()
             if self._stop.is_set() or now >= end():
                 ended_at = min(ended_at, now)
-            if left and now >= ended_at + give_up_s:
-                await self._give_up(left, give_up_s)
+            if running and now >= ended_at + give_up_s:
+                await self._give_up(running, give_up_s)
                 return
 
     def limit(self, measured: int | None) -> None:
@@ -159,18 +159,18 @@ class Sender:
         return True
 
     def _start(self, due: float) -> None:
-        task = asyncio.create_task(self._counted(self._number(), due))
+        task = asyncio.create_task(self._perform_scheduled(self._number(), due))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
 
-    async def _counted(self, number: int, due: float) -> None:
+    async def _perform_scheduled(self, number: int, due: float) -> None:
         with contextlib.suppress(HookError):
-            await self._one(number, due)
+            await self._perform(number, due)
 
-    def _not_sent(self, due: float, message: str) -> None:
-        self._unanswered(due, Outcome.NOT_SENT, message)
+    def _record_not_sent(self, due: float, message: str) -> None:
+        self._record_unanswered(due, Outcome.NOT_SENT, message)
 
-    def _unanswered(self, due: float, outcome: Outcome, message: str, *, sent: float = math.nan) -> None:
+    def _record_unanswered(self, due: float, outcome: Outcome, message: str, *, sent: float = math.nan) -> None:
         reply = Reply(outcome, message, math.nan, b"", "")
         now = self._clock()
         self._recorder.add(
@@ -186,26 +186,26 @@ class Sender:
             sent_bytes=0,
         )
 
-    async def _one(self, number: int, due: float) -> Outcome:
+    async def _perform(self, number: int, due: float) -> Outcome:
         request = self._requests[number % len(self._requests)] if self._requests else None
         prepared = due
         if self._hooks is not None and self._hooks.prepares:
             try:
-                request = await self._hooked(self._hooks.prepare(number))
+                request = await self._run_hook(self._hooks.prepare(number))
             except asyncio.CancelledError:
-                self._not_sent(due, f"not sent: prepare had not ended {self._wait_s:g} s after the load")
+                self._record_not_sent(due, f"not sent: prepare had not ended {self._wait_s:g} s after the load")
                 raise
             prepared = self._clock()
         assert request is not None, "a load without requests needs a function that prepares them"  # noqa: S101
         sent = self._clock()
         try:
-            return await self._sent(request, number, due=due, prepared=prepared, sent=sent)
+            return await self._send(request, number, due=due, prepared=prepared, sent=sent)
         except asyncio.CancelledError:
             message = f"its answer or finish had not ended {self._wait_s:g} s after the load"
-            self._unanswered(due, Outcome.TIMED_OUT, message, sent=sent)
+            self._record_unanswered(due, Outcome.TIMED_OUT, message, sent=sent)
             raise
 
-    async def _sent(self, request: Prepared, number: int, *, due: float, prepared: float, sent: float) -> Outcome:
+    async def _send(self, request: Prepared, number: int, *, due: float, prepared: float, sent: float) -> Outcome:
         """Send a prepared request, and record it once it is finished."""
         reply = await self._client.send(request, number)
         done = finished = self._clock()
@@ -214,7 +214,7 @@ class Sender:
             if self._check is not None and (wrong := self._check(reply)):
                 reply = reply._replace(outcome=Outcome.WRONG, message=wrong)
             if self._hooks is not None and self._hooks.finishes:
-                decode = await self._hooked(self._hooks.finish(reply, number))
+                decode = await self._run_hook(self._hooks.finish(reply, number))
                 finished = self._clock()
         self._recorder.add(
             reply,
@@ -230,7 +230,7 @@ class Sender:
         )
         return reply.outcome
 
-    async def _hooked(self, call: Awaitable[Result]) -> Result:
+    async def _run_hook(self, call: Awaitable[Result]) -> Result:
         try:
             return await call
         except HookError as error:
@@ -249,17 +249,19 @@ class Sender:
 def expected(values: dict[str, Any], outputs: Callable[[Reply], dict[str, Any]]) -> Check:
     """Return a check that compares the outputs of an answer with `values`, floats within one part in 10,000."""
     # The texts of an answer are bytes.
-    values = {name: np.char.encode(one, "utf-8") if one.dtype.kind == "U" else one for name, one in values.items()}
+    values = {
+        name: np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array for name, array in values.items()
+    }
 
     def check(reply: Reply) -> str:
         try:
-            found = outputs(reply)
+            actual = outputs(reply)
         except Exception as error:  # noqa: BLE001  # whatever the server sent, it isn't the expected answer
             return f"wrong answer: not one of the protocol: {type(error).__name__}: {error}"[:160]
         for name, value in values.items():
-            if name not in found:
+            if name not in actual:
                 return f"wrong answer: no output {name}"
-            array = np.asarray(found[name])
+            array = np.asarray(actual[name])
             if array.shape != value.shape:
                 return f"wrong answer: {name} has the shape {list(array.shape)}, expected {list(value.shape)}"
             exact = array.dtype.kind not in "fc"

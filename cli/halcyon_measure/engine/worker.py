@@ -79,8 +79,10 @@ class Worker:
 
     def __init__(self, job: Job, usage: Usage) -> None:
         self._job, self._usage = job, usage
-        late = math.inf if job.late_after_s is None else job.late_after_s
-        self._recorder = Recorder(late_after_s=late, good_within_s=late, fold_above=job.fold_above / job.workers)
+        late_after_s = math.inf if job.late_after_s is None else job.late_after_s
+        self._recorder = Recorder(
+            late_after_s=late_after_s, good_within_s=late_after_s, fold_above=job.fold_above / job.workers
+        )
         self._stop, self._begun, self._measured = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._begin = self._end = math.inf
         self._hooks: Hooks | None = None
@@ -167,8 +169,8 @@ class Worker:
         if self._stop.is_set():
             return
         if scenario.kind == "offline":
-            most = max(job.part(scenario.callers), 1)
-            await sender.run_offline(self._due(), begin=start, in_flight=most, end=self._end)
+            max_in_flight = max(job.part(scenario.callers), 1)
+            await sender.run_offline(self._due(), begin=start, in_flight=max_in_flight, end=self._end)
         else:
             due = self._due()
             await sender.run_open(due, begin=start, max_in_flight=in_flight, give_up_s=job.target.timeout_s)
@@ -181,29 +183,29 @@ class Worker:
         job, warm = self._job, self._job.scenario.warm_up()
         await self._until(self._begin)
         if warm.is_open:
-            due = share(warm, index=job.index, of=job.workers)
+            due = share(warm, index=job.index, workers=job.workers)
             await sender.run_open(due, begin=self._begin, max_in_flight=in_flight)
         else:
             until = lambda: min(self._recorder.measured_from, self._end)  # noqa: E731  # one expression
             await asyncio.shield(sender.run_blocking(warm, callers=max(job.part(warm.callers), 1), end=until))
 
     def _due(self) -> Iterator[float]:
-        for due in share(self._job.scenario, index=self._job.index, of=self._job.workers):
+        for due in share(self._job.scenario, index=self._job.index, workers=self._job.workers):
             self._due_requests += 1
             yield due
 
-    async def _until(self, when: float) -> None:
-        delay = when - time.monotonic()
+    async def _until(self, time_s: float) -> None:
+        delay = time_s - time.monotonic()
         if delay > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._stop.wait()
 
     async def _seconds(self) -> None:
-        when = max(self._begin, time.monotonic())
+        next_s = max(self._begin, time.monotonic())
         while True:
-            when += 1.0
-            await asyncio.sleep(max(when - time.monotonic(), 0))
+            next_s += 1.0
+            await asyncio.sleep(max(next_s - time.monotonic(), 0))
             emit({"event": "second"} | self._recorder.next_second().to_dict())
 
 

@@ -58,13 +58,13 @@ def executions(measured: Alone) -> list[Execution]:
     """Return the mean execution time of the model for each batch size, for the roofline."""
     return [
         Execution(
-            one.batch,
-            one.mean.value / 1000,
-            (one.mean.interval[0] / 1000, one.mean.interval[1] / 1000) if one.mean.interval else None,
-            one.mean.n,
+            point.batch,
+            point.mean.value / 1000,
+            (point.mean.interval[0] / 1000, point.mean.interval[1] / 1000) if point.mean.interval else None,
+            point.mean.n,
         )
-        for one in measured.points
-        if one.mean.value
+        for point in measured.points
+        if point.mean.value
     ]
 
 
@@ -130,6 +130,6 @@ def _interval(values: np.ndarray[Any, Any], share: float | None) -> tuple[float,
     blocks = values[: count * size].reshape(count, size)
     draws = np.random.default_rng(1).integers(0, count, (_DRAWS, count))
     drawn = blocks[draws].reshape(_DRAWS, -1)
-    found = drawn.mean(axis=1) if share is None else np.quantile(drawn, share, axis=1, method="inverted_cdf")
-    low, high = np.quantile(found, (0.025, 0.975))
+    estimates = drawn.mean(axis=1) if share is None else np.quantile(drawn, share, axis=1, method="inverted_cdf")
+    low, high = np.quantile(estimates, (0.025, 0.975))
     return float(low), float(high)

@@ -32,7 +32,7 @@ _CHUNK = 16_384
 """Number of elements that a thread adds at once. Three arrays of this size fit into the L2 cache of a core."""
 _SAMPLE_S = 0.3
 MAX_SAMPLES = 15
-_AGREE = 0.02
+_MAX_CV = 0.02
 """Maximum coefficient of variation at which samples count as consistent."""
 
 
@@ -51,7 +51,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     options.intra_op_num_threads, options.inter_op_num_threads = job["threads"], 1
     begin = time.perf_counter()
     session = onnxruntime.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
-    loaded = time.perf_counter() - begin
+    load_s = time.perf_counter() - begin
     data = None
     if job.get("data"):
         with np.load(job["data"], allow_pickle=False) as stored:
@@ -66,7 +66,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
         runs[str(batch)] = _timed(lambda: session.run(names, feed), job["seconds"], job.get("least_runs", MIN_RUNS))  # noqa: B023  # called before the next
     return {
         "version": onnxruntime.__version__,
-        "load_s": loaded,
+        "load_s": load_s,
         "memory_bytes": _memory("VmHWM") - before,
         "runs": runs,
     }
@@ -114,17 +114,19 @@ def _rows(data: Arrays, batch: int) -> Arrays:
 def _random(session: Any, batch: int, sizes: Mapping[str, int], seed: int) -> Arrays:
     rng = np.random.default_rng(seed)
     feed: dict[str, np.ndarray[Any, Any]] = {}
-    for given in session.get_inputs():
-        kind = _TYPES.get(given.type.removeprefix("tensor(").removesuffix(")"))
+    for model_input in session.get_inputs():
+        kind = _TYPES.get(model_input.type.removeprefix("tensor(").removesuffix(")"))
         if kind is None:
-            raise ValueError(f"input {given.name} has the type {given.type}, for which there are no random values")
+            raise ValueError(
+                f"input {model_input.name} has the type {model_input.type}, for which there are no random values"
+            )
         shape = [
-            size if isinstance(size, int) else sizes.get(size or f"{given.name}:{index}", batch)
-            for index, size in enumerate(given.shape)
+            size if isinstance(size, int) else sizes.get(size or f"{model_input.name}:{index}", batch)
+            for index, size in enumerate(model_input.shape)
         ]
         # Integers are often indices, and 0 and 1 are valid indices of every table.
         values: Any = rng.random(shape) if np.issubdtype(kind, np.floating) else rng.integers(0, 2, shape)
-        feed[given.name] = values.astype(kind)
+        feed[model_input.name] = values.astype(kind)
     return feed
 
 
@@ -197,14 +199,14 @@ def _largest(sample: Callable[[], float], count: int) -> list[float]:
 
     Samples are taken until these are consistent, at most `MAX_SAMPLES`.
     """
-    found: list[float] = []
-    while len(found) < MAX_SAMPLES:
-        found.append(sample())
-        best = sorted(found)[-count:]
-        if len(best) == count and np.std(best, ddof=1) <= _AGREE * np.mean(best):
+    samples: list[float] = []
+    while len(samples) < MAX_SAMPLES:
+        samples.append(sample())
+        best = sorted(samples)[-count:]
+        if len(best) == count and np.std(best, ddof=1) <= _MAX_CV * np.mean(best):
             break
-    least = sorted(found)[-count]
-    return [one for one in found if one >= least][:count]
+    least = sorted(samples)[-count]
+    return [value for value in samples if value >= least][:count]
 
 
 def _memory(field: str) -> int:

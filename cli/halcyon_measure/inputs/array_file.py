@@ -29,10 +29,10 @@ def arrays(source: Path | BinaryIO) -> dict[str, npt.NDArray[Any]]:
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
         with loaded:
-            found = {name: loaded[name] for name in loaded.files}
+            members = {name: loaded[name] for name in loaded.files}
     except (OSError, *DAMAGES) as error:
         raise ValueError(str(error) or type(error).__name__) from None
-    for name, value in found.items():
+    for name, value in members.items():
         if not isinstance(value, np.ndarray):
             raise ValueError(f"{name} in it isn't an array")  # noqa: TRY004  # as for other files
-    return found
+    return members

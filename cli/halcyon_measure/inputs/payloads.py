@@ -87,15 +87,22 @@ def random_payloads(
     rng = np.random.default_rng(seed)
     sizes = _sizes(rows, rng)
     # If all inputs are optional, a request still has to have some.
-    sent = [one for one in inputs if not one.is_optional or one.name in shapes] or inputs
-    made: list[Payload] = []
+    sent = [
+        model_input for model_input in inputs if not model_input.is_optional or model_input.name in shapes
+    ] or inputs
+    payloads: list[Payload] = []
     for count in sizes:
-        sized = {one.name: _shape(one, count, inputs, shapes) for one in sent}
-        _check_size(sent, sized)
-        made.append(Payload({one.name: _random(one, sized[one.name], rng) for one in sent}, count))
-        if sum(payload.size for payload in made) > MAX_BYTES // 2:
+        tensor_shapes = {model_input.name: _shape(model_input, count, inputs, shapes) for model_input in sent}
+        _check_size(sent, tensor_shapes)
+        payloads.append(
+            Payload(
+                {model_input.name: _random(model_input, tensor_shapes[model_input.name], rng) for model_input in sent},
+                count,
+            )
+        )
+        if sum(payload.size for payload in payloads) > MAX_BYTES // 2:
             break
-    return made
+    return payloads
 
 
 def file_payloads(
@@ -114,24 +121,24 @@ def file_payloads(
     _check_rows(inputs, rows)
     rng = np.random.default_rng(seed)
     sizes = _sizes(rows, rng)
-    made: list[Payload] = []
+    payloads: list[Payload] = []
     for index, sample in enumerate(samples):
         arrays = tensors(sample, inputs, pixel_scale=pixel_scale, optional=lambda: optional(inputs))
         if batches(inputs) and all(array.shape[0] == 1 for array in arrays.values()):
             count = sizes[index % len(sizes)]
             arrays = {name: np.repeat(array, count, axis=0) for name, array in arrays.items()}
-        made.append(Payload(arrays, rows_of(arrays, inputs)))
-        if (total := sum(payload.size for payload in made)) > MAX_BYTES:
+        payloads.append(Payload(arrays, rows_of(arrays, inputs)))
+        if (total := sum(payload.size for payload in payloads)) > MAX_BYTES:
             raise TensorError(
                 f"the samples have {total / 2**20:.0f} MiB up to {sample[0].path}; at most {MAX_BYTES // 2**20} MiB are "
                 "possible, for example a folder with fewer files"
             )
-    return made
+    return payloads
 
 
 def optional(inputs: Sequence[ModelInput]) -> frozenset[str]:
     """Return the names of the inputs that a request may leave out."""
-    return frozenset(one.name for one in inputs if one.is_optional)
+    return frozenset(model_input.name for model_input in inputs if model_input.is_optional)
 
 
 def rows_of(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> int:
@@ -150,50 +157,61 @@ def _sizes(rows: Rows, rng: np.random.Generator) -> list[int]:
 
 def _check_rows(inputs: Sequence[ModelInput], rows: Rows) -> None:
     if rows.most > 1 and not batches(inputs):
-        fixed = next((one for one in inputs if not one.shape or one.shape[0] != -1), None)
+        fixed = next(
+            (model_input for model_input in inputs if not model_input.shape or model_input.shape[0] != -1), None
+        )
         reason = f"input {fixed.describe()} has no dimension of rows" if fixed else "the model has no inputs"
         raise TensorError(f"rows is {rows.most}, but {reason}; use --rows 1")
 
 
 def _check_names(inputs: Sequence[ModelInput], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    known = {one.name for one in inputs}
+    names = {model_input.name for model_input in inputs}
     for name in shapes:
-        if name not in known:
-            raise TensorError(f"shape of {name}: the model has no such input; it has {', '.join(sorted(known))}")
+        if name not in names:
+            raise TensorError(f"shape of {name}: the model has no such input; it has {', '.join(sorted(names))}")
 
 
 def _shape(
-    one: ModelInput, rows: int, inputs: Sequence[ModelInput], shapes: Mapping[str, tuple[int, ...]]
+    model_input: ModelInput, rows: int, inputs: Sequence[ModelInput], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...]:
     open_rows = batches(inputs)
-    dims = one.shape[1:] if open_rows else one.shape
-    given = shapes.get(one.name)
-    if given is not None:
-        if len(given) != len(dims) or any(want >= 0 and want != has for want, has in zip(dims, given, strict=True)):
-            must = ",".join("N" if dim < 0 else str(dim) for dim in dims) or "no size"
+    dims = model_input.shape[1:] if open_rows else model_input.shape
+    shape = shapes.get(model_input.name)
+    if shape is not None:
+        if len(shape) != len(dims) or any(
+            expected >= 0 and expected != actual for expected, actual in zip(dims, shape, strict=True)
+        ):
+            needed = ",".join("N" if dim < 0 else str(dim) for dim in dims) or "no size"
             example = ",".join("64" if dim < 0 else str(dim) for dim in dims)
             raise TensorError(
-                f"shape of {one.name} is {','.join(map(str, given))}, but {one.describe()} needs {must}"
+                f"shape of {model_input.name} is {','.join(map(str, shape))}, but {model_input.describe()} needs {needed}"
                 f"{' after its rows (--rows)' if open_rows else ''}; "
-                + (f"for example --shape {one.name}={example}" if dims else f"leave --shape {one.name} out")
+                + (
+                    f"for example --shape {model_input.name}={example}"
+                    if dims
+                    else f"leave --shape {model_input.name} out"
+                )
             )
-        dims = given
+        dims = shape
     elif any(dim < 0 for dim in dims):
         example = ",".join("64" if dim < 0 else str(dim) for dim in dims)
         raise TensorError(
-            f"input {one.describe()} has a dimension of any size; give one, for example --shape {one.name}={example}"
+            f"input {model_input.describe()} has a dimension of any size; give one, for example --shape {model_input.name}={example}"
         )
     return (rows, *dims) if open_rows else tuple(dims)
 
 
-def _check_size(inputs: Sequence[ModelInput], sized: Mapping[str, tuple[int, ...]]) -> None:
+def _check_size(inputs: Sequence[ModelInput], tensor_shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that the tensors of a request aren't larger than `MAX_BYTES`, before any memory is taken."""
-    sizes = {one.name: math.prod(sized[one.name]) * _element_bytes(one.datatype) for one in inputs}
+    sizes = {
+        model_input.name: math.prod(tensor_shapes[model_input.name]) * _element_bytes(model_input.datatype)
+        for model_input in inputs
+    }
     if sum(sizes.values()) > MAX_BYTES:
-        largest = max(inputs, key=lambda one: sizes[one.name])
+        largest = max(inputs, key=lambda model_input: sizes[model_input.name])
         raise TensorError(
             f"a request has {sum(sizes.values()) / 2**20:.0f} MiB, of which input {largest.describe()} with the shape "
-            f"{list(sized[largest.name])} has most; at most {MAX_BYTES // 2**20} MiB are possible, for example --rows 1, "
+            f"{list(tensor_shapes[largest.name])} has most; at most {MAX_BYTES // 2**20} MiB are possible, for example --rows 1, "
             "or --shape with smaller sizes"
         )
 
@@ -205,15 +223,17 @@ def _element_bytes(datatype: str) -> int:
     return 1 if kind is None else int(np.dtype(kind).itemsize)
 
 
-def _random(one: ModelInput, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    if one.datatype == "BYTES":
+def _random(model_input: ModelInput, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if model_input.datatype == "BYTES":
         letters = rng.integers(97, 123, (int(np.prod(shape)), _LETTERS), dtype=np.uint8)
         return np.array([row.tobytes() for row in letters], dtype=np.object_).reshape(shape)
-    if one.datatype == "BOOL":
+    if model_input.datatype == "BOOL":
         return rng.integers(0, 2, shape).astype(np.bool_)
-    kind: Any = np.float32 if one.datatype == "BF16" else triton_to_np_dtype(one.datatype)
+    kind: Any = np.float32 if model_input.datatype == "BF16" else triton_to_np_dtype(model_input.datatype)
     if kind is None:
-        raise TensorError(f"input {one.describe()} has an unknown data type; give values, for example --input x.npy")
+        raise TensorError(
+            f"input {model_input.describe()} has an unknown data type; give values, for example --input x.npy"
+        )
     if np.dtype(kind).kind == "f":
         return rng.random(shape).astype(kind)
     return rng.integers(0, min(_MAX_INTEGER, int(np.iinfo(kind).max)), shape).astype(kind)

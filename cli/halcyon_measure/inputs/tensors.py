@@ -64,16 +64,20 @@ def raw_content(array: Array, kind: str) -> bytes:
 
 def binary_body(arrays: Mapping[str, Array], inputs: Sequence[ModelInput]) -> tuple[bytes, int]:
     """Return the body of a KServe v2 request with binary inputs and outputs, and the length of its JSON."""
-    contents = {one.name: raw_content(arrays[one.name], one.datatype) for one in inputs if one.name in arrays}
+    contents = {
+        model_input.name: raw_content(arrays[model_input.name], model_input.datatype)
+        for model_input in inputs
+        if model_input.name in arrays
+    }
     described = [
         {
-            "name": one.name,
-            "shape": list(arrays[one.name].shape),
-            "datatype": one.datatype,
-            "parameters": {"binary_data_size": len(contents[one.name])},
+            "name": model_input.name,
+            "shape": list(arrays[model_input.name].shape),
+            "datatype": model_input.datatype,
+            "parameters": {"binary_data_size": len(contents[model_input.name])},
         }
-        for one in inputs
-        if one.name in arrays
+        for model_input in inputs
+        if model_input.name in arrays
     ]
     document = json.dumps({"inputs": described, "parameters": {"binary_data_output": True}}).encode()
     return b"".join((document, *contents.values())), len(document)
@@ -101,15 +105,15 @@ def tensors(
     Raises:
         TensorError: a file doesn't fit; the message has the file, the input, and the actual and required values.
     """
-    known = {model_input.name: model_input for model_input in inputs}
+    inputs_by_name = {model_input.name: model_input for model_input in inputs}
     arrays: dict[str, Array] = {}
     for file in files:
         for name, array in _read(file, inputs, pixel_scale).items():
-            if name not in known:
+            if name not in inputs_by_name:
                 raise TensorError(f"{file.path}: the model has no input {name}; it has {_describe(inputs)}")
             if name in arrays:
                 raise TensorError(f"{file.path}: input {name} is given twice")
-            arrays[name] = fit(array, known[name], file.path)
+            arrays[name] = fit(array, inputs_by_name[name], file.path)
     missing = [model_input for model_input in inputs if model_input.name not in arrays]
     left_out = optional() if missing else ()
     if missing := [model_input for model_input in missing if model_input.name not in left_out]:
@@ -144,7 +148,10 @@ def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
         raise TensorError(f"{file.path}: invalid JSON: {error}") from None
     if isinstance(document, dict) and isinstance(document.get("inputs"), list):
         try:
-            return {str(one["name"]): _array(one["data"], file).reshape(one["shape"]) for one in document["inputs"]}
+            return {
+                str(tensor["name"]): _array(tensor["data"], file).reshape(tensor["shape"])
+                for tensor in document["inputs"]
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise TensorError(
                 f"{file.path}: inputs contains no valid tensor ({error!r}); a tensor is for example "
@@ -167,15 +174,19 @@ def array_of(values: Any) -> Array:
     array = np.asarray(values)
     if array.dtype.kind in "SU" and not isinstance(values, np.ndarray):
         exact = np.array(values, dtype=object)
-        return exact if any(one[-1:] in {"\0", b"\0"} for one in exact.flat if isinstance(one, str | bytes)) else array
+        return (
+            exact
+            if any(value[-1:] in {"\0", b"\0"} for value in exact.flat if isinstance(value, str | bytes))
+            else array
+        )
     if array.dtype != np.float64 or isinstance(values, np.ndarray) or not np.any(np.abs(array) >= _EXACT):
         return array
     exact = np.array(values, dtype=object)
-    if any(isinstance(one, int) for one in exact.flat) and all(float(one).is_integer() for one in exact.flat):
-        whole = [int(one) for one in exact.flat]
+    if any(isinstance(value, int) for value in exact.flat) and all(float(value).is_integer() for value in exact.flat):
+        integers = [int(value) for value in exact.flat]
         for kind in (np.int64, np.uint64):
             with suppress(OverflowError):
-                return np.array(whole, kind).reshape(exact.shape)
+                return np.array(integers, kind).reshape(exact.shape)
     return array
 
 

@@ -22,7 +22,7 @@ def authorization(path: Path) -> tuple[str, str]:
     try:
         if path.is_dir():
             # A mounted Secret has hidden files of Kubernetes, whose names begin with two dots.
-            files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith(".."))
+            files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith(".."))
             keys = [key for key in map(_text, files) if _VALID.fullmatch(key)]
             if not keys:
                 raise SettingError(

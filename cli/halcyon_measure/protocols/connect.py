@@ -72,8 +72,8 @@ def _by_kserve(document: Any, target: Target) -> Target:
     try:
         inputs, outputs = (
             tuple(
-                ModelInput(str(one["name"]), str(one["datatype"]), tuple(int(dim) for dim in one["shape"]))
-                for one in tensors
+                ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(int(dim) for dim in entry["shape"]))
+                for entry in tensors
             )
             for tensors in (document["inputs"], document.get("outputs", ()))
         )
@@ -88,14 +88,14 @@ def _by_kserve(document: Any, target: Target) -> Target:
 def _by_tfserving(document: Any, target: Target) -> tuple[ModelInput, ...]:
     try:
         signatures = document["metadata"]["signature_def"]["signature_def"]
-        found = signatures["serving_default"]["inputs"]
+        inputs = signatures["serving_default"]["inputs"]
         return tuple(
             ModelInput(
                 name,
-                _TF_KINDS[one["dtype"]],
-                tuple(int(dim["size"]) for dim in one["tensor_shape"].get("dim", ())),
+                _TF_KINDS[entry["dtype"]],
+                tuple(int(dim["size"]) for dim in entry["tensor_shape"].get("dim", ())),
             )
-            for name, one in sorted(found.items())
+            for name, entry in sorted(inputs.items())
         )
     except (KeyError, TypeError, ValueError):
         raise TargetError(
@@ -109,14 +109,14 @@ def _by_grpc(target: Target) -> Target:
     from halcyon_measure.protocols import grpc_client  # noqa: PLC0415
 
     try:
-        found = grpc_client.metadata(target)
+        metadata = grpc_client.metadata(target)
     except grpc.RpcError as error:
         raise TargetError(
             f"{target.url} doesn't describe {target.model}: {error.code().name}: {' '.join(str(error.details()).split())}"
         ) from None
     inputs, outputs = (
-        tuple(ModelInput(one.name, one.datatype, tuple(one.shape)) for one in tensors)
-        for tensors in (found.inputs, found.outputs)
+        tuple(ModelInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in tensors)
+        for tensors in (metadata.inputs, metadata.outputs)
     )
     return replace(target, inputs=inputs, outputs=outputs)
 
@@ -129,9 +129,9 @@ def fetch(target: Target, path: str, *, hint: str = "") -> Any:
     """
     status, body = exchange(target, "GET", path)
     if status >= 400:
-        said = " ".join(body[:160].decode(errors="replace").split()) or "no message"
+        message = " ".join(body[:160].decode(errors="replace").split()) or "no message"
         raise TargetError(
-            f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {said}{hint if status == 404 else ''}"
+            f"{target.url} doesn't describe {target.model}: {path} responds with {status}: {message}{hint if status == 404 else ''}"
         )
     try:
         return json.loads(body)

@@ -18,7 +18,7 @@ from tritonclient.grpc import InferResult, service_pb2
 from halcyon_measure.errors import TargetError, TensorError
 from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.inputs.tensors import raw_content
-from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, one_line
+from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, single_line
 from halcyon_measure.protocols.target import Target, Tls
 
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -87,7 +87,7 @@ class GrpcClient:
                 pod = ""
             body = await call
         except grpc.aio.AioRpcError as error:
-            return _failed(error, first or self._clock())
+            return _failure_reply(error, first or self._clock())
         first = first or self._clock()
         if self._target.outputs and not has_outputs(body):
             return Reply(Outcome.ERROR, "OK: no outputs in the answer", first, body, pod)
@@ -105,7 +105,7 @@ def encode(target: Target, payload: Payload) -> Prepared:
     Raises:
         TensorError: the protocol has no typed contents for an input's data type.
     """
-    kinds = {one.name: one.datatype for one in target.inputs}
+    kinds = {model_input.name: model_input.datatype for model_input in target.inputs}
     message = service_pb2.ModelInferRequest(model_name=target.model, model_version=target.version)
     for name, array in payload.tensors.items():
         tensor = message.inputs.add(name=name, datatype=kinds[name], shape=array.shape)
@@ -127,19 +127,19 @@ def has_outputs(body: bytes) -> bool:
     position = 0
     try:
         while position < len(body):
-            key, position = _number(body, position)
+            key, position = _varint(body, position)
             if key == _OUTPUTS_KEY:
                 return True
             if key & 7 != _WITH_LENGTH:  # no other field of the message has another form
                 return False
-            length, position = _number(body, position)
+            length, position = _varint(body, position)
             position += length
     except IndexError:
         pass  # cut off
     return False
 
 
-def _number(body: bytes, position: int) -> tuple[int, int]:
+def _varint(body: bytes, position: int) -> tuple[int, int]:
     """Return the number in Protobuf's variable-length form at a position, and the position after it."""
     value = shift = 0
     while (byte := body[position]) >= 0x80:
@@ -151,7 +151,7 @@ def _number(body: bytes, position: int) -> tuple[int, int]:
 def outputs(reply: Reply) -> dict[str, Any]:
     """Return the output tensors of an answer by name."""
     result = InferResult(service_pb2.ModelInferResponse.FromString(reply.body))
-    return {one.name: result.as_numpy(one.name) for one in result.get_response().outputs}
+    return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
 
 
 def metadata(target: Target) -> Any:
@@ -170,11 +170,11 @@ def described(target: Target, method: Literal["ModelStatistics", "ModelConfig"])
         TargetError: the server didn't answer, or has no such description.
     """
     try:
-        found = call(target, method, name=target.model, version=target.version)
+        response = call(target, method, name=target.model, version=target.version)
     except grpc.RpcError as error:
-        said = one_line(f"{error.code().name}: {error.details()}")
-        raise TargetError(f"{target.url} doesn't answer {method} of {target.model}: {said}") from None
-    return json_format.MessageToDict(found, preserving_proto_field_name=True)
+        message = single_line(f"{error.code().name}: {error.details()}")
+        raise TargetError(f"{target.url} doesn't answer {method} of {target.model}: {message}") from None
+    return json_format.MessageToDict(response, preserving_proto_field_name=True)
 
 
 def call(target: Target, method: str, **fields: Any) -> Any:
@@ -185,12 +185,12 @@ def call(target: Target, method: str, **fields: Any) -> Any:
     """
     request, response = (getattr(service_pb2, f"{method}{kind}") for kind in ("Request", "Response"))
     with _sync_channel(target) as channel:
-        sent = channel.unary_unary(
+        rpc = channel.unary_unary(
             f"/inference.GRPCInferenceService/{method}",
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
-        return sent(
+        return rpc(
             request(**fields),
             timeout=target.timeout_s,
             metadata=[(name.lower(), value) for name, value in target.headers] or None,
@@ -222,9 +222,9 @@ def _credentials(tls: Tls) -> Any:
     return grpc.ssl_channel_credentials(ca, key, certificate)
 
 
-def _failed(error: Any, now: float) -> Reply:
-    said = one_line(f"{error.code().name}: {error.details()}")
+def _failure_reply(error: Any, now: float) -> Reply:
+    message = single_line(f"{error.code().name}: {error.details()}")
     outcome = _OUTCOMES.get(error.code(), Outcome.ERROR)
-    if outcome is Outcome.REJECTED and any(text in said.lower() for text in _BROKEN):
+    if outcome is Outcome.REJECTED and any(text in message.lower() for text in _BROKEN):
         outcome = Outcome.DISCONNECTED
-    return Reply(outcome, said, now, b"", "")
+    return Reply(outcome, message, now, b"", "")

@@ -24,7 +24,7 @@ from typing_extensions import override
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.payloads import Payload
 from halcyon_measure.inputs.tensors import binary_body
-from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, one_line
+from halcyon_measure.protocols.reply import Outcome, Prepared, Reply, of_http, single_line
 from halcyon_measure.protocols.target import Target
 
 MAX_RETRY_AFTER_S = 600.0
@@ -76,21 +76,21 @@ class HttpClient:
                 outcome = of_http(response.status)
                 pod = response.headers.get(self._pod_header, "") if self._pod_header else ""
                 length = response.headers.get(_LENGTH)
-                later = response.headers.get("Retry-After", "")
+                retry_after = response.headers.get("Retry-After", "")
                 location = response.headers.get("Location", "")
         except TimeoutError:
             return Reply(
                 Outcome.TIMED_OUT, f"no answer within {self._target.timeout_s:g} s", first or self._clock(), b"", ""
             )
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-            said = one_line(f"{type(error).__name__}: {error}")
-            return Reply(Outcome.DISCONNECTED, said, first or self._clock(), b"", "")
+            error_text = single_line(f"{type(error).__name__}: {error}")
+            return Reply(Outcome.DISCONNECTED, error_text, first or self._clock(), b"", "")
         header = int(length) if length and length.isascii() and length.isdecimal() else None
         if outcome is not Outcome.ANSWERED:
             message = f"{response.status}: {_message(body)}"
         elif message := problem(self._target, response.status, body, header=header, location=location):
             outcome = Outcome.ERROR
-        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, retry_after_s(later))
+        return Reply(outcome, message, first, body, pod, header, body_sent.written_s, retry_after_s(retry_after))
 
     def _content_type(self, request: Prepared) -> str:
         if self._target.api == "post":
@@ -136,17 +136,17 @@ def encode(target: Target, payload: Payload) -> Prepared:
     if target.api == "post":
         return Prepared(next(iter(payload.tensors.values())).tobytes(), payload.rows)
     if target.api == "tfserving":
-        return Prepared(json.dumps({"inputs": _named(payload)}).encode(), payload.rows)
+        return Prepared(json.dumps({"inputs": _json_tensors(payload)}).encode(), payload.rows)
     if target.encoding == "binary":
         body, length = binary_body(payload.tensors, target.inputs)
         return Prepared(body, payload.rows, length)
-    kinds = {one.name: one.datatype for one in target.inputs}
+    kinds = {model_input.name: model_input.datatype for model_input in target.inputs}
     inputs = []
     for name, array in payload.tensors.items():
         if kinds[name] in _NOT_IN_JSON:
             raise TensorError(f"input {name} is of {kinds[name]}, which has no form in JSON; use --encoding binary")
         try:
-            data = [one.decode() if isinstance(one, bytes) else one for one in array.ravel().tolist()]
+            data = [value.decode() if isinstance(value, bytes) else value for value in array.ravel().tolist()]
         except UnicodeDecodeError:
             raise TensorError(
                 f"input {name} has bytes that are no UTF-8, as JSON needs; use --encoding binary"
@@ -173,16 +173,16 @@ def problem(target: Target, status: int, body: bytes, *, header: int | None = No
         location: header `Location` of a redirect.
     """
     if status >= 300:
-        return one_line(f"{status}: a redirect to {location or 'no location'}; give the URL of the server itself")
+        return single_line(f"{status}: a redirect to {location or 'no location'}; give the URL of the server itself")
     if target.api == "post":
         return ""
     if header is not None and header > len(body):
         return f"{status}: cut off: {_LENGTH} is {header}, and the body has {len(body)} bytes"
-    found = body if header is None else body[:header]
-    is_empty = bool(target.outputs) and target.api == "kserve" and _NO_OUTPUTS.search(found) is not None
-    if (b'"outputs"' in found and not is_empty) or (target.api == "tfserving" and b'"predictions"' in found):
+    document = body if header is None else body[:header]
+    is_empty = bool(target.outputs) and target.api == "kserve" and _NO_OUTPUTS.search(document) is not None
+    if (b'"outputs"' in document and not is_empty) or (target.api == "tfserving" and b'"predictions"' in document):
         return ""
-    return one_line(f"{status}: no outputs in the answer: {_message(found)}")
+    return single_line(f"{status}: no outputs in the answer: {_message(document)}")
 
 
 def outputs(target: Target, reply: Reply) -> dict[str, Any]:
@@ -190,19 +190,21 @@ def outputs(target: Target, reply: Reply) -> dict[str, Any]:
     if target.api == "post":
         return {}
     if target.api == "tfserving":
-        found = json.loads(reply.body)["outputs"]
-        return {name: np.array(value) for name, value in (found.items() if isinstance(found, dict) else [("", found)])}
+        tensors = json.loads(reply.body)["outputs"]
+        return {
+            name: np.array(value) for name, value in (tensors.items() if isinstance(tensors, dict) else [("", tensors)])
+        }
     result = triton.InferenceServerClient.parse_response_body(reply.body, header_length=reply.header_length)
-    return {one["name"]: result.as_numpy(one["name"]) for one in result.get_response()["outputs"]}
+    return {output["name"]: result.as_numpy(output["name"]) for output in result.get_response()["outputs"]}
 
 
-def _named(payload: Payload) -> dict[str, Any]:
+def _json_tensors(payload: Payload) -> dict[str, Any]:
     return {name: _plain(array.tolist()) for name, array in payload.tensors.items()}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
@@ -210,6 +212,6 @@ def _message(body: bytes) -> str:
     """Return the message of an error response: the error in its JSON, else the beginning of the body."""
     try:
         document = json.loads(body)
-        return one_line(str(document["error"]))
+        return single_line(str(document["error"]))
     except (ValueError, KeyError, TypeError):
-        return one_line(body[:160].decode(errors="replace")) or "no message"
+        return single_line(body[:160].decode(errors="replace")) or "no message"

@@ -74,7 +74,7 @@ class Client(Protocol):
         """Close all connections."""
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Return a message on one line, of bounded length."""
     return " ".join(text.split())[:_LONGEST_MESSAGE]
 

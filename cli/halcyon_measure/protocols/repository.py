@@ -44,10 +44,10 @@ class Repository:
         Raises:
             TargetError: the server doesn't answer, or hasn't loaded the model.
         """
-        found = connect.fetch(self._target, f"/v2/models/{self._model}/config")
-        if not isinstance(found, dict):
-            raise TargetError(f"{self._target.url} has no configuration of {self._target.model}: {str(found)[:120]}")
-        return found
+        config = connect.fetch(self._target, f"/v2/models/{self._model}/config")
+        if not isinstance(config, dict):
+            raise TargetError(f"{self._target.url} has no configuration of {self._target.model}: {str(config)[:120]}")
+        return config
 
     def is_ready(self) -> bool:
         """Return whether the server answers and the model is loaded."""
@@ -79,14 +79,14 @@ class Repository:
         document = {"parameters": {"config": json.dumps(config)}}
         status, body = self._post("load", document)
         if status >= 400:
-            said = _message(body)
+            message = _message(body)
             # Triton gives the error in a configuration only in its log.
             hint = (
                 "; it rejects the configuration, and the server's log has the reason"
-                if said.endswith(_REJECTED)
+                if message.endswith(_REJECTED)
                 else ""
             )
-            raise LoadError(said + hint)
+            raise LoadError(message + hint)
 
     def unload(self) -> bool:
         """Unload the model and wait until it is gone, because Triton answers before. Return whether it is gone.
@@ -115,9 +115,9 @@ class Repository:
             raise TargetError(f"{self._target.url} has no repository index: {status}: {_message(body)}")
         try:
             return [
-                (str(one.get("state", "")), str(one.get("reason", "")))
-                for one in json.loads(body)
-                if one["name"] == self._target.model
+                (str(entry.get("state", "")), str(entry.get("reason", "")))
+                for entry in json.loads(body)
+                if entry["name"] == self._target.model
             ]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise TargetError(
@@ -130,7 +130,7 @@ class Repository:
 
 def _message(body: bytes) -> str:
     try:
-        said = json.loads(body)["error"]
+        message = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
-        said = body[:400].decode(errors="replace")
-    return " ".join(str(said).split()) or "no message"
+        message = body[:400].decode(errors="replace")
+    return " ".join(str(message).split()) or "no message"

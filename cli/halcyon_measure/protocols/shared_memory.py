@@ -75,21 +75,23 @@ def check(target: Target, *, has_functions: bool) -> None:
 
 def layout(target: Target, payloads: Sequence[Payload]) -> tuple[list[Slots], int]:
     """Return the slots of each payload, and the size of a region with all of them. Pure."""
-    kinds = {one.name: one.datatype for one in target.inputs}
+    kinds = {model_input.name: model_input.datatype for model_input in target.inputs}
     end = 0
 
     def slot(size: int) -> Slot:
         nonlocal end
-        made = Slot(end, size)
+        allocated = Slot(end, size)
         end += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        return made
+        return allocated
 
-    found = []
+    slots = []
     for payload in payloads:
         inputs = {name: slot(len(raw_content(array, kinds[name]))) for name, array in payload.tensors.items()}
-        sizes = {one.name: output_size(one, payload.rows, has_rows=batches(target.inputs)) for one in target.outputs}
-        found.append(Slots(inputs, {name: slot(size) for name, size in sizes.items() if size is not None}))
-    return found, end
+        sizes = {
+            output.name: output_size(output, payload.rows, has_rows=batches(target.inputs)) for output in target.outputs
+        }
+        slots.append(Slots(inputs, {name: slot(size) for name, size in sizes.items() if size is not None}))
+    return slots, end
 
 
 def output_size(output: ModelInput, rows: int, *, has_rows: bool) -> int | None:
@@ -116,9 +118,9 @@ class SharedRegion:
         """
         check(target, has_functions=False)
         self._target, self.name = target, f"halcyon-bench-{uuid.uuid4().hex[:12]}"
-        self._kinds = {one.name: one.datatype for one in target.inputs}
+        self._kinds = {model_input.name: model_input.datatype for model_input in target.inputs}
         self._slots, self._size = layout(target, payloads)
-        self._memory = self._made()
+        self._memory = self._create()
         try:
             for payload, slots in zip(payloads, self._slots, strict=True):
                 for name, slot in slots.inputs.items():
@@ -148,18 +150,18 @@ class SharedRegion:
         length = len(reply.body) if reply.header_length is None else reply.header_length
         document = json.loads(reply.body[:length])
         slots = self._slots[int(document["id"])].outputs
-        found = {
-            one["name"]: self._array(slots[one["name"]], one["datatype"], one["shape"])
-            for one in document["outputs"]
-            if one["name"] in slots
+        arrays = {
+            entry["name"]: self._array(slots[entry["name"]], entry["datatype"], entry["shape"])
+            for entry in document["outputs"]
+            if entry["name"] in slots
         }
-        if len(found) < len(document["outputs"]):
+        if len(arrays) < len(document["outputs"]):
             # What is left is read from the answer, as if the others had not been asked for.
-            others = [one for one in document["outputs"] if one["name"] not in slots]
+            others = [entry for entry in document["outputs"] if entry["name"] not in slots]
             head = json.dumps(document | {"outputs": others}).encode()
-            rest = reply._replace(body=head + reply.body[length:], header_length=len(head))
-            found |= connect.outputs(self._target, rest)
-        return found
+            remainder = reply._replace(body=head + reply.body[length:], header_length=len(head))
+            arrays |= connect.outputs(self._target, remainder)
+        return arrays
 
     def close(self) -> None:
         """Unregister the region from the server, and unmap it in this process."""
@@ -168,7 +170,7 @@ class SharedRegion:
             self._call("unregister", {"name": self.name})
         self._memory.close()
 
-    def _made(self) -> mmap.mmap:
+    def _create(self) -> mmap.mmap:
         descriptor = os.open(_FOLDER / self.name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
             # Without this allocation, a full file system would kill the process at the first write.
@@ -196,8 +198,8 @@ class SharedRegion:
         path = f"/v2/systemsharedmemory/region/{self.name}/{action}"
         status, body = connect.exchange(self._target, "POST", path, document)
         if status >= 400:
-            said = " ".join(body[:160].decode(errors="replace").split()) or "no message"
-            raise TargetError(f"{self._target.url} refuses shared memory: {status}: {said}; {_SAME_PLACE}")
+            message = " ".join(body[:160].decode(errors="replace").split()) or "no message"
+            raise TargetError(f"{self._target.url} refuses shared memory: {status}: {message}; {_SAME_PLACE}")
 
     def _call_grpc(self, action: str, fields: dict[str, Any]) -> None:
         import grpc  # type: ignore[import-untyped]  # noqa: PLC0415  # grpcio has no types, and takes half a second
@@ -207,9 +209,9 @@ class SharedRegion:
         try:
             grpc_client.call(self._target, f"SystemSharedMemory{action.capitalize()}", **fields)
         except grpc.RpcError as error:
-            said = " ".join(str(error.details()).split())
+            message = " ".join(str(error.details()).split())
             raise TargetError(
-                f"{self._target.url} refuses shared memory: {error.code().name}: {said}; {_SAME_PLACE}"
+                f"{self._target.url} refuses shared memory: {error.code().name}: {message}; {_SAME_PLACE}"
             ) from None
 
     def _request(self, index: int, payload: Payload, slots: Slots) -> Prepared:
@@ -220,15 +222,15 @@ class SharedRegion:
                 "name": name,
                 "shape": list(array.shape),
                 "datatype": self._kinds[name],
-                "parameters": self._place(slots.inputs[name]),
+                "parameters": self._location(slots.inputs[name]),
             }
             for name, array in payload.tensors.items()
         ]
         outputs = [
-            {"name": one.name, "parameters": self._place(slots.outputs[one.name])}
-            if one.name in slots.outputs
-            else {"name": one.name, "parameters": {"binary_data": True}}
-            for one in self._target.outputs
+            {"name": output.name, "parameters": self._location(slots.outputs[output.name])}
+            if output.name in slots.outputs
+            else {"name": output.name, "parameters": {"binary_data": True}}
+            for output in self._target.outputs
         ]
         # Triton's answers have the `id` of their requests.
         document = {"id": str(index), "inputs": inputs, "outputs": outputs}
@@ -243,20 +245,20 @@ class SharedRegion:
         for name, array in payload.tensors.items():
             tensor = message.inputs.add(name=name, datatype=self._kinds[name], shape=array.shape)
             self._mark(tensor, slots.inputs[name])
-        for one in self._target.outputs:
-            requested = message.outputs.add(name=one.name)
-            if one.name in slots.outputs:
-                self._mark(requested, slots.outputs[one.name])
+        for output in self._target.outputs:
+            requested = message.outputs.add(name=output.name)
+            if output.name in slots.outputs:
+                self._mark(requested, slots.outputs[output.name])
         return Prepared(message.SerializeToString(), payload.rows)
 
     def _mark(self, tensor: Any, slot: Slot) -> None:
-        for key, value in self._place(slot).items():
+        for key, value in self._location(slot).items():
             if isinstance(value, str):
                 tensor.parameters[key].string_param = value
             else:
                 tensor.parameters[key].int64_param = value
 
-    def _place(self, slot: Slot) -> dict[str, str | int]:
+    def _location(self, slot: Slot) -> dict[str, str | int]:
         return {
             "shared_memory_region": self.name,
             "shared_memory_byte_size": slot.size,
@@ -268,30 +270,30 @@ class SharedRegion:
 
         response = service_pb2.ModelInferResponse.FromString(reply.body)
         slots = self._slots[int(response.id)].outputs
-        found = {
-            one.name: self._array(slots[one.name], one.datatype, one.shape)
-            for one in response.outputs
-            if one.name in slots
+        arrays = {
+            output.name: self._array(slots[output.name], output.datatype, output.shape)
+            for output in response.outputs
+            if output.name in slots
         }
-        if len(found) < len(response.outputs):
+        if len(arrays) < len(response.outputs):
             # What is left is read from the answer, whose raw contents may have an entry for each output or for these alone.
             if len(response.raw_output_contents) == len(response.outputs):
-                kept = [n for n, one in enumerate(response.outputs) if one.name not in slots]
-                contents = [response.raw_output_contents[n] for n in kept]
+                indices = [index for index, output in enumerate(response.outputs) if output.name not in slots]
+                contents = [response.raw_output_contents[index] for index in indices]
                 del response.raw_output_contents[:]
                 response.raw_output_contents.extend(contents)
-            others = [one for one in response.outputs if one.name not in slots]
+            others = [output for output in response.outputs if output.name not in slots]
             del response.outputs[:]
             response.outputs.extend(others)
             result = InferResult(response)
-            found |= {one.name: result.as_numpy(one.name) for one in others}
-        return found
+            arrays |= {output.name: result.as_numpy(output.name) for output in others}
+        return arrays
 
     def _array(self, slot: Slot, datatype: str, shape: Sequence[Any]) -> Any:
         dims = tuple(map(int, shape))
         content = self._memory[slot.offset : slot.offset + slot.size]
         if datatype == "BF16":
-            wide = np.frombuffer(content, "<u2").astype("<u4") << 16
-            return wide.view("<f4").reshape(dims)
+            words = np.frombuffer(content, "<u2").astype("<u4") << 16
+            return words.view("<f4").reshape(dims)
         kind: Any = triton_to_np_dtype(datatype)
         return np.frombuffer(content, kind).reshape(dims)

@@ -61,15 +61,15 @@ class Tls:
             TargetError: a file isn't a certificate or a key in PEM format.
         """
         try:
-            made = ssl.create_default_context(cafile=self.ca)
+            context = ssl.create_default_context(cafile=self.ca)
             if self.ca is not None:  # a site's own CA may lack extensions that Python 3.13 requires
-                made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+                context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             if self.certificate is not None:
-                made.load_cert_chain(self.certificate, self.key)
+                context.load_cert_chain(self.certificate, self.key)
         except (OSError, ValueError) as error:
             files = ", ".join(path for path in (self.ca, self.certificate, self.key) if path)
             raise TargetError(f"{files}: not a certificate and key in PEM format: {error}") from None
-        return made
+        return context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Target:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Parse a target from the JSON form that `to_dict` returns."""
         tensors = {
-            part: tuple(ModelInput(**{**one, "shape": tuple(one["shape"])}) for one in fields[part])
+            part: tuple(ModelInput(**{**entry, "shape": tuple(entry["shape"])}) for entry in fields[part])
             for part in ("inputs", "outputs")
         }
         headers = tuple((name, value) for name, value in fields["headers"])
@@ -137,11 +137,11 @@ def parse(url: str, *, api: Api, transport: Transport | None, encoding: Encoding
     by_scheme: Transport = "grpc" if parts.scheme.startswith("grpc") else "http"
     if transport is not None and transport != by_scheme:
         raise TargetError(f"protocol is {transport}, but the URL {url} is one of {by_scheme}; leave one of them out")
-    known = _ENCODINGS.get((api, by_scheme))
-    if known is None:
+    encodings = _ENCODINGS.get((api, by_scheme))
+    if encodings is None:
         raise TargetError(f"api {api} has no form over {by_scheme}; use http")
-    if encoding is not None and encoding not in known:
-        raise TargetError(f"encoding is {encoding}; with api {api} over {by_scheme} it is {' or '.join(known)}")
+    if encoding is not None and encoding not in encodings:
+        raise TargetError(f"encoding is {encoding}; with api {api} over {by_scheme} it is {' or '.join(encodings)}")
     path = quote(parts.path, safe=_PATH_CHARACTERS)
     query = f"?{quote(parts.query, safe=_PATH_CHARACTERS + '?')}" if parts.query else ""
     if query and api != "post":
@@ -153,12 +153,12 @@ def parse(url: str, *, api: Api, transport: Transport | None, encoding: Encoding
         encrypted=parts.scheme.endswith("s"),
         api=api,
         transport=by_scheme,
-        encoding=encoding or known[0],
+        encoding=encoding or encodings[0],
         **others,
     )
 
 
-def _parts(text: str, given: str) -> SplitResult:
+def _parts(text: str, url: str) -> SplitResult:
     """Return the parts of a URL.
 
     Raises:
@@ -171,20 +171,20 @@ def _parts(text: str, given: str) -> SplitResult:
             host.encode("idna")
     except UnicodeError:
         raise TargetError(
-            f"url is {given}; each part of its host name between dots must have 1 to 63 valid characters, for example "
+            f"url is {url}; each part of its host name between dots must have 1 to 63 valid characters, for example "
             "http://models.example.com:8000"
         ) from None
     except ValueError as error:
-        raise TargetError(f"url is {given}: {error}; for example http://127.0.0.1:8000 or http://[::1]:8000") from None
+        raise TargetError(f"url is {url}: {error}; for example http://127.0.0.1:8000 or http://[::1]:8000") from None
     try:
         is_port = parts.port is None or parts.port > 0
     except ValueError:
         is_port = False
     if not is_port:
-        raise TargetError(f"url is {given}; its port must be 1 to 65535, for example http://127.0.0.1:8000")
+        raise TargetError(f"url is {url}; its port must be 1 to 65535, for example http://127.0.0.1:8000")
     if parts.scheme not in _DEFAULT_PORTS or not host:
         raise TargetError(
-            f"url is {given}; it must be a URL of HTTP or gRPC, for example http://127.0.0.1:8000 or grpc://127.0.0.1:8001"
+            f"url is {url}; it must be a URL of HTTP or gRPC, for example http://127.0.0.1:8000 or grpc://127.0.0.1:8001"
         )
     if "@" in parts.netloc:
         shown = text.replace(parts.netloc.rpartition("@")[0], "USER:PASSWORD")

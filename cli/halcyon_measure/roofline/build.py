@@ -55,7 +55,10 @@ def roofline(
     top, bandwidth = compute.rate.value, memory.rate.value
     if not top or not bandwidth:
         raise ModelError(f"{static.file}: a roofline needs the machine's peaks of compute and memory")
-    points = tuple(_point(line, one, top, bandwidth, source) for one in sorted(executions, key=lambda one: one.batch))
+    points = tuple(
+        _point(line, execution, top, bandwidth, source)
+        for execution in sorted(executions, key=lambda execution: execution.batch)
+    )
     above = tuple(point.batch for point in points if (point.share.value or 0) > 1)
     ridge = top / bandwidth
     crossing = line.crossing(ridge)
@@ -102,22 +105,22 @@ class _Line:
         return next((batch for batch in range(1, MAX_BATCH + 1) if self.intensity(batch) >= ridge), None)
 
 
-def _point(line: _Line, one: Execution, top: float, bandwidth: float, source: str) -> RooflinePoint:
-    intensity = line.intensity(one.batch)
+def _point(line: _Line, execution: Execution, top: float, bandwidth: float, source: str) -> RooflinePoint:
+    intensity = line.intensity(execution.batch)
     roof = min(top, intensity * bandwidth)
-    flops = line.flops(one.batch)
+    flops = line.flops(execution.batch)
     # The longest time gives the lowest rate.
-    rates = (flops / one.interval[1], flops / one.interval[0]) if one.interval else None
-    how = f"operations of {one.batch} rows over the mean time of an execution"
+    rates = (flops / execution.interval[1], flops / execution.interval[0]) if execution.interval else None
+    how = f"operations of {execution.batch} rows over the mean time of an execution"
     return RooflinePoint(
-        batch=one.batch,
+        batch=execution.batch,
         intensity=intensity,
-        rate=Figure(value=flops / one.seconds, unit="FLOP/s", n=one.n, interval=rates, source=how),
+        rate=Figure(value=flops / execution.seconds, unit="FLOP/s", n=execution.n, interval=rates, source=how),
         roof=roof,
         share=Figure(
-            value=flops / one.seconds / roof,
+            value=flops / execution.seconds / roof,
             unit="ratio",
-            n=one.n,
+            n=execution.n,
             interval=(rates[0] / roof, rates[1] / roof) if rates else None,
             source="rate over the roof",
         ),

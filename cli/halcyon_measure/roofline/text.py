@@ -18,9 +18,9 @@ def sections(document: BenchDocument) -> list[str]:
     """Return the lines of the sections that come from the model's file; empty if the document has none."""
     lines: list[str] = []
     if (static := document.static) is not None:
-        one = static.sizes[0]
+        size = static.sizes[0]
         least = "" if static.complete else "at least "
-        figures = f"{least}{_count(one.flops / one.batch)}FLOPs a row"
+        figures = f"{least}{_count(size.flops / size.batch)}FLOPs a row"
         if static.parameters is not None:
             figures += f", {_count(static.parameters)}parameters ({static.datatype})"
         lines += ["", *_wrapped("model     ", figures)]
@@ -37,13 +37,13 @@ def alone_lines(alone: Alone) -> list[str]:
     memory = f"{number((alone.memory.value or 0) / 2**20)} MiB"
     lines = [f"alone     {alone.library}, {threads}: loads in {number(alone.load.value)} ms, takes {memory}"]
     lines.append(f"{'batch':>5}{'mean ms':>10}{'p50':>9}{'p99':>9}{'rows/s':>11}   95 % interval of rows/s")
-    for one in alone.points:
-        p99 = number(one.p99.value) + ("?" if one.p99.reason else "")
+    for point in alone.points:
+        p99 = number(point.p99.value) + ("?" if point.p99.reason else "")
         lines.append(
-            f"{one.batch:>5}{number(one.mean.value):>10}{number(one.p50.value):>9}{p99:>9}{number(one.rate.value):>11}"
-            f"   {_interval(one.rate)}"
+            f"{point.batch:>5}{number(point.mean.value):>10}{number(point.p50.value):>9}{p99:>9}{number(point.rate.value):>11}"
+            f"   {_interval(point.rate)}"
         )
-    if any(one.p99.reason for one in alone.points):
+    if any(point.p99.reason for point in alone.points):
         lines.append("      ?: fewer than ten executions lie above it")
     if alone.server_cost.value is not None:
         lines.append(f"server    costs {number(alone.server_cost.value)} ms: {alone.server_cost.source}")
@@ -57,10 +57,10 @@ def roofline_lines(roofline: Roofline) -> list[str]:
     lines += _wrapped("memory    ", _peak(roofline.memory, "B/s"))
     if roofline.points:
         lines.append(f"{'batch':>5}{'FLOP/byte':>11}{'GFLOP/s':>10}{'roof':>10}{'share':>9}  limit")
-    for one in roofline.points:
+    for point in roofline.points:
         lines.append(
-            f"{one.batch:>5}{number(one.intensity):>11}{number((one.rate.value or 0) / 1e9):>10}{number(one.roof / 1e9):>10}"
-            f"{percent(one.share.value):>9}  {one.bound}{'  ABOVE THE ROOF' if one.batch in roofline.above else ''}"
+            f"{point.batch:>5}{number(point.intensity):>11}{number((point.rate.value or 0) / 1e9):>10}{number(point.roof / 1e9):>10}"
+            f"{percent(point.share.value):>9}  {point.bound}{'  ABOVE THE ROOF' if point.batch in roofline.above else ''}"
         )
     return lines
 

@@ -73,42 +73,42 @@ class Cgroup:
         )
 
 
-def of(pid: int, *, proc: Path = PROC) -> Cgroup | None:
+def of_process(pid: int, *, proc: Path = PROC) -> Cgroup | None:
     """Return the cgroup of a process.
 
     The result is None if it is the root cgroup or that of this client, or can't be read.
     """
-    own, found = _paths(proc / "self"), dict[str, Path]()
+    own_paths, folders = _paths(proc / "self"), dict[str, Path]()
     mounts = _mounts(proc / str(pid))
     for controller, path in _paths(proc / str(pid)).items():
         mount = mounts.get(controller)
-        if path == "/" or path == own.get(controller) or mount is None:
+        if path == "/" or path == own_paths.get(controller) or mount is None:
             continue
         root, point = mount
         with contextlib.suppress(ValueError, OSError):
-            below = PurePosixPath(path).relative_to(root)
-            folder = proc / str(pid) / "root" / point.lstrip("/") / below
+            relative = PurePosixPath(path).relative_to(root)
+            folder = proc / str(pid) / "root" / point.lstrip("/") / relative
             if folder.is_dir():
-                found[controller] = folder
-    if _UNIFIED in found and not (found[_UNIFIED] / "cpu.stat").is_file():
+                folders[controller] = folder
+    if _UNIFIED in folders and not (folders[_UNIFIED] / "cpu.stat").is_file():
         # If version 1 is in use, the hierarchy of version 2 has no controllers.
-        del found[_UNIFIED]
-    return Cgroup(found) if found else None
+        del folders[_UNIFIED]
+    return Cgroup(folders) if folders else None
 
 
 def _paths(process: Path) -> dict[str, str]:
     """Return the path of a process's cgroup, by controller."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in (process / "cgroup").read_text("utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
-            found |= dict.fromkeys(controllers.split(","), path)
-    return found
+            paths |= dict.fromkeys(controllers.split(","), path)
+    return paths
 
 
 def _mounts(process: Path) -> dict[str, tuple[str, str]]:
     """Return, by controller, the root path and the mount point of each cgroup mount that a process sees."""
-    found: dict[str, tuple[str, str]] = {}
+    mounts: dict[str, tuple[str, str]] = {}
     with contextlib.suppress(OSError):
         for line in (process / "mountinfo").read_text("utf-8").splitlines():
             before, _, after = line.partition(" - ")
@@ -116,10 +116,10 @@ def _mounts(process: Path) -> dict[str, tuple[str, str]]:
             if len(fields) < 5 or len(kind) < 3:
                 continue
             if kind[0] == "cgroup2":
-                found[_UNIFIED] = fields[3], fields[4]
+                mounts[_UNIFIED] = fields[3], fields[4]
             elif kind[0] == "cgroup":
-                found |= dict.fromkeys(kind[2].split(","), (fields[3], fields[4]))
-    return found
+                mounts |= dict.fromkeys(kind[2].split(","), (fields[3], fields[4]))
+    return mounts
 
 
 def _cpu_limit(path: Path) -> float | None:

@@ -41,15 +41,15 @@ def listener(host: str, port: int) -> int | None:
 
     A process that listens on exactly this address takes precedence over one that listens on all addresses.
     """
-    own = _hexadecimal(host)
+    host_addresses = _hexadecimal(host)
     exact, wide = set(), set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (_PROC / "net" / name).read_text("ascii").splitlines()[1:]:
                 fields = line.split()
-                address, _, at = fields[1].rpartition(":")
-                if fields[3] == _LISTEN and int(at, 16) == port:
-                    if address in own:
+                address, _, port_hex = fields[1].rpartition(":")
+                if fields[3] == _LISTEN and int(port_hex, 16) == port:
+                    if address in host_addresses:
                         exact.add(f"socket:[{fields[9]}]")
                     elif not address.strip("0"):
                         wide.add(f"socket:[{fields[9]}]")
@@ -65,7 +65,7 @@ class LocalServer:
         self._pid = pid
         self._tree: list[int] = []
         self._searched_s = float("-inf")
-        self._cgroup = cgroup.of(pid)
+        self._cgroup = cgroup.of_process(pid)
 
     def sample(self, at_s: float) -> ProcessSample | None:
         """Return a sample of the processes; None if the server's process has ended."""
@@ -83,30 +83,30 @@ class LocalServer:
                 alive = True
         if not alive:
             return None
-        found = CgroupSample() if self._cgroup is None else self._cgroup.sample()
+        usage = CgroupSample() if self._cgroup is None else self._cgroup.sample()
         return ProcessSample(
             at_s,
-            cpu_s=cpu_s if found.cpu_s is None else found.cpu_s,
+            cpu_s=cpu_s if usage.cpu_s is None else usage.cpu_s,
             core_wait_s=wait_s,
-            memory=float(memory) if found.memory is None else found.memory,
-            cpu_limit=found.cpu_limit or _cores(self._pid),
-            memory_limit=found.memory_limit,
-            periods=found.periods,
-            throttled=found.throttled,
-            oom_kills=found.oom_kills,
+            memory=float(memory) if usage.memory is None else usage.memory,
+            cpu_limit=usage.cpu_limit or _cores(self._pid),
+            memory_limit=usage.memory_limit,
+            periods=usage.periods,
+            throttled=usage.throttled,
+            oom_kills=usage.oom_kills,
         )
 
 
 def rapl_joules() -> dict[str, float]:
     """Return the energy counters of the CPU packages in joules; empty if there are none, or they can't be read."""
-    found = {}
+    counters = {}
     for package in sorted(_RAPL.glob("intel-rapl:*")) if _RAPL.is_dir() else ():
         # Skip parts of a package: intel-rapl:0:1 is a part of intel-rapl:0.
         if package.name.count(":") == 1:
             value = _number(package / "energy_uj")
             if value is not None:
-                found[package.name] = value / 1e6
-    return found
+                counters[package.name] = value / 1e6
+    return counters
 
 
 def _hexadecimal(host: str) -> set[str]:
@@ -114,14 +114,14 @@ def _hexadecimal(host: str) -> set[str]:
 
     For an IPv4 address, the mapped IPv6 address is included, because gRPC listens on IPv6 sockets.
     """
-    found = set()
+    addresses = set()
     with contextlib.suppress(OSError):
         for family, _, _, _, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
             packed = socket.inet_pton(family, str(address[0]).partition("%")[0])
             for form in (packed, *([_MAPPED + packed] if family == socket.AF_INET else [])):
-                words = [form[at : at + 4] for at in range(0, len(form), 4)]
-                found.add("".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words))
-    return found
+                words = [form[start : start + 4] for start in range(0, len(form), 4)]
+                addresses.add("".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words))
+    return addresses
 
 
 def _pids() -> Iterator[int]:
@@ -141,13 +141,13 @@ def _holds(pid: int, inodes: set[str]) -> bool:
 
 def _with_children(pid: int) -> list[int]:
     parents: dict[int, int] = {}
-    for one in _pids():
+    for process in _pids():
         with contextlib.suppress(OSError, IndexError, ValueError):
-            parents[one] = int((_PROC / str(one) / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, of in parents.items() if of == parent]
-    return found
+            parents[process] = int((_PROC / str(process) / "stat").read_text("utf-8").rpartition(")")[2].split()[1])
+    pids = [pid]
+    for parent in pids:
+        pids += [child for child, ppid in parents.items() if ppid == parent]
+    return pids
 
 
 def _cores(pid: int) -> float | None:

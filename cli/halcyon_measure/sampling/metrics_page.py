@@ -64,10 +64,10 @@ def server(text: str, model: str, at_s: float) -> ServerSample | None:
     """Return a sample from Triton's metrics page; None if the text isn't one."""
     counters: dict[str, float] = {}
     gpus: dict[str, dict[str, float]] = {}
-    whole: dict[str, float] = {}
-    found = False
+    server_gauges: dict[str, float] = {}
+    is_triton = False
     for name, labels, value in samples(text, ("nv_",)):
-        found = True
+        is_triton = True
         if name in _MODEL:
             if labels.get("model") == model:
                 field = _MODEL[name]
@@ -75,27 +75,27 @@ def server(text: str, model: str, at_s: float) -> ServerSample | None:
         elif name in _GPU:
             gpus.setdefault(labels.get("gpu_uuid", ""), {})[_GPU[name]] = value
         elif name in _SERVER:
-            whole[_SERVER[name]] = value
-    if not found:
+            server_gauges[_SERVER[name]] = value
+    if not is_triton:
         return None
     return ServerSample(
         at_s=at_s,
         counters=Counters(**counters) if len(counters) == len(_MODEL) else None,
         gpus={uuid: GpuSample(**gauges) for uuid, gauges in gpus.items()},
-        **whole,  # its keys are the names of these fields
+        **server_gauges,  # its keys are the names of these fields
     )
 
 
 def balancer(text: str, at_s: float) -> BalancerSample | None:
     """Return a sample from the metrics page of a Halcyon agent or of HAProxy; None if the text is neither."""
-    found: dict[str, float] = {}
+    fields: dict[str, float] = {}
     haproxy: dict[str, float] = {}
     for name, _, value in samples(text, ("halcyon_agent_", "haproxy_backend_", "process_cpu_")):
         if name in _AGENT:
-            found[_AGENT[name]] = found.get(_AGENT[name], 0.0) + value
+            fields[_AGENT[name]] = fields.get(_AGENT[name], 0.0) + value
         elif name in _HAPROXY:
             haproxy[_HAPROXY[name]] = haproxy.get(_HAPROXY[name], 0.0) + value
-    found = haproxy | found
-    if not found.keys() - {"cpu_s"}:
+    fields = haproxy | fields
+    if not fields.keys() - {"cpu_s"}:
         return None
-    return BalancerSample(at_s=at_s, **found)
+    return BalancerSample(at_s=at_s, **fields)

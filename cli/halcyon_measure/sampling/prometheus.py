@@ -52,7 +52,7 @@ class Prometheus:
         fields = {"query": query, "start": begin_s, "end": end_s, "step": _STEP_S}
         document = self._get(f"/api/v1/query_range?{urlencode(fields)}")
         try:
-            return tuple(_series(one, begin_s) for one in document["data"]["result"])
+            return tuple(_series(entry, begin_s) for entry in document["data"]["result"])
         except (KeyError, TypeError, ValueError):
             raise TargetError(f"{self._url} isn't a Prometheus: {str(document)[:120]}") from None
 
@@ -80,8 +80,8 @@ def selector(metric: str, labels: Mapping[str, str]) -> str:
     return metric + "{" + ",".join(f"{name}=~{json.dumps(value)}" for name, value in labels.items()) + "}"
 
 
-def _series(one: Mapping[str, Any], begin_s: float) -> Series:
-    labels = dict(one["metric"])
+def _series(entry: Mapping[str, Any], begin_s: float) -> Series:
+    labels = dict(entry["metric"])
     name = str(labels.pop("__name__", ""))
-    points = tuple((float(at) - begin_s, float(value)) for at, value in one["values"])
-    return Series(name, json.dumps(labels, sort_keys=True), tuple(p for p in points if math.isfinite(p[1])))
+    points = tuple((float(at) - begin_s, float(value)) for at, value in entry["values"])
+    return Series(name, json.dumps(labels, sort_keys=True), tuple(point for point in points if math.isfinite(point[1])))

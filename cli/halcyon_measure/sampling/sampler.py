@@ -104,14 +104,16 @@ class Sampler:
         begin = time.monotonic()
         first = self._pages(0.0)
         if not any(
-            gpu.energy_j is not None or gpu.power_w is not None for one in first.values() for gpu in one.gpus.values()
+            gpu.energy_j is not None or gpu.power_w is not None
+            for sample in first.values()
+            for gpu in sample.gpus.values()
         ):
             return
-        self._idle = {pod: [page] for pod, page in first.items()}
+        self._idle = {pod: [sample] for pod, sample in first.items()}
         while (left := self._settings.idle_s - (time.monotonic() - begin)) > 0:
             wait(min(INTERVAL_S, left))
-            for pod, page in self._pages(time.monotonic() - begin).items():
-                self._idle.setdefault(pod, []).append(page)
+            for pod, sample in self._pages(time.monotonic() - begin).items():
+                self._idle.setdefault(pod, []).append(sample)
 
     def begin(self, start_s: float) -> None:
         """Take samples from `start_s` on, in seconds of the monotonic clock."""
@@ -178,12 +180,12 @@ class Sampler:
 
     def _read(self) -> None:
         at = self._last_s = time.monotonic() - self._start_s
-        for pod, page in self._pages(at).items():
-            self._server_samples[pod].append(page)
-        for pod, one in self._balancers.items():
-            found = one.read(lambda text: metrics_page.balancer(text, at))
-            if found is not None:
-                self._balancer_samples[pod].append(found)
+        for pod, server_sample in self._pages(at).items():
+            self._server_samples[pod].append(server_sample)
+        for pod, page in self._balancers.items():
+            balancer_sample = page.read(lambda text: metrics_page.balancer(text, at))
+            if balancer_sample is not None:
+                self._balancer_samples[pod].append(balancer_sample)
         if self._local is not None and (sample := self._local.sample(at)) is not None:
             self._process_samples.setdefault(self._target.address, []).append(sample)
         if self._is_local:
@@ -191,12 +193,12 @@ class Sampler:
                 self._rapl.setdefault(package, []).append((at, joules))
 
     def _pages(self, at_s: float) -> dict[str, ServerSample]:
-        made = {}
+        samples = {}
         for pod, page in self._servers.items():
-            found = page.read(lambda text: metrics_page.server(text, self._target.model, at_s))
-            if found is not None:
-                made[pod] = found
-        return made
+            sample = page.read(lambda text: metrics_page.server(text, self._target.model, at_s))
+            if sample is not None:
+                samples[pod] = sample
+        return samples
 
     def _statistics(self) -> tuple[Statistics | None, str]:
         try:
@@ -218,22 +220,22 @@ class Sampler:
             return (), "the names of the server's pods aren't known; for example --pods 'digits-.*'"
         labels = {"pod": settings.pods} | ({"namespace": settings.namespace} if settings.namespace else {})
         try:
-            found = Prometheus(settings.prometheus).series(
+            series = Prometheus(settings.prometheus).series(
                 prometheus.selector(metric, labels), begin_s=self._epoch_s, end_s=self._epoch_s + self._last_s
             )
         except TargetError as error:
             return (), str(error)
-        return found, "" if found else f"{settings.prometheus} has no series {prometheus.selector(metric, labels)}"
+        return series, "" if series else f"{settings.prometheus} has no series {prometheus.selector(metric, labels)}"
 
     def _cpu_energy(self) -> tuple[tuple[Series, ...], str, str]:
         if self._rapl:
-            made = tuple(Series("RAPL", name, tuple(points)) for name, points in self._rapl.items())
-            return made, "", "RAPL, of the whole machine"
+            rapl_series = tuple(Series("RAPL", name, tuple(points)) for name, points in self._rapl.items())
+            return rapl_series, "", "RAPL, of the whole machine"
         reasons = ["RAPL can't be read here" if self._is_local else "the server runs on another machine"]
         for metric in prometheus.CPU_ENERGY:
-            found, why = self._series(metric)
-            if found:
-                return found, "", f"Kepler's counter {metric} in Prometheus"
+            series, why = self._series(metric)
+            if series:
+                return series, "", f"Kepler's counter {metric} in Prometheus"
             reasons.append(why)
         return (), "; ".join(dict.fromkeys(reasons)), ""
 
@@ -259,9 +261,9 @@ class _Page:
             self.close()
             self.reason = f"{self._url} doesn't answer: {str(error) or type(error).__name__}"
             return None
-        found = parse(text)
-        self.reason = "" if found is not None else f"{self._url} has no metrics that are known here"
-        return found
+        sample = parse(text)
+        self.reason = "" if sample is not None else f"{self._url} has no metrics that are known here"
+        return sample
 
     def _get(self) -> str:
         # A server may close an idle connection between two samples. A new connection is then tried once.
@@ -271,7 +273,8 @@ class _Page:
                 kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
                 self._connection = kind(str(self._parts.hostname), self._parts.port, timeout=_TIMEOUT_S)
             try:
-                self._connection.request("GET", self._parts.path or "/metrics")
+                query = f"?{self._parts.query}" if self._parts.query else ""
+                self._connection.request("GET", (self._parts.path or "/metrics") + query)
                 response = self._connection.getresponse()
                 body = response.read(_MAX_PAGE)
             except (OSError, HTTPException):
@@ -295,30 +298,32 @@ class _Page:
 def _pages(sources: Sequence[Source]) -> dict[str, _Page]:
     """Return the metrics pages by pod.
 
-    A host name with several addresses, such as a headless Service, has one page per address.
+    A host name with several addresses, such as a headless Service, has one page per address. Pages of one host and port
+    with different paths, such as those behind a proxy, have their URLs as names.
     """
-    made = {}
-    for source in sources:
+    pages: dict[str, _Page] = {}
+    for source in dict.fromkeys(sources):
         parts = urlsplit(source.url)
-        found = _addresses(str(parts.hostname))
-        if len(found) < 2:  # one address, or an unknown name, whose error the reading has
-            made[source.pod] = _Page(source)
+        addresses = _addresses(str(parts.hostname))
+        if len(addresses) < 2:  # one address, or an unknown name, whose error the reading has
+            pod = source.pod if source.pod not in pages else source.url
+            pages[pod] = _Page(replace(source, pod=pod))
             continue
-        for address in found:
+        for address in addresses:
             host = f"[{address}]" if ":" in address else address
             port = f":{parts.port}" if parts.port is not None else ""
-            made[address] = _Page(Source(pod=address, url=parts._replace(netloc=host + port).geturl()))
-    return made
+            pages[address] = _Page(Source(pod=address, url=parts._replace(netloc=host + port).geturl()))
+    return pages
 
 
 def _addresses(host: str) -> list[str]:
     """Return the addresses of a host name, in one address family only, because a dual-stack pod is still one pod."""
     try:
-        found = {str(one[4][0]): one[0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        families = {str(info[4][0]): info[0] for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:
         return []
-    first = min(found.values(), default=None)
-    return sorted(address for address, family in found.items() if family == first)
+    first = min(families.values(), default=None)
+    return sorted(address for address, family in families.items() if family == first)
 
 
 def _readings(page: _Page, samples: Sequence[Sample]) -> Readings[Sample]:

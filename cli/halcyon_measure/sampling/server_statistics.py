@@ -22,27 +22,27 @@ def parse(document: Any) -> Statistics:
     """
     try:
         total, sizes = Counters(0, 0, 0, 0, 0, 0, 0), dict[int, SizeCounters]()
-        for one in document["model_stats"]:
-            stats = one["inference_stats"]
+        for entry in document["model_stats"]:
+            stats = entry["inference_stats"]
             total = total.plus(
                 Counters(
                     requests=float(stats["success"].get("count", 0)),
-                    rows=float(one.get("inference_count", 0)),
-                    executions=float(one.get("execution_count", 0)),
+                    rows=float(entry.get("inference_count", 0)),
+                    executions=float(entry.get("execution_count", 0)),
                     queue_s=_seconds(stats["queue"]),
                     input_s=_seconds(stats["compute_input"]),
                     model_s=_seconds(stats["compute_infer"]),
                     output_s=_seconds(stats["compute_output"]),
                 )
             )
-            for size in one.get("batch_stats", ()):
+            for size in entry.get("batch_stats", ()):
                 rows = int(size["batch_size"])
-                was = sizes.get(rows, SizeCounters(0, 0, 0, 0))
+                previous = sizes.get(rows, SizeCounters(0, 0, 0, 0))
                 sizes[rows] = SizeCounters(
-                    was.executions + float(size["compute_infer"].get("count", 0)),
-                    was.input_s + _seconds(size["compute_input"]),
-                    was.model_s + _seconds(size["compute_infer"]),
-                    was.output_s + _seconds(size["compute_output"]),
+                    previous.executions + float(size["compute_infer"].get("count", 0)),
+                    previous.input_s + _seconds(size["compute_input"]),
+                    previous.model_s + _seconds(size["compute_infer"]),
+                    previous.output_s + _seconds(size["compute_output"]),
                 )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise TargetError(f"the server's statistics aren't those of Triton: {str(document)[:120]}") from None
@@ -115,13 +115,15 @@ def _seconds(duration: Mapping[str, Any]) -> float:
 def _steps(scheduling: Any) -> tuple[str, ...]:
     """Return the models in the steps of an ensemble, without duplicates."""
     steps: Any = scheduling.get("step", ()) if isinstance(scheduling, Mapping) else ()
-    found = (str(one.get("model_name")) for one in steps if isinstance(one, Mapping))
-    return tuple(dict.fromkeys(found))
+    models = (str(step.get("model_name")) for step in steps if isinstance(step, Mapping))
+    return tuple(dict.fromkeys(models))
 
 
 def _optional(inputs: Any) -> frozenset[str]:
-    found: Any = inputs if isinstance(inputs, Sequence) else ()
-    return frozenset(str(one.get("name")) for one in found if isinstance(one, Mapping) and one.get("optional"))
+    entries: Any = inputs if isinstance(inputs, Sequence) else ()
+    return frozenset(
+        str(entry.get("name")) for entry in entries if isinstance(entry, Mapping) and entry.get("optional")
+    )
 
 
 def _instances(groups: Sequence[Any]) -> int | None:

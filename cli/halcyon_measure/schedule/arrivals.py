@@ -32,13 +32,13 @@ def chunks(scenario: Scenario) -> Iterator[Times]:
             return
 
 
-def share(scenario: Scenario, *, index: int, of: int) -> Iterator[float]:
-    """Yield the due times of worker `index` of `of` workers: every `of`-th arrival of the common schedule."""
+def share(scenario: Scenario, *, index: int, workers: int) -> Iterator[float]:
+    """Yield the due times of worker `index` of `workers` workers: every `workers`-th arrival of the common schedule."""
     first = index
     for due in chunks(scenario):
-        own = due[first::of]
-        yield from own.tolist()
-        first = (first - len(due)) % of
+        own_due = due[first::workers]
+        yield from own_due.tolist()
+        first = (first - len(due)) % workers
 
 
 def _endless(scenario: Scenario) -> Iterator[Times]:
@@ -72,12 +72,12 @@ def _ramp(scenario: Scenario, rng: np.random.Generator) -> Iterator[Times]:
     first, last = cast(float, scenario.rate_rps), cast(float, scenario.to_rps)
     slope = (last - first) / scenario.duration_s
     # The cumulative rate is first * t + slope * t^2 / 2. With a falling rate it has a maximum at the end.
-    whole = (first + last) / 2 * scenario.duration_s
-    so_far = 0.0
-    while so_far < whole:
-        units = so_far + np.cumsum(rng.exponential(1.0, _CHUNK))
-        so_far = float(units[-1])
-        units = units[units < whole]
+    total = (first + last) / 2 * scenario.duration_s
+    cumulative = 0.0
+    while cumulative < total:
+        units = cumulative + np.cumsum(rng.exponential(1.0, _CHUNK))
+        cumulative = float(units[-1])
+        units = units[units < total]
         yield (
             units / first
             if abs(slope) < 1e-12

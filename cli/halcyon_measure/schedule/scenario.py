@@ -161,11 +161,11 @@ class Scenario:
         return cls(**{**fields, "trace": tuple(fields["trace"])})
 
 
-def _within(name: str, value: float, least: float, most: float, good: str, *, unit: str = "") -> None:
+def _within(name: str, value: float, least: float, most: float, example: str, *, unit: str = "") -> None:
     if not (math.isfinite(value) and least < value <= most):
         low = "0 or more" if least < 0 else "above 0"
         raise ScenarioError(
-            f"{name} is {value:g}{unit}; it must be {low} and at most {most:g}{unit}, for example {good}"
+            f"{name} is {value:g}{unit}; it must be {low} and at most {most:g}{unit}, for example {example}"
         )
 
 

@@ -70,11 +70,11 @@ def _times(path: Path, rows: csv.DictReader[str]) -> list[float]:
     return times
 
 
-def _time(text: str | None, where: str) -> float:
+def _time(text: str | None, location: str) -> float:
     try:
         time = float(text or "")
     except ValueError:
         time = math.nan
     if not math.isfinite(time):
-        raise ScenarioError(f"{where}: {_COLUMN} is {text!r}; it must be a time in seconds, for example 0.25")
+        raise ScenarioError(f"{location}: {_COLUMN} is {text!r}; it must be a time in seconds, for example 0.25")
     return time

@@ -38,5 +38,5 @@ def mean_interval(values: Sequence[float], *, share: float = 0.95) -> Interval |
         return None
     mean = math.fsum(values) / count
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
-    reach = quantile((1 + share) / 2, count - 1) * error
-    return mean - reach, mean + reach
+    half_width = quantile((1 + share) / 2, count - 1) * error
+    return mean - half_width, mean + half_width

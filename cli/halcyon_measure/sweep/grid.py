@@ -14,10 +14,10 @@ from halcyon_measure.protocols.target import Encoding, SharedMemory
 MAX_POINTS = 500
 MAX_S = 7200.0
 _EXAMPLE = "for example 'rows=1,2,4 x callers=1..32'"
-_NAMED: Mapping[str, tuple[str, ...]] = {"encoding": get_args(Encoding), "shared-memory": get_args(SharedMemory)}
+_NAME_VALUES: Mapping[str, tuple[str, ...]] = {"encoding": get_args(Encoding), "shared-memory": get_args(SharedMemory)}
 """Axes whose values are names, with the valid names."""
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_MOST: Mapping[str, float] = {"rows": 4096, "callers": 4096, "rate": 20_000}
+_MAX_VALUES: Mapping[str, float] = {"rows": 4096, "callers": 4096, "rate": 20_000}
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def points(grids: Sequence[str]) -> tuple[Point, ...]:
     Raises:
         SettingError: a grid isn't of the form AXIS=VALUES x AXIS=VALUES, or a value is out of range.
     """
-    found = [point for grid in grids for point in _points(grid)]
-    return tuple(dict.fromkeys(found))
+    grid_points = [point for grid in grids for point in _points(grid)]
+    return tuple(dict.fromkeys(grid_points))
 
 
 def too_large(count: int, seconds: float) -> str:
@@ -56,8 +56,8 @@ def _points(grid: str) -> list[Point]:
     for part in re.split(r"\s+x\s+", grid.strip()):
         name, sign, text = part.partition("=")
         name = name.strip()
-        if not sign or name not in {*_MOST, *_NAMED}:
-            known = ", ".join([*_MOST, *_NAMED])
+        if not sign or name not in {*_MAX_VALUES, *_NAME_VALUES}:
+            known = ", ".join([*_MAX_VALUES, *_NAME_VALUES])
             raise SettingError(f"--sweep {grid!r}: {part!r} must be AXIS=VALUES with an axis of {known}, {_EXAMPLE}")
         if name in axes:
             raise SettingError(f"--sweep {grid!r}: {name} is there twice; give all its values at once, {_EXAMPLE}")
@@ -73,12 +73,12 @@ def _points(grid: str) -> list[Point]:
 
 def _values(grid: str, name: str, text: str) -> list[int | float | str]:
     """Return the values of an axis. A range such as `1..32` gives 1, 2, 4 and so on, and its end."""
-    found: list[int | float | str] = []
-    for item in (one.strip() for one in text.split(",")):
-        if name in _NAMED:
-            if item not in _NAMED[name]:
-                raise SettingError(f"--sweep {grid!r}: {name} is {item!r}; there are {', '.join(_NAMED[name])}")
-            found.append(item)
+    values: list[int | float | str] = []
+    for item in (part.strip() for part in text.split(",")):
+        if name in _NAME_VALUES:
+            if item not in _NAME_VALUES[name]:
+                raise SettingError(f"--sweep {grid!r}: {name} is {item!r}; there are {', '.join(_NAME_VALUES[name])}")
+            values.append(item)
             continue
         if span := _RANGE.fullmatch(item):
             low, high = int(span[1]), int(span[2])
@@ -89,12 +89,14 @@ def _values(grid: str, name: str, text: str) -> list[int | float | str]:
                 numbers = [float(item)]
             except ValueError:
                 numbers = []
-        whole = name != "rate"
-        if not numbers or not all(0 < one <= _MOST[name] and (not whole or one == int(one)) for one in numbers):
-            kind = "a whole number" if whole else "a number"
+        is_integer = name != "rate"
+        if not numbers or not all(
+            0 < number <= _MAX_VALUES[name] and (not is_integer or number == int(number)) for number in numbers
+        ):
+            kind = "a whole number" if is_integer else "a number"
             raise SettingError(
-                f"--sweep {grid!r}: {name} is {item!r}; it must be {kind} above 0 and at most {_MOST[name]:g}, or a range "
+                f"--sweep {grid!r}: {name} is {item!r}; it must be {kind} above 0 and at most {_MAX_VALUES[name]:g}, or a range "
                 "such as 1..32"
             )
-        found += [int(one) if whole else one for one in numbers]
-    return found
+        values += [int(number) if is_integer else number for number in numbers]
+    return values

@@ -30,7 +30,7 @@ def point(document: BenchDocument) -> SweepPoint:
 
 def facts(last: RunFacts, sweep: Sweep) -> RunFacts:
     """Return the facts of a sweep: those of its last run, which are valid only if all points are."""
-    wrong = sum(not one.valid for one in sweep.points)
+    invalid = sum(not point.valid for point in sweep.points)
     reasons = ["the sweep was interrupted"] if sweep.partial else []
-    reasons += [f"{wrong} of {len(sweep.points)} points aren't valid; the table has the reasons"] if wrong else []
+    reasons += [f"{invalid} of {len(sweep.points)} points aren't valid; the table has the reasons"] if invalid else []
     return last.model_copy(update={"partial": sweep.partial, "valid": not reasons, "invalid_because": tuple(reasons)})

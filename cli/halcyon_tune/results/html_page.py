@@ -15,10 +15,10 @@ from halcyon_tune.results.tune_result import FrontPoint, TuneResult
 _MS = 1000.0
 
 
-def html_page(result: TuneResult, namespace: str, *, made: str, library: str, library_style: str) -> str:
+def html_page(result: TuneResult, namespace: str, *, created_at: str, library: str, library_style: str) -> str:
     """Return the HTML page with the result of a tuning run.
 
-    `made` is the time of the result. `library` is the source of uPlot, which may be empty.
+    `created_at` is the time of the result. `library` is the source of uPlot, which may be empty.
     """
     sections = [
         element("section", _answer(result), aria_label="Answer", class_="lead"),
@@ -35,7 +35,7 @@ def html_page(result: TuneResult, namespace: str, *, made: str, library: str, li
         sections,
         title=result.name,
         command="halcyon tune",
-        time_text=made,
+        time_text=created_at,
         library=library,
         library_style=library_style,
     )
@@ -43,13 +43,13 @@ def html_page(result: TuneResult, namespace: str, *, made: str, library: str, li
 
 def _answer(result: TuneResult) -> Html:
     pairs = list(summary(result))
-    said = [element("p", f"{pairs[0][1][:1].upper()}{pairs[0][1][1:]}.", class_="answer")]
+    parts = [element("p", f"{pairs[0][1][:1].upper()}{pairs[0][1][1:]}.", class_="answer")]
     aim = f"Least {result.minimise} within {_MS * result.objective_s:.4g} ms."
-    said.append(element("p", aim, class_="verdict"))
-    said.append(facts([(label.capitalize(), text) for label, text in pairs[1:]]))
+    parts.append(element("p", aim, class_="verdict"))
+    parts.append(facts([(label.capitalize(), text) for label, text in pairs[1:]]))
     if result.canary is not None:
-        said.append(element("p", f"Canary: {result.canary.get('end')}: {result.canary.get('why')}."))
-    return joined(said)
+        parts.append(element("p", f"Canary: {result.canary.get('end')}: {result.canary.get('why')}."))
+    return joined(parts)
 
 
 def _change(result: TuneResult, namespace: str) -> Html:
@@ -64,15 +64,17 @@ def _front(result: TuneResult) -> Html:
     """Return a chart and a table of the measurements, in which those of the Pareto front are marked."""
     if not result.measured:
         return Html("")
-    best = set(result.front)
-    axis = Axis("rate, requests/s", [one.rate_rps for one in result.measured])
+    front = set(result.front)
+    axis = Axis("rate, requests/s", [point.rate_rps for point in result.measured])
     lines = [
-        Line("no other point is better in both", [_p99(one) if one in best else None for one in result.measured]),
-        Line("others", [None if one in best else _p99(one) for one in result.measured]),
+        Line(
+            "no other point is better in both", [_p99(point) if point in front else None for point in result.measured]
+        ),
+        Line("others", [None if point in front else _p99(point) for point in result.measured]),
     ]
     rows: list[Sequence[Content]] = [
-        [one.configuration.text(), number(one.rate_rps), number(_p99(one)), "yes" if one in best else ""]
-        for one in result.measured
+        [point.configuration.text(), number(point.rate_rps), number(_p99(point)), "yes" if point in front else ""]
+        for point in result.measured
     ]
     head = ["configuration", "requests/s", "P99, ms", "no other is better"]
     return section(
@@ -91,11 +93,11 @@ def _steps(result: TuneResult) -> Html:
     contents: list[Content] = []
     for step in result.steps:
         contents.append(element("h3", f"{step.number}. {step.title}"))
-        contents.append(element("ul", [element("li", sentence) for sentence in step.found], class_="evidence"))
+        contents.append(element("ul", [element("li", sentence) for sentence in step.findings], class_="evidence"))
     return section("Steps", contents, anchor="steps")
 
 
 def _left_out(result: TuneResult) -> Html:
-    pairs = [(one.field, one.why) for one in result.space.left_out]
+    pairs = [(entry.field, entry.why) for entry in result.space.left_out]
     notes = element("ul", [element("li", note) for note in result.notes], class_="evidence") if result.notes else None
     return section("What stays as it is", facts(pairs), notes, anchor="left-out")

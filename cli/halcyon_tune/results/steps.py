@@ -23,7 +23,7 @@ class Step:
     """Step of a search, with its findings in sentences."""
 
     number: int
-    found: tuple[str, ...]
+    findings: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -36,9 +36,9 @@ def steps(search: Search, replicas: str = "") -> tuple[Step, ...]:
 
     `replicas` has the sentence about step 6.
     """
-    found = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
-    found[6] = [replicas] if replicas else []
-    return tuple(Step(number, tuple(lines)) for number, lines in found.items() if lines)
+    findings = {1: _first(search), 2: _second(search), 3: _third(search), 4: _fourth(search), 5: _fifth(search)}
+    findings[6] = [replicas] if replicas else []
+    return tuple(Step(number, tuple(lines)) for number, lines in findings.items() if lines)
 
 
 def point_text(point: Point) -> str:
@@ -59,7 +59,7 @@ def _first(search: Search) -> list[str]:
         f"S({rows}) {1000 * seconds:.3g} ms" for rows, seconds in means.items() if _is_shown(rows, means)
     )
     lines = [by_size]
-    points = [one for one in profile.points if one.configuration.family == profile.base and one.failure is None]
+    points = [point for point in profile.points if point.configuration.family == profile.base and point.failure is None]
     line = profile.times.line(points[-1].configuration) if points else None
     if line is not None:
         lines.append(f"line: {1000 * line.t0_s:.3g} + {1000 * line.row_s:.3g} b ms")
@@ -67,9 +67,9 @@ def _first(search: Search) -> list[str]:
         lines.append(
             f"it isn't straight: a size is {100 * profile.times.bend(profile.base):.0f} % off it, so each batch size has its own"
         )
-    known = [one for one in points if one.memory_bytes is not None]
-    if known:
-        memory = max(known, key=lambda one: one.memory_bytes or 0)
+    measured = [point for point in points if point.memory_bytes is not None]
+    if measured:
+        memory = max(measured, key=lambda point: point.memory_bytes or 0)
         lines.append(f"memory: {(memory.memory_bytes or 0) / 2**20:.0f} MiB with {memory.load.text()}")
     return lines  # fmt: skip
 
@@ -82,14 +82,18 @@ def _second(search: Search) -> list[str]:
     profile, lines = search.profile, []
     for family in search.space.families:
         sharing = profile.times.sharing(family)
-        own = [one for one in profile.points if one.configuration.family == family and isinstance(one.load, Callers)]
-        if family == profile.base or not own:
+        points = [
+            point
+            for point in profile.points
+            if point.configuration.family == family and isinstance(point.load, Callers)
+        ]
+        if family == profile.base or not points:
             continue
-        if own[-1].failure is not None:
-            lines.append(f"{_family(family)}: {own[-1].why}")
+        if points[-1].failure is not None:
+            lines.append(f"{_family(family)}: {points[-1].why}")
             continue
         cost = "" if sharing is None else f", a batch takes {sharing:.2f} times as long"
-        lines.append(f"{_family(family)}: {own[-1].throughput_rps:.4g} answered/s{cost}")
+        lines.append(f"{_family(family)}: {points[-1].throughput_rps:.4g} answered/s{cost}")
     return lines
 
 
@@ -100,22 +104,24 @@ def _family(family: Family) -> str:
 
 
 def _third(search: Search) -> list[str]:
-    known = search.verification
-    if known is None:
+    verification = search.verification
+    if verification is None:
         return []
     total = len(search.space.configurations)
-    return [f"{len(known.candidates)} of {total} configurations could be the best by the line and the simulator"]
+    return [f"{len(verification.candidates)} of {total} configurations could be the best by the line and the simulator"]
 
 
 def _fourth(search: Search) -> list[str]:
-    known = search.verification
-    if known is None:
+    verification = search.verification
+    if verification is None:
         return []
     lines = []
-    for one in sorted(known.estimates, key=lambda one: -known.opinion(one).score):
-        opinion = known.opinion(one)
+    for configuration in sorted(
+        verification.estimates, key=lambda configuration: -verification.opinion(configuration).score
+    ):
+        opinion = verification.opinion(configuration)
         lines.append(
-            f"{one.text()}: {opinion.capacity_rps:.4g} requests/s within the objective, {_points(opinion.points)}"
+            f"{configuration.text()}: {opinion.capacity_rps:.4g} requests/s within the objective, {_points(opinion.points)}"
         )
     return lines
 
@@ -128,9 +134,9 @@ def _fifth(search: Search) -> list[str]:
     gain = search.turns.gain() if search.turns is not None else None
     if gain is None:
         return []
-    between = "" if gain.interval is None else f" ({_percent(gain.interval[0])} to {_percent(gain.interval[1])})"
+    interval = "" if gain.interval is None else f" ({_percent(gain.interval[0])} to {_percent(gain.interval[1])})"
     rounds = f"{gain.rounds} round" + ("" if gain.rounds == 1 else "s")
-    return [f"gain {_percent(gain.value)}{between} in {rounds}"]
+    return [f"gain {_percent(gain.value)}{interval} in {rounds}"]
 
 
 def _percent(value: float) -> str:

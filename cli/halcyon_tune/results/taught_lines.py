@@ -7,7 +7,7 @@ from halcyon_tune.errors import TuneError
 from halcyon_tune.points import Configuration
 from halcyon_tune.search import Search
 
-_CONTRADICTED = 2.0
+_MAX_TIME_RATIO = 2.0
 """Ratio of the batch times that explain latencies to the measured batch times. If the ratio is larger, the planner
 doesn't get the batch times.
 """
@@ -23,10 +23,14 @@ def taught_lines(search: Search, served: Configuration) -> tuple[MeasuredLine, .
     Raises:
         TuneError: these times weren't measured, or latencies contradict them.
     """
-    times, known = search.profile.times, search.verification
-    if known is not None and known.estimates.get(served) and known.factor(served) > _CONTRADICTED:
+    times, verification = search.profile.times, search.verification
+    if (
+        verification is not None
+        and verification.estimates.get(served)
+        and verification.factor(served) > _MAX_TIME_RATIO
+    ):
         raise TuneError(
-            f"requests take {known.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
+            f"requests take {verification.factor(served):.1f} times as long as the batches of Triton's statistics say, so nothing is taught"
         )
     families = [family for family in times.measured if family[1] == served.threads]
     families.sort(key=lambda family: (family != served.family, family[0]))

@@ -25,15 +25,16 @@ def page(result: TuneResult, namespace: str) -> str:
     lines = [f"{result.name}: least {result.minimise} within {1000 * result.objective_s:.4g} ms", ""]
     for step in result.steps:
         lines.append(f"{step.number}  {step.title}")
-        lines += [f"   {sentence}" for sentence in step.found]
+        lines += [f"   {sentence}" for sentence in step.findings]
     lines += ["", *(f"{label:<{_LABEL}}{text}" for label, text in summary(result))]
     if result.front:
         lines += ["", "measured points that no other one beats:", f"{'RATE':>10} {'P99':>9}  CONFIGURATION"]
         lines += [
-            f"{one.rate_rps:>8.4g}/s {1000 * one.p99_s:>6.4g} ms  {one.configuration.text()}" for one in result.front
+            f"{point.rate_rps:>8.4g}/s {1000 * point.p99_s:>6.4g} ms  {point.configuration.text()}"
+            for point in result.front
         ]
     if result.space.left_out:
-        lines += ["", "left as they are:", *(f"  {one.field}: {one.why}" for one in result.space.left_out)]
+        lines += ["", "left as they are:", *(f"  {entry.field}: {entry.why}" for entry in result.space.left_out)]
     lines += ["", *(f"note: {note}" for note in result.notes)] if result.notes else []
     if result.change:
         lines += ["", command(result.name, namespace, result.change)]
@@ -53,8 +54,8 @@ def summary(result: TuneResult) -> Iterator[tuple[str, str]]:
         yield ("best", _with_rate(result.best, result.capacity_rps))
     yield ("today", _with_rate(result.space.today, result.today_rps))
     if result.gain is not None:
-        between = result.gain_interval
-        interval = "" if between is None else f", 95 % interval {_percent(between[0])} to {_percent(between[1])}"
+        bounds = result.gain_interval
+        interval = "" if bounds is None else f", 95 % interval {_percent(bounds[0])} to {_percent(bounds[1])}"
         yield ("gain", _percent(result.gain) + interval)
     if result.rate_rps is not None:
         counts = f"{_count(result.replicas)} for {result.rate_rps:g} requests/s"
@@ -65,12 +66,12 @@ def summary(result: TuneResult) -> Iterator[tuple[str, str]]:
 
 def _with_rate(configuration: Configuration, rate_rps: float | None) -> str:
     if rate_rps is None:
-        found = "not measured"
+        rate_text = "not measured"
     elif rate_rps > 0:
-        found = f"{rate_rps:.4g} requests/s of one replica within the objective"
+        rate_text = f"{rate_rps:.4g} requests/s of one replica within the objective"
     else:
-        found = "keeps the objective at no rate"
-    return f"{configuration.text()}: {found}"
+        rate_text = "keeps the objective at no rate"
+    return f"{configuration.text()}: {rate_text}"
 
 
 def _count(replicas: int | None) -> str:

@@ -17,7 +17,7 @@ from halcyon_tune.space import BATCHING, LeftOut, Space
 from halcyon_tune.traffic import Forecast
 
 _MS = 1000.0
-_LATE = 0.05
+_MAX_LATE_SHARE = 0.05
 """Share of the objective by which 1 % of a measurement's requests may be sent late without a note."""
 
 
@@ -97,11 +97,11 @@ class TuneResult:
             "patch": dict(self.change),
             **({} if self.canary is None else {"canary": dict(self.canary)}),
             "tuned": list(self.space.tuned),
-            "left_out": [{"field": one.field, "why": one.why} for one in self.space.left_out],
+            "left_out": [{"field": entry.field, "why": entry.why} for entry in self.space.left_out],
             "notes": list(self.notes),
-            "front": [_point(one) for one in self.front],
-            "measured": [_point(one) for one in self.measured],
-            "steps": [{"step": one.number, "title": one.title, "found": list(one.found)} for one in self.steps],
+            "front": [_point(point) for point in self.front],
+            "measured": [_point(point) for point in self.measured],
+            "steps": [{"step": step.number, "title": step.title, "found": list(step.findings)} for step in self.steps],
             "points": self.points,
             "seconds": round(self.seconds, 1),
         }  # fmt: skip
@@ -117,11 +117,11 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
     if end.reason in {"budget", "interrupted"} and gain is not None and gain.interval is not None and not gain.is_shown:
         is_change = is_change and gain.value > 0
     recommended = best if is_change else space.today
-    known = search.verification
+    verification = search.verification
     measured = rate_points(search.points, search.criterion.predictor.objective_s)
     counts = [
-        None if rate_rps is None or known is None else _replicas(search, one, rate_rps)
-        for one in (recommended, space.today)
+        None if rate_rps is None or verification is None else _replicas(search, configuration, rate_rps)
+        for configuration in (recommended, space.today)
     ]
     return TuneResult(
         name=name,
@@ -130,7 +130,7 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
         space=replace(space, left_out=(*space.left_out, *_preferred_left_out(search))),
         end=end.reason,
         why=end.why,
-        best=recommended if known is not None and known.estimates else None,
+        best=recommended if verification is not None and verification.estimates else None,
         gain=None if gain is None or not is_change else gain.value,
         gain_interval=None if gain is None or not is_change else gain.interval,
         capacity_rps=_capacity(search, recommended),
@@ -150,9 +150,13 @@ def result(name: str, search: Search, end: End, *, rate_rps: float | None = None
 
 def _preferred_left_out(search: Search) -> tuple[LeftOut, ...]:
     """Return why preferred batch sizes weren't measured; empty if they were, or if batching isn't tuned."""
-    known = search.verification
-    is_open = known is not None and search.best() is not None and BATCHING in search.space.tuned
-    if known is None or not is_open or any(one.preferred for one in known.estimates):
+    verification = search.verification
+    is_batching_tuned = verification is not None and search.best() is not None and BATCHING in search.space.tuned
+    if (
+        verification is None
+        or not is_batching_tuned
+        or any(configuration.preferred for configuration in verification.estimates)
+    ):
         return ()
     sizes = search.preferred_sizes()
     why = (
@@ -171,17 +175,19 @@ def _replicas_text(rate_rps: float | None, counts: Sequence[int | None]) -> str:
 
 
 def predicted(
-    name: str, space: Space, criterion: Criterion, found: Forecast, *, rate_rps: float | None = None
+    name: str, space: Space, criterion: Criterion, forecast: Forecast, *, rate_rps: float | None = None
 ) -> TuneResult:
     """Return a result that is predicted from the model's traffic, without measurements."""
-    is_change = found.best != space.today
+    is_change = forecast.best != space.today
+    best_rps, today_rps = forecast.rates[forecast.best], forecast.rates[space.today]
     counts = [
-        _sized(criterion.predictor, found, one, rate_rps, space.max_replicas) for one in (found.best, space.today)
+        _forecast_replicas(criterion.predictor, forecast, configuration, rate_rps, space.max_replicas)
+        for configuration in (forecast.best, space.today)
     ]
     notes = ["predicted from what the planner has learnt, and not measured: no interval is known"]
-    if found.extrapolates(found.best):
+    if forecast.extrapolates(forecast.best):
         notes.append(
-            f"batches of more than {found.lines[found.best.instances].largest} rows were never executed; they lie on the line as far as is known"
+            f"batches of more than {forecast.lines[forecast.best.instances].largest} rows were never executed; they lie on the line as far as is known"
         )
     return TuneResult(
         name=name,
@@ -190,23 +196,25 @@ def predicted(
         space=space,
         end="predicted" if is_change else "nothing to change",
         why="" if is_change else "no other settings are predicted to be better than today's",
-        best=found.best,
-        gain=found.rates[found.best] / found.rates[space.today] - 1 if is_change and found.rates[space.today] else None,
-        capacity_rps=found.rates[found.best],
-        today_rps=found.rates[space.today],
+        best=forecast.best,
+        gain=best_rps / today_rps - 1 if is_change and today_rps else None,
+        capacity_rps=best_rps,
+        today_rps=today_rps,
         rate_rps=rate_rps,
         replicas=counts[0],
         replicas_today=counts[1],
         notes=tuple(notes),
-        change=patch(space, found.best) if is_change else {},
+        change=patch(space, forecast.best) if is_change else {},
     )  # fmt: skip
 
 
-def _sized(predictor: Predictor, found: Forecast, one: Configuration, rate_rps: float | None, most: int) -> int | None:
-    if rate_rps is None or not found.rates[one]:
+def _forecast_replicas(
+    predictor: Predictor, forecast: Forecast, configuration: Configuration, rate_rps: float | None, max_replicas: int
+) -> int | None:
+    if rate_rps is None or not forecast.rates[configuration]:
         return None
-    replica = predictor.replica(found.lines[one.instances].line, one)
-    return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=most)
+    replica = predictor.replica(forecast.lines[configuration.instances].line, configuration)
+    return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=max_replicas)
 
 
 def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint, ...]:
@@ -215,60 +223,62 @@ def rate_points(points: Sequence[Point], objective_s: float) -> tuple[FrontPoint
     Measurements with a P99 above twice the objective are left out. The P99 of an overloaded replica only shows how long
     the overload lasted.
     """
-    found = [
-        FrontPoint(configuration=one.configuration, rate_rps=one.throughput_rps, p99_s=one.p99_s)
-        for one in points
-        if isinstance(one.load, Rate) and one.failure is None and one.p99_s <= 2 * objective_s
+    front_points = [
+        FrontPoint(configuration=point.configuration, rate_rps=point.throughput_rps, p99_s=point.p99_s)
+        for point in points
+        if isinstance(point.load, Rate) and point.failure is None and point.p99_s <= 2 * objective_s
     ]
-    return tuple(sorted(found, key=lambda one: (one.rate_rps, one.p99_s)))
+    return tuple(sorted(front_points, key=lambda point: (point.rate_rps, point.p99_s)))
 
 
 def front(measured: Sequence[FrontPoint]) -> tuple[FrontPoint, ...]:
     """Return the Pareto front: the measurements that no other one beats in both rate and P99."""
-    found: list[FrontPoint] = []
-    for one in sorted(measured, key=lambda one: (-one.rate_rps, one.p99_s)):
-        if not found or one.p99_s < found[-1].p99_s:
-            found.append(one)
-    return tuple(found[::-1])
+    best: list[FrontPoint] = []
+    for point in sorted(measured, key=lambda point: (-point.rate_rps, point.p99_s)):
+        if not best or point.p99_s < best[-1].p99_s:
+            best.append(point)
+    return tuple(best[::-1])
 
 
 def _capacity(search: Search, configuration: Configuration | None) -> float | None:
-    known = search.verification
-    if known is None or configuration is None or configuration not in known.estimates:
+    verification = search.verification
+    if verification is None or configuration is None or configuration not in verification.estimates:
         return None
-    return known.opinion(configuration).capacity_rps
+    return verification.opinion(configuration).capacity_rps
 
 
 def _replicas(search: Search, configuration: Configuration | None, rate_rps: float) -> int | None:
-    known = search.verification
-    if configuration is None or known is None or configuration not in known.estimates:
+    verification = search.verification
+    if configuration is None or verification is None or configuration not in verification.estimates:
         return None
     shape = search.shape(configuration)
     if shape is None:
         return None
     predictor = search.criterion.predictor
-    replica = predictor.replica(shape, configuration, known.factor(configuration))
+    replica = predictor.replica(shape, configuration, verification.factor(configuration))
     return replica_count(rate_rps, replica, objective_s=predictor.objective_s, most=search.space.max_replicas)
 
 
-def _notes(search: Search, told: Configuration | None) -> tuple[str, ...]:
-    known, notes = search.verification, list[str]()
-    if known is not None and known.halving:
+def _notes(search: Search, recommended: Configuration | None) -> tuple[str, ...]:
+    verification, notes = search.verification, list[str]()
+    if verification is not None and verification.halving:
         notes.append(
-            f"predictions were off by {100 * known.worst_surprise:.0f} %, so the neighbourhood of the best was searched by points"
+            f"predictions were off by {100 * verification.worst_surprise:.0f} %, so the neighbourhood of the best was searched by points"
         )
-    failed = [one for one in search.points if one.failure is not None]
-    notes += [f"{one.configuration.text()} is out: {one.why}" for one in failed]
+    failed = [point for point in search.points if point.failure is not None]
+    notes += [f"{point.configuration.text()} is out: {point.why}" for point in failed]
     notes += _late_client(search)
-    if told is not None and told.max_batch < search.space.today.max_batch:
-        notes.append(f"with maxBatchSize {told.max_batch}, Triton rejects requests with more rows than that")
+    if recommended is not None and recommended.max_batch < search.space.today.max_batch:
+        notes.append(f"with maxBatchSize {recommended.max_batch}, Triton rejects requests with more rows than that")
     return tuple(dict.fromkeys(notes))
 
 
 def _late_client(search: Search) -> list[str]:
     """Return a note if the client sent requests late in some measurements; empty if it didn't."""
-    negligible_s = _LATE * search.criterion.predictor.objective_s
-    late_s = [one.late_p99_s for one in search.points if isinstance(one.load, Rate) and one.late_p99_s > negligible_s]
+    negligible_s = _MAX_LATE_SHARE * search.criterion.predictor.objective_s
+    late_s = [
+        point.late_p99_s for point in search.points if isinstance(point.load, Rate) and point.late_p99_s > negligible_s
+    ]
     if not late_s:
         return []
     late = f"in {len(late_s)} of {len(search.points)} measurements, the client sent requests late, 1 % of them by"

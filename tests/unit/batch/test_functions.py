@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halcyon_batch.functions import Functions
+from halcyon_batch.errors import BatchError
+from halcyon_batch.functions import Functions, check
 from halcyon_batch.output_parts import plain
 from halcyon_batch.row_tensors import BatchModel
 
@@ -55,3 +56,16 @@ def test_an_output_without_a_batch_dimension_is_stored_whole() -> None:
     finally:
         functions.close()
     assert shapes == {"boxes": (7, 4), "none": (0, 4), "count": (), "scores": (3,)}
+
+
+def test_a_function_that_exits_leaves_its_row_without_a_result(tmp_path: Path) -> None:
+    assert _finished(tmp_path / "hook.py", "def finish(outputs):\n    raise SystemExit(0)\n") == (
+        "hook.py, line 2: SystemExit: 0"
+    )
+
+
+def test_a_file_of_functions_that_exits_ends_the_batch_with_its_cause(tmp_path: Path) -> None:
+    path = tmp_path / "hook.py"
+    path.write_text("def finish(outputs):\n    return outputs\nraise SystemExit(0)\n")
+    with pytest.raises(BatchError, match=r"spec\.hooks: .*hook\.py, line 3: SystemExit: 0"):
+        check("", f"{path}:finish")

@@ -34,7 +34,7 @@ async def test_a_configuration_that_a_server_lacks_now_is_read_again(
     monkeypatch.setattr(batch, "_MODEL_WAIT_S", 0.0)
     monkeypatch.setattr(connect, "described", lambda to: to)
     monkeypatch.setattr(connect, "exchange", lambda *_: next(left))
-    assert (await Batch(RECIPE)._described())[1] == expected
+    assert (await Batch(RECIPE)._wait_for_model())[1] == expected
     assert [*left] == []
 
 

@@ -49,15 +49,15 @@ def test_callers_rise_until_full_batches_wait() -> None:
 def test_more_instances_end_when_they_answer_clearly_less() -> None:
     profile, asked = run(Profile(SPACE, 1.0), sharing=1.3)
     assert [one.instances for step, one, _ in asked if step == 2] == [2]
-    assert "no more than fewer" in profile.is_out(Configuration(instances=2, max_batch=8))
-    assert profile.is_out(Configuration(instances=4, max_batch=8))
-    assert not profile.is_out(Configuration(instances=1, max_batch=8))
+    assert "no more than fewer" in profile.exclusion_reason(Configuration(instances=2, max_batch=8))
+    assert profile.exclusion_reason(Configuration(instances=4, max_batch=8))
+    assert not profile.exclusion_reason(Configuration(instances=1, max_batch=8))
 
 
 def test_more_instances_stay_if_noise_can_hide_their_gain() -> None:
     profile, asked = run(Profile(SPACE, 1.0), sharing=0.95)
     assert [one.instances for step, one, _ in asked if step == 2] == [2, 4]
-    assert not profile.is_out(Configuration(instances=2, max_batch=8))
+    assert not profile.exclusion_reason(Configuration(instances=2, max_batch=8))
 
 
 def test_more_instances_are_measured_while_they_gain() -> None:
@@ -70,8 +70,8 @@ def test_batch_without_memory_is_out_and_the_next_smaller_is_measured() -> None:
     assert asked[0][1].max_batch == 32
     assert asked[1][1].max_batch == 8
     assert profile.largest == 8
-    assert "out of memory" in profile.is_out(Configuration(instances=1, max_batch=32))
-    assert "out of memory" in profile.is_out(Configuration(instances=4, max_batch=32))
+    assert "out of memory" in profile.exclusion_reason(Configuration(instances=1, max_batch=32))
+    assert "out of memory" in profile.exclusion_reason(Configuration(instances=4, max_batch=32))
 
 
 def test_instances_without_memory_are_tried_with_smaller_batches() -> None:
@@ -91,7 +91,7 @@ def test_objective_below_one_row_is_refused_with_the_least_one() -> None:
 def test_batches_that_take_longer_than_the_objective_end_the_callers() -> None:
     profile, asked = run(Profile(SPACE, 0.025))
     assert [callers for step, _, callers in asked if step == 1] == [1, 4, 16]
-    assert profile.useful == 1
+    assert profile.largest_useful_batch == 1
 
 
 def test_model_that_works_with_no_batch_is_refused() -> None:

@@ -246,7 +246,7 @@ def _show(result: TuneResult, namespace: str, output: Output) -> None:
 
         library, style = chart_library()
         created_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        emit(html_page(result, namespace, made=created_at, library=library, library_style=style).rstrip("\n"))
+        emit(html_page(result, namespace, created_at=created_at, library=library, library_style=style).rstrip("\n"))
     elif output.is_data:
         output.data(result.document())
     else:

@@ -326,7 +326,9 @@ class Decider:
         values = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
-            () if isinstance(values.reading, Missing) else algorithm.signal_proposals(values.reading, defaults.targets(spec)),
+            ()
+            if isinstance(values.reading, Missing)
+            else algorithm.signal_proposals(values.reading, defaults.targets(spec)),
             at=self.signals.epoch.at(now),
             signals=values.signals,
             has_reports=values.has_reports,

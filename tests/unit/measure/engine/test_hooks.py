@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halcyon_measure.engine.hooks import Hooks, HookSettings
+from halcyon_measure.engine.hooks import Hooks, HookSettings, load
 from halcyon_measure.errors import HookError
 from halcyon_measure.inputs.tensors import ModelInput
 from halcyon_measure.protocols import target
@@ -41,6 +41,18 @@ def test_arrays_of_prepare_are_sent_in_the_type_of_the_model(tmp_path: Path, ret
 def test_arrays_of_prepare_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"input x: not every value is an integer in the range of INT64.*in request 0"):
         _prepared(tmp_path / "hook.py", "np.array([[1.5, 2]])", "INT64")
+
+
+def test_a_function_that_exits_is_an_error_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(HookError, match=r"hook\.py, line 3: SystemExit: 0, in request 0"):
+        _prepared(tmp_path / "hook.py", "exit(0)", "FP32")
+
+
+def test_a_file_of_functions_that_exits_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "hook.py"
+    path.write_text("import sys\ndef prepare(n):\n    return n\nsys.exit(0)\n")
+    with pytest.raises(HookError, match=r"hook\.py, line 4: SystemExit: 0"):
+        load(f"{path}:prepare")
 
 
 def test_functions_are_busy_only_for_their_time_in_the_measured_part(tmp_path: Path) -> None:
@@ -93,3 +105,29 @@ def test_process_of_a_function_ends_with_the_killed_worker(tmp_path: Path) -> No
     script.write_text(_KILLED.format(began=str(began), prepare=f"{hook}:prepare"))
     # The output ends once the last process that has inherited it has ended.
     subprocess.run([sys.executable, str(script)], capture_output=True, timeout=120, check=False)
+
+
+_PRINTS = """
+import asyncio
+from dataclasses import replace
+from halcyon_measure.engine.hooks import Hooks, HookSettings, load
+from halcyon_measure.inputs.tensors import ModelInput
+from halcyon_measure.protocols import target
+
+if __name__ == "__main__":
+    to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
+    load({prepare!r})
+    hooks = Hooks(HookSettings(prepare={prepare!r}), replace(to, inputs=(ModelInput("x", "FP32", (-1, 2)),)))
+    asyncio.run(hooks.prepare(7))
+    hooks.close()
+"""
+
+
+def test_prints_of_a_function_are_no_events_of_its_worker(tmp_path: Path) -> None:
+    hook, script = tmp_path / "hook.py", tmp_path / "prints.py"
+    hook.write_text(
+        "print('loaded')\ndef prepare(number):\n    print('request', number)\n    return {'x': [[1.0, 2.0]]}\n"
+    )
+    script.write_text(_PRINTS.format(prepare=f"{hook}:prepare"))
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True)
+    assert (ended.stdout, sorted(ended.stderr.split())) == ("", ["7", "loaded", "loaded", "request"])

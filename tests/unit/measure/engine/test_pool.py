@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halcyon_measure.engine.pool import measured_s
+from halcyon_measure.engine.pool import measured_s, processes_for
 from halcyon_measure.results.columns import Columns
 from halcyon_measure.results.folded import Folded
 from halcyon_measure.schedule.scenario import Scenario
@@ -60,3 +60,18 @@ def test_a_load_interrupted_before_its_first_request_has_a_length() -> None:
     none = Columns.of([])
     assert measured_s(SUSTAINED, none, None, stopped_s=1e-9) > 0
     assert measured_s(Scenario(callers=3), none, None, stopped_s=1e-9) > 0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "processes"),
+    [
+        (Scenario(kind="sustained", rate_rps=6000), 4),
+        (Scenario(kind="ramp", rate_rps=100, to_rps=6000), 4),
+        (Scenario(kind="burst", rate_rps=6000, on_s=1, off_s=9), 4),
+        (Scenario(kind="offline", requests=100_000), 1),
+        (Scenario(kind="trace", trace=(0.0, 1.0)), 1),
+        (Scenario(callers=257), 2),
+    ],
+)
+def test_processes_of_a_load_suffice_for_its_highest_rate(scenario: Scenario, processes: int) -> None:
+    assert processes_for(scenario, cores=8) == processes

@@ -40,7 +40,7 @@ def test_server_in_another_container_has_its_own_cgroup_of_version_2(tmp_path: P
         memory__max="max\n",
         memory__events="oom 1\noom_kill 1\n",
     )
-    found = cgroup.of(SERVER, proc=tmp_path)
+    found = cgroup.of_process(SERVER, proc=tmp_path)
     assert found is not None
     assert found.sample() == cgroup.CgroupSample(
         cpu_s=2.5, cpu_limit=1.5, memory=1048576, memory_limit=None, periods=50, throttled=5, oom_kills=1
@@ -69,7 +69,7 @@ def test_server_in_another_container_has_its_own_cgroup_of_version_1(tmp_path: P
         memory__limit_in_bytes="9223372036854771712\n",
         memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
     )
-    found = cgroup.of(SERVER, proc=tmp_path)
+    found = cgroup.of_process(SERVER, proc=tmp_path)
     assert found is not None
     assert found.sample() == cgroup.CgroupSample(
         cpu_s=3, cpu_limit=2, memory=4096, memory_limit=None, periods=9, throttled=3, oom_kills=2
@@ -87,9 +87,9 @@ def test_cgroup_of_the_reader_or_of_the_machine_is_left_out(
     server = process(tmp_path, SERVER, f"0::{path}\n", mount)
     files(server / "root/sys/fs/cgroup/b", cpu__stat="usage_usec 1\n")
     files(server / "root/sys/fs/cgroup/a", cpu__stat="usage_usec 1\n")
-    assert cgroup.of(SERVER, proc=tmp_path) is None
+    assert cgroup.of_process(SERVER, proc=tmp_path) is None
 
 
 def test_process_of_the_reader_has_no_cgroup_of_its_own() -> None:
-    assert cgroup.of(os.getpid()) is None
-    assert cgroup.of(2**22 + 1) is None
+    assert cgroup.of_process(os.getpid()) is None
+    assert cgroup.of_process(2**22 + 1) is None

@@ -36,6 +36,15 @@ def test_metrics_are_beside_the_other_ports(url: str, expected: str) -> None:
     assert [source.url for source in Sampler(target, SamplingSettings()).sources] == [expected]
 
 
+def test_metrics_pages_of_several_pods_behind_a_proxy_are_all_sampled() -> None:
+    target = parse("http://127.0.0.1:8000", api="kserve", transport=None, encoding=None, model="m")
+    urls = [f"http://127.0.0.1:8001/api/v1/namespaces/n/pods/{pod}:8002/proxy/metrics" for pod in "ab"]
+    servers = tuple(Source(pod="127.0.0.1:8001", url=url) for url in (*urls, urls[0]))
+    sampler = Sampler(target, SamplingSettings(servers=servers))
+    assert [source.url for source in sampler.sources] == urls
+    assert len({server.pod for server in sampler.observations().servers}) == 2
+
+
 def test_sources_of_another_api_are_not_guessed() -> None:
     target = parse("http://127.0.0.1:8501", api="tfserving", transport=None, encoding=None, model="m")
     assert Sampler(target, SamplingSettings()).observations().servers == ()

@@ -64,7 +64,7 @@ def test_a_trace_is_played_to_its_last_arrival() -> None:
 @given(st.sampled_from([1, 2, 3, 7]), st.sampled_from([10.0, 3000.0]), st.integers(0, 100))
 def test_the_shares_of_all_processes_are_the_schedule_of_one(workers: int, rate: float, seed: int) -> None:
     scenario = Scenario(kind="sustained", rate_rps=rate, duration_s=20, seed=seed)
-    parts = [list(share(scenario, index=index, of=workers)) for index in range(workers)]
+    parts = [list(share(scenario, index=index, workers=workers)) for index in range(workers)]
     assert sorted(itertools.chain(*parts)) == times(scenario).tolist()
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
