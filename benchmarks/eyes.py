@@ -9,7 +9,7 @@ from benchmarks.errors import BenchError
 from demo.kube import Kube
 
 
-class Eyes:
+class InflightReader:
     """Reader of the requests in flight on each pod, through a single kubectl exec to the balancer's HAProxy."""
 
     _SCRIPT = (
@@ -41,7 +41,7 @@ class Eyes:
             self._process.kill()
         await self._process.wait()
 
-    async def look(self) -> dict[str, int]:
+    async def read(self) -> dict[str, int]:
         """Return the requests in flight by the address of each pod that receives requests.
 
         Raises:
@@ -56,14 +56,14 @@ class Eyes:
             raise BenchError(f"kubectl exec {self._balancer} has ended; its error is above")
         return {str(address): int(count) for address, count in json.loads(line).items()}
 
-    async def until(self, true: Callable[[dict[str, int]], bool], *, limit_s: float) -> None:
-        """Poll until `true` holds for the result of `look`. HAProxy offers no events.
+    async def until(self, condition: Callable[[dict[str, int]], bool], *, limit_s: float) -> None:
+        """Poll until `condition` holds for the result of `read`. HAProxy offers no events.
 
         Raises:
             TimeoutError: the time limit passed.
         """
         async with asyncio.timeout(limit_s):
             while True:
-                if true(await self.look()):
+                if condition(await self.read()):
                     return
                 await asyncio.sleep(0.1)
