@@ -148,7 +148,7 @@ class Model:
             yield running
 
     async def _round(self, reader: InflightReader, caller: Caller, pair: int, way: Way) -> Round:
-        by_address = await self._settled(reader)
+        by_address = await self._wait_until_settled(reader)
         request = None
         if not self._case.rate_rps:
             request = asyncio.create_task(caller(pair))
@@ -158,7 +158,7 @@ class Model:
         await self._set_costs(inflight if way == "told" else dict.fromkeys(inflight))
         written_s = time.monotonic()
         await self._scale(FEW)
-        terminating_s, deleted_s = await self._removed(set(inflight))
+        terminating_s, deleted_s = await self._wait_until_removed(set(inflight))
         if request is not None:
             await request
         await self._scale(MANY)
@@ -175,7 +175,7 @@ class Model:
         say(f"drain: {scale_down.case}, {way}: {scale_down.drain_s:.1f} s, in flight {scale_down.inflight}")
         return scale_down
 
-    async def _settled(self, reader: InflightReader) -> dict[str, str]:
+    async def _wait_until_settled(self, reader: InflightReader) -> dict[str, str]:
         """Wait until all pods are ready and in use by the balancer and the load has run for 3 s more.
 
         Return the pod names by address.
@@ -211,7 +211,7 @@ class Model:
             kinds.MODEL_DEPLOYMENT, self._kube.namespace, self.name, body, subresource="scale"
         )
 
-    async def _removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
+    async def _wait_until_removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
         """Return the times at which each removed pod was terminated and was gone."""
         terminating_s: dict[str, float] = {}
         deleted_s: dict[str, float] = {}

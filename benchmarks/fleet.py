@@ -75,7 +75,7 @@ async def _run(control_plane: Plane, sizes: tuple[int, ...]) -> list[Row]:
             for name in models:
                 agents.set_rate(name, LOW_RPS if name in busy else 0.0)
             await asyncio.sleep(_SETTLE_S)
-            rows.append(await _measured(control_plane, counts, agents, models=models, busy=busy, draw=draw))
+            rows.append(await _measure_waves(control_plane, counts, agents, models=models, busy=busy, draw=draw))
             say(f"fleet: {rows[-1].what}: {sorted(rows[-1].step_to_scale_s)[-3:]} s at most")
     return rows
 
@@ -106,7 +106,7 @@ async def raise_load(counts: Counts, agents: Agents, chosen: Sequence[str]) -> t
     return began_s, list(rises.values())
 
 
-async def _measured(
+async def _measure_waves(
     control_plane: Plane, counts: Counts, agents: Agents, *, models: list[str], busy: set[str], draw: random.Random
 ) -> Row:
     """Run waves of load steps on models chosen at random.

@@ -111,10 +111,10 @@ async def _run(control_plane: Plane, most: int) -> list[Row]:
         await load(1)
         await asyncio.sleep(10)
         walks = (_Walk("by the same load", load, _HOLD_S), _Walk("by a schedule", schedule, 2 * _STEP_S))
-        return [await _walked(walk, names, most, counts, agents) for walk in walks]
+        return [await _measure_walk(walk, names, most, counts, agents) for walk in walks]
 
 
-async def _walked(walk: _Walk, names: Sequence[str], most: int, counts: Counts, agents: Agents) -> Row:
+async def _measure_walk(walk: _Walk, names: Sequence[str], most: int, counts: Counts, agents: Agents) -> Row:
     began_s = time.monotonic()
     for desired in range(2, most + 1):
         await walk.request(desired)

@@ -4,7 +4,7 @@ part     what                                                            takes a
 one      load step to /scale, one model on real Triton, ten times        5 min         yes
 fleet    the same among 200 and 1,000 models, and the operator's cost    8 min
 loop     10,000 models in the decision loop alone                        1 min
-step     a step and bursts on pods that take 20 s to load                47 min        yes
+step     a step and bursts on pods that take 20 s to load                70 min        yes
 peers    the same by a fixed count, an HPA on the queue, and KEDA        39 min        yes
 parity   the counts of HPA and Direct, 1 to 40 and back                  10 min
 """

@@ -101,7 +101,7 @@ BURSTS: Load = ("bursts", _BURSTS, 1)
 
 def run() -> list[Row]:
     """Measure Halcyon's planner on the steps and bursts, from one pod, from two, and with tuned fields: 70 minutes."""
-    return _measured(
+    return _measure(
         "step", [(scaler, load) for scaler in (HALCYON, RESERVED, HALCYON_TUNED) for load in (*STEPS, BURSTS)]
     )
 
@@ -112,10 +112,10 @@ def run_peers() -> list[Row]:
     The first run also builds KEDA.
     """
     # KEDA comes last, because Halcyon gives up the metrics API for it.
-    return _measured("peers", [*((peer, STEPS[0]) for peer in PEERS), *((KEDA, load) for load in (*STEPS, BURSTS))])
+    return _measure("peers", [*((peer, STEPS[0]) for peer in PEERS), *((KEDA, load) for load in (*STEPS, BURSTS))])
 
 
-def _measured(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
+def _measure(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
     with pods.cluster() as kube:
         return [
             asyncio.run(_run(kube, part, scaler, load, f"{part}-{number}"))

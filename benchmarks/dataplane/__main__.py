@@ -106,7 +106,7 @@ def _run(parts: Sequence[str], *, short: bool, beside: bool) -> list[str]:
             try:
                 signal.setitimer(signal.ITIMER_REAL, max(deadline_s - began_s, _MIN_ALARM_S))
                 try:
-                    part_results = _measured(part, stage.kube, short=short)
+                    part_results = _measure(part, stage.kube, short=short)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0.0)
             except (
@@ -128,7 +128,7 @@ def _run(parts: Sequence[str], *, short: bool, beside: bool) -> list[str]:
     return failed
 
 
-def _measured(part: str, kube: Callable[[], Kube], *, short: bool) -> PartResults:
+def _measure(part: str, kube: Callable[[], Kube], *, short: bool) -> PartResults:
     if part in _ON_LOOPBACK:
         return _ON_LOOPBACK[part](short=short)
     return _ON_CLUSTER[part](kube(), short=short)

@@ -62,7 +62,7 @@ async def _run(count: int, most_s: float) -> PartResults:
                     leaving.append(pods.pop(0))
                     replaced += 1
                     balancer.endpoints([p.address for p in pods], leaving=[p.address for p in leaving[-_TERMINATING:]])
-                    await _in_use(balancer, pods[-1].address)
+                    await _wait_until_used(balancer, pods[-1].address)
                     for old_pod in leaving[:-_TERMINATING]:
                         await old_pod.stop()
                     leaving = leaving[-_TERMINATING:]
@@ -85,7 +85,7 @@ async def _worker(balancer: Balancer) -> object:
     return (await balancer.balanced.haproxy.runtime.read()).process
 
 
-async def _in_use(balancer: Balancer, address: str) -> None:
+async def _wait_until_used(balancer: Balancer, address: str) -> None:
     """Wait until the agent has assigned a server entry to the pod."""
     async with asyncio.timeout(_IN_USE_TIMEOUT_S):
         while True:

@@ -53,12 +53,12 @@ def run(kube: Kube, *, short: bool) -> PartResults:
             Way(HALCYON_2, tuple(balancers)),
         ]
         time.sleep(1.0)
-        rates = {way.name: throughput.loaded(loader, way, servers, throughput.FIRST).per_s for way in ways}
+        rates = {way.name: throughput.run_turn(loader, way, servers, throughput.FIRST).per_s for way in ways}
         reached_pods = 0
         for number in range(rounds):
             for way in [*ways[number % len(ways) :], *ways[: number % len(ways)]]:
                 before = [server.answered() for server in servers]
-                turns[way.name].append(throughput.loaded(loader, way, servers, round(rates[way.name] * turn_s)))
+                turns[way.name].append(throughput.run_turn(loader, way, servers, round(rates[way.name] * turn_s)))
                 if way.name == SERVICE:
                     after = [server.answered() for server in servers]
                     reached_pods = max(reached_pods, sum(b > a for a, b in zip(before, after, strict=True)))

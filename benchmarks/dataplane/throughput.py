@@ -61,13 +61,13 @@ async def _run(rounds: int, turn_s: float, singles: int) -> PartResults:
                 # Estimate the throughput of each way, so that all turns take about the same time. This also opens
                 # connections and runs Triton's first batches.
                 rates = {
-                    way.name: (await asyncio.to_thread(loaded, loader, way, servers, FIRST)).per_s for way in all_ways
+                    way.name: (await asyncio.to_thread(run_turn, loader, way, servers, FIRST)).per_s for way in all_ways
                 }
                 for number in range(rounds):
                     # The order is rotated, so that each way comes first equally often.
                     for way in [*all_ways[number % len(all_ways) :], *all_ways[: number % len(all_ways)]]:
                         count = max(round(rates[way.name] * turn_s), FIRST)
-                        turns[way.name].append(await asyncio.to_thread(loaded, loader, way, servers, count))
+                        turns[way.name].append(await asyncio.to_thread(run_turn, loader, way, servers, count))
                         single_run = loader.begin(way.addresses[0], requests=singles, in_flight=1)
                         single_ms[way.name].append(await asyncio.to_thread(single_run.median_ms))
                     direct = turns[DIRECT][-1].per_s
@@ -78,7 +78,7 @@ async def _run(rounds: int, turn_s: float, singles: int) -> PartResults:
     return figures(turns, single_ms, peers.missing)
 
 
-def loaded(loader: Loader, way: Way, servers: Sequence[Triton], count: int) -> Turn:
+def run_turn(loader: Loader, way: Way, servers: Sequence[Triton], count: int) -> Turn:
     """Run one turn of a way with `count` requests.
 
     Raises:

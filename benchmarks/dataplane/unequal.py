@@ -56,7 +56,7 @@ async def _run(rounds: int, turn_s: float, *, others: tuple[str, ...]) -> PartRe
                     turn = pair if number % 2 == 0 else pair[::-1]
                     for way in [*turn, *(other_ways if number < 2 else ())]:
                         before = [server.answered() for server in servers]
-                        report = await asyncio.to_thread(_loaded, way, servers[0], turn_s)
+                        report = await asyncio.to_thread(_run_load, way, servers[0], turn_s)
                         after = [server.answered() for server in servers]
                         counts = [b - a for a, b in zip(before, after, strict=True)]
                         shares[way.name] = [round(count / max(sum(counts), 1), 3) for count in counts]
@@ -66,7 +66,7 @@ async def _run(rounds: int, turn_s: float, *, others: tuple[str, ...]) -> PartRe
     return figures(reports, shares, peers.missing)
 
 
-def _loaded(way: Way, server: Triton, for_s: float) -> Report:
+def _run_load(way: Way, server: Triton, for_s: float) -> Report:
     load = Load(
         address=way.addresses[0],
         model=server.model,

@@ -109,7 +109,7 @@ def _haproxy(servers: Sequence[str]) -> Iterator[Way]:
         port = _port()
         (folder / "cfg").write_text(peer_configs.haproxy(port, servers))
         command = ["chroot", str(tree), "/usr/sbin/haproxy", "-W", "-db", "-f", f"{inside}/cfg"]
-        with _started(HAPROXY, command, port) as pid:
+        with _running_proxy(HAPROXY, command, port) as pid:
             yield Way(HAPROXY, (f"127.0.0.1:{port}",), (pid,))
 
 
@@ -123,7 +123,7 @@ def _nginx(servers: Sequence[str]) -> Iterator[Way]:
         # not find it.
         enter = ["unshare", "--pid", "--fork", "--kill-child"]
         command = [*enter, "chroot", str(tree), "/usr/sbin/nginx", "-e", "stderr", "-c", f"{inside}/cfg"]
-        with _started(NGINX, command, port) as pid:
+        with _running_proxy(NGINX, command, port) as pid:
             yield Way(NGINX, (f"127.0.0.1:{port}",), (pid,))
 
 
@@ -135,7 +135,7 @@ def _envoy(servers: Sequence[str]) -> Iterator[Way]:
         file = Path(folder) / "envoy.json"
         file.write_text(peer_configs.envoy(port, servers))
         command = [str(program), "-c", str(file), "--disable-hot-restart", "--log-level", "error"]
-        with _started(ENVOY, command, port) as pid:
+        with _running_proxy(ENVOY, command, port) as pid:
             yield Way(ENVOY, (f"127.0.0.1:{port}",), (pid,))
 
 
@@ -218,11 +218,11 @@ async def balancers(
             balancer.agent.api.put(SLICES, plan.name, slice_of(plan.name, hosts))
             await until(lambda balancer=balancer: balancer.agent.is_("/healthz", 200), 20)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
             haproxy.start()
-            await until(lambda balancer=balancer: _in_use(balancer, len(addresses)), 20)  # type: ignore[misc]  # same
+            await until(lambda balancer=balancer: _is_in_use(balancer, len(addresses)), 20)  # type: ignore[misc]  # same
         yield started
 
 
-async def _in_use(balancer: Balancer, count: int) -> bool:
+async def _is_in_use(balancer: Balancer, count: int) -> bool:
     servers = (await balancer.balanced.haproxy.runtime.read()).servers.values()
     return sum(server.admin == "ready" for server in servers) == count and await balancer.agent.is_("/readyz", 200)
 
@@ -254,7 +254,7 @@ def _port() -> int:
 
 
 @contextmanager
-def _started(name: str, command: list[str], port: int) -> Iterator[int]:
+def _running_proxy(name: str, command: list[str], port: int) -> Iterator[int]:
     """Start a proxy, wait until it listens, and return its process ID."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

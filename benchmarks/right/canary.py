@@ -97,7 +97,7 @@ def faults(seeds: int = SEEDS) -> Row:
 def equal(count: int = EQUAL) -> Row:
     """Measure row 8.2: canaries without a fault, most of them with disturbances."""
     with ProcessPoolExecutor(2) as pool:
-        results = list(pool.map(_equal, range(count), chunksize=4))
+        results = list(pool.map(_run_equal, range(count), chunksize=4))
     in_time = [result.ended_s is not None and result.ended_s <= PAUSE_S + AFTER_PAUSE_S for result in results]
     demo = [is_in_time for seed, is_in_time in enumerate(in_time) if _law(seed) is LAWS[0]]
     rolled_back = sum(result.action == "rollback" for result in results)
@@ -126,7 +126,7 @@ def _law(seed: int) -> Law:
     return LAWS[seed % len(LAWS)]
 
 
-def _equal(seed: int) -> SimulatedResult:
+def _run_equal(seed: int) -> SimulatedResult:
     disturbances = Disturbances.drawn(random.Random(seed))
     return run(Rollout(seed, law=_law(seed), disturbances=disturbances), limit_s=PAUSE_S + 2 * AFTER_PAUSE_S)
 

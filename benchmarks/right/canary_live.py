@@ -66,7 +66,7 @@ def model(parameters: dict[str, str]) -> dict[str, Any]:
     return deployment
 
 
-def served(kube: Kube) -> None:
+def serve_stable_revision(kube: Kube) -> None:
     """Serve the good revision."""
     files = models.documents()["ConfigMap"]
     files["data"]["model.py"] += _FAILING
@@ -100,7 +100,7 @@ def run(faults: Iterable[str], *, equal: int) -> list[CanaryResult]:
     installation = setup.install(CLUSTER, step=lambda title: print(title, flush=True))
     ended: list[CanaryResult] = []
     try:
-        served(installation.kube)
+        serve_stable_revision(installation.kube)
         load = Load(
             address=installation.kube.must_address(NAME, GRPC_PORT),
             model=NAME,

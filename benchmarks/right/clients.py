@@ -41,7 +41,7 @@ _STAND_IN = "no cluster: Triton and HAProxy are real processes, and the agent's 
 _COMMAND = "python -m benchmarks.right.clients"
 
 
-async def programs_run() -> Row:
+async def client_programs() -> Row:
     """Return row 5.1: perf_analyzer and PyTriton's ModelClient through HAProxy, and directly as in mode Direct."""
     messages: dict[str, str] = {}
     arguments = server_start.direct_clients(drain_s=30)
@@ -351,7 +351,7 @@ _CHANGES: Final[dict[str, Change]] = {
     "scale_down": _scale_down,
 }
 ROWS: Final = {
-    "5.1": programs_run,
+    "5.1": client_programs,
     "5.2": far_requests,
     "5.3": waiting_uploads,
     "5.4": streams_over_changes,

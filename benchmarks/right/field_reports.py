@@ -108,7 +108,7 @@ def _noted(verdict: str, note: str) -> str:
     return f"{verdict}: {note}" if note else verdict
 
 
-def failed(reports: Sequence[Report]) -> list[str]:
+def run_tests(reports: Sequence[Report]) -> list[str]:
     """Run the tests of the reports, each test once, and return the numbers of the reports that have a failing test."""
     results: dict[str, bool] = {}
     for tests in sorted({report.tests for report in reports if report.tests}):
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the page, record the row, and return 1 if a test fails."""
     reports = read()
     selected = [report for report in reports if not arguments[1:] or report.number in arguments[1:]]
-    failing = failed(selected) if arguments[:1] == ["run"] else []
+    failing = run_tests(selected) if arguments[:1] == ["run"] else []
     PAGE.write_text(page(reports))
     tried = [report for report in reports if report.verdict]
     value = {

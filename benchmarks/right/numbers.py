@@ -81,7 +81,7 @@ def add(pairs: Iterable[Pair], part: Part) -> None:
         if not entry["right"]:
             print(f"wrong: {entry}", flush=True)
     print(f"{place}, {pods} pods, balancers {balanced}, {share:.0%}: {len(entries)} numbers", flush=True)
-    record("right", [_row(known(KEPT))])
+    record("right", [_row(measured_parts(KEPT))])
 
 
 def keep(entries: Iterable[Mapping[str, Any]], part: Part, folder: Path) -> None:
@@ -91,7 +91,7 @@ def keep(entries: Iterable[Mapping[str, Any]], part: Part, folder: Path) -> None
     replace(file_of(part, folder), f'{{"commit": "{commit()}", "numbers": [\n{lines}\n]}}\n')
 
 
-def known(folder: Path) -> dict[Part, list[dict[str, Any]]]:
+def measured_parts(folder: Path) -> dict[Part, list[dict[str, Any]]]:
     """Return the numbers of each part that was measured, with the commit of each."""
     by_part = {}
     for part in PARTS:
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--again", action="store_true", help="measure parts that earlier runs have measured, too")
     options = parser.parse_args(arguments)
     if "7.1" in options.rows:
-        measured = set() if options.again else set(known(KEPT))
+        measured = set() if options.again else set(measured_parts(KEPT))
         parts = [
             part
             for part in PARTS

@@ -179,7 +179,7 @@ async def offer(
         return [await asyncio.to_thread(load.result) for load in loads]
 
 
-async def offered(
+async def measure_overload(
     balancers: Sequence[ways.Balancer], law: Law, *, pods: int, for_s: float, name: str, **options: Any
 ) -> Outcome:
     """Offer three times what these pods can do to their balancers, and return what became of the requests."""
@@ -220,7 +220,9 @@ async def overload(law: Law, *, pods: int, for_s: float, case: str = "") -> list
                 continue
             async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as balancers:
                 for name in chosen:
-                    outcomes.append(await offered(balancers, law, pods=pods, for_s=for_s, name=name, **cases[name]))
+                    outcomes.append(
+                        await measure_overload(balancers, law, pods=pods, for_s=for_s, name=name, **cases[name])
+                    )
                     say(f"overload: {outcomes[-1]}")
                     await asyncio.sleep(3)
     return outcomes
@@ -333,7 +335,7 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
     )
 
 
-async def woken(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
+async def measure_wake(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
     """Hold requests at zero pods, start one, and send more until the held ones are answered; return what became of both."""
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
         warm_up(server, law)
@@ -359,7 +361,7 @@ async def woken(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outco
 def row_5() -> rows.Row:
     """Measure row 4.5."""
     law = LAWS[0]
-    held, after = asyncio.run(woken(law, held=300, rate_rps=20.0))
+    held, after = asyncio.run(measure_wake(law, held=300, rate_rps=20.0))
     return rows.Row(
         id="4.5",
         what="300 held at zero, 20/s more while they are answered",

@@ -40,7 +40,7 @@ LAWS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the canary."""
+    """Fault of the canary's revision."""
 
     slower: float = 1.0
     failing: float = 0.001
@@ -48,7 +48,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Disturbances:
-    """What happens to both revisions alike; the default is nothing."""
+    """Disturbances of both revisions alike; none by default."""
 
     bursts: bool = False
     drift: float = 0.0

@@ -62,7 +62,7 @@ LAWS: Final = (Law(), Law(0.020, 0.002, 32, 0.3), Law(0.050, 0.0, 1, 0.5))
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to a request that would miss the objective."""
+    """Treatment of a request that would miss the objective."""
 
     name: str
     mode: Literal["wait", "reject", "late"] = "late"
@@ -157,7 +157,7 @@ class Balancer:
     moment_at: float = -1e9
 
     def loads(self) -> BackendLoads:
-        """Return what the agent reads."""
+        """Return the loads that the agent reads."""
         pairs = zip(self.inside, self.most, strict=True)
         servers = {_key(number): PodLoad((0, inside), (most, most)) for number, (inside, most) in enumerate(pairs)}
         return BackendLoads({"a": (0, len(self.queue))}, {}, servers, late=len(self.late))

@@ -55,7 +55,7 @@ _EACH = promql.NAME
 
 @dataclass
 class Shown:
-    """What the places have shown, with the time on the monotonic clock before and after each reading."""
+    """Readings of each place, with the time on the monotonic clock before and after each."""
 
     dashboard: list[tuple[float, float, dict[str, Any]]] = field(default_factory=list)
     quantiles: list[tuple[float, float, float, tuple[float | None, ...]]] = field(default_factory=list)
@@ -272,7 +272,7 @@ def _metric_pairs(shown: Shown, apart: Apart, begin: float, pods: int) -> Iterat
 
 @dataclass(frozen=True)
 class _Window:
-    """The rate interval of one evaluation of Grafana's queries, and what is known of it."""
+    """The rate interval of one evaluation of Grafana's queries, with the samples of that time."""
 
     apart: Apart
     sent: Sequence[Sent]
@@ -320,7 +320,7 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Panel:
-    """What a panel shows: the number computed apart, and the factor from the panel's unit to that of the number."""
+    """Expected number of a panel: the number computed apart, and the factor from the panel's unit to that of the number."""
 
     true: Callable[[_Window], float]
     factor: float = 1.0

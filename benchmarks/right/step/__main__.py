@@ -166,7 +166,7 @@ def measure(row: str, runs: Sequence[Run], *, again: bool) -> None:
     commit = rows.commit()
     for run in runs:
         if again or run.name not in kept_samples(row, commit):
-            keep(row, run, commit, _measured(run))
+            keep(row, run, commit, _measure_run(run))
     by_run = kept_samples(row, commit)
     if missing := [run.name for run in RUNS[row] if run.name not in by_run]:
         say(f"step: row {row} is not recorded, because these runs are missing: {', '.join(missing)}")
@@ -176,9 +176,9 @@ def measure(row: str, runs: Sequence[Run], *, again: bool) -> None:
     say(f"step: {row}: {recorded.value}; holds: {rows.holds(recorded)}")
 
 
-def _measured(run: Run) -> Samples:
+def _measure_run(run: Run) -> Samples:
     began_s = time.monotonic()
-    samples = asyncio.run(scene.measured(run.profile, seed=run.seed, client=run.client))
+    samples = asyncio.run(scene.measure(run.profile, seed=run.seed, client=run.client))
     say(f"step: {run.name} in {time.monotonic() - began_s:.0f} s: {step_figures(samples, run.profile)}")
     for line in excess(
         samples, objective_s=scene.LAW.objective_ms / 1000, pod_rps=scene.LAW.peak_rps, until_s=run.profile.until_s
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.trial:
             for run in selected:
                 trial = Run(f"{run.name}-trial", _SHORT, run.seed, run.client)
-                keep(name, trial, rows.commit(), _measured(trial))
+                keep(name, trial, rows.commit(), _measure_run(trial))
         else:
             measure(name, selected, again=options.again)
     return 0

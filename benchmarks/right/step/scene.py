@@ -66,7 +66,7 @@ def balancer_plan() -> BalancerPlan:
     return balancer.plan(subject, SPEC, site, (SLOT_A,), start_s=step_on_pods.START_S)
 
 
-async def measured(profile: Profile, *, seed: int, client: Client) -> Samples:
+async def measure(profile: Profile, *, seed: int, client: Client) -> Samples:
     """Offer this load to one pod behind two balancers, and scale it."""
     plan = balancer_plan()
     with tritons.running([Work(plan.model, LAW.t0_ms, LAW.a_ms, LAW.max_batch)] * step_on_pods.MOST) as servers:
