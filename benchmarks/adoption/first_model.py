@@ -13,9 +13,11 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,10 +65,11 @@ class Terminal:
         """Run a command, and return its output. `shown` is the text in the recording.
 
         Raises:
-            RuntimeError: the command failed; the message ends with its output.
+            RuntimeError: the command failed, or did not end in time; the message ends with its output.
         """
         self.events.append((self.now_s, f"$ {shown or command}\n"))
         lines: list[str] = []
+        # A session of its own, so that programs that the shell has started end with it.
         with subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=ROOT,
@@ -75,15 +78,23 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         ) as running:
-            limit = time.monotonic() + limit_s
-            for line in running.stdout or ():
-                lines.append(line)
-                self.events.append((self.now_s, line))
-                if time.monotonic() > limit:
-                    running.terminate()
-        if running.returncode not in {0, -15}:
-            raise RuntimeError(f"{command}: exit status {running.returncode}\n{''.join(lines)[-3000:]}")
+            limit = threading.Timer(limit_s, os.killpg, (running.pid, signal.SIGKILL))
+            limit.start()
+            try:
+                for line in running.stdout or ():
+                    lines.append(line)
+                    self.events.append((self.now_s, line))
+                status = running.wait()
+            except BaseException:
+                os.killpg(running.pid, signal.SIGKILL)
+                raise
+            finally:
+                limit.cancel()
+        if status:
+            problem = f"not ended within {limit_s:g} s" if status == -signal.SIGKILL else f"exit status {status}"
+            raise RuntimeError(f"{command}: {problem}\n{''.join(lines)[-3000:]}")
         return "".join(lines)
 
     def note(self, text: str) -> None:
