@@ -21,6 +21,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.background import in_background
 from benchmarks.dataplane import tritons, ways
 from benchmarks.quality.house import changed_bench_rows
 from benchmarks.quality.rows import Row, record
@@ -241,16 +242,16 @@ async def decoupled() -> Row:
                         status = 0
                     answered.append((due, time.monotonic() - began - due, status))
 
-                sent, deciding = [], asyncio.create_task(_decide(scaler))
-                for number in itertools.count():
-                    first = int(FIRST_S * FIRST_RPS)
-                    due = number / FIRST_RPS if number < first else FIRST_S + (number - first) / SECOND_RPS
-                    if due >= FIRST_S + SECOND_S:
-                        break
-                    await asyncio.sleep(max(began + due - time.monotonic(), 0))
-                    sent.append(asyncio.create_task(send(number, due)))
-                await asyncio.gather(*sent)
-                deciding.cancel()
+                sent = []
+                async with in_background(_decide(scaler)):
+                    for number in itertools.count():
+                        first = int(FIRST_S * FIRST_RPS)
+                        due = number / FIRST_RPS if number < first else FIRST_S + (number - first) / SECOND_RPS
+                        if due >= FIRST_S + SECOND_S:
+                            break
+                        await asyncio.sleep(max(began + due - time.monotonic(), 0))
+                        sent.append(asyncio.create_task(send(number, due)))
+                    await asyncio.gather(*sent)
     late = [took for due, took, status in answered if due >= FIRST_S + 60 and status == 200]
     value = {
         "three_after_s": scaler.reached_s(3, 0.0),

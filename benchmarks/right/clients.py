@@ -23,6 +23,7 @@ import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 import numpy as np
 import tritonclient.grpc as grpcclient
 
+from benchmarks.background import in_background
 from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import Triton, Work
 from benchmarks.quality import rows
@@ -297,11 +298,8 @@ async def _streams(
             # Events of all streams at the same moment would wait for each other.
             await asyncio.sleep(0.2 / count)
         await asyncio.sleep(1)
-        changing = asyncio.create_task(_forever(change))
-        try:
+        async with in_background(_forever(change)):
             return await asyncio.gather(*running)
-        finally:
-            changing.cancel()
 
 
 async def _forever(change: Callable[[], Awaitable[None]]) -> None:

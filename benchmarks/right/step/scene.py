@@ -6,12 +6,12 @@ beginning, and a pod becomes an endpoint `START_S` after it is ordered.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks import step as step_on_pods
+from benchmarks.background import in_background
 from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import Work
 from benchmarks.open_loop import Sent
@@ -73,8 +73,7 @@ async def measure(profile: Profile, *, seed: int, client: Client) -> Samples:
         addresses = [server.address for server in servers]
         async with ways.balancers(BALANCERS, plan, addresses[:1]) as balancers:
             scaler = Autoscaler(balancers, addresses, time.monotonic(), spec=SPEC, start_s=step_on_pods.START_S)
-            deciding = asyncio.create_task(scaler.run())
-            try:
+            async with in_background(scaler.run()):
                 sent = await overload.offer(
                     [balancer.http if client.protocol == "http" else balancer.grpc for balancer in balancers],
                     profile,
@@ -85,9 +84,6 @@ async def measure(profile: Profile, *, seed: int, client: Client) -> Samples:
                     repeats=client.repeats,
                     connections=client.connections,
                 )
-            finally:
-                deciding.cancel()
-                await asyncio.gather(deciding, return_exceptions=True)
             return samples(sent, scaler)
 
 
