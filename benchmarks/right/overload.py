@@ -182,12 +182,11 @@ async def offer(
 async def measure_overload(
     balancers: Sequence[ways.Balancer], law: Law, *, pods: int, for_s: float, name: str, **options: Any
 ) -> Outcome:
-    """Offer three times what these pods can do to their balancers, and return what became of the requests."""
+    """Offer three times what these pods can do to their balancers, and return the outcome of the requests."""
     capacity = pods * law.peak_rps
     is_http = options.get("protocol") == "http"
-    sent = await _offer(
-        [balancer.http if is_http else balancer.grpc for balancer in balancers], _TIMES * capacity, for_s, **options
-    )
+    addresses = [balancer.http if is_http else balancer.grpc for balancer in balancers]
+    sent = await _offer(addresses, _TIMES * capacity, for_s, **options)
     case = f"{law.text}, {pods} pods, {len(balancers)} balancers, {name}"
     return _outcome(case, sent, law, capacity_rps=capacity, for_s=for_s)
 
@@ -236,10 +235,9 @@ async def normal(law: Law, *, pods: int, for_s: float, mode: str) -> list[Outcom
             warm_up(server, law)
         capacity = pods * law.peak_rps
         async with ways.balancers(2, plan(law, 2, mode), [server.address for server in servers]) as balancers:
+            addresses = [balancer.grpc for balancer in balancers]
             for share, variation in ((0.8, 1.0), (0.7, 3.0)):
-                sent = await _offer(
-                    [balancer.grpc for balancer in balancers], share * capacity, for_s, variation=variation
-                )
+                sent = await _offer(addresses, share * capacity, for_s, variation=variation)
                 case = f"{law.text}, {pods} pods, {share:.0%}, CV {variation:g}, {mode}"
                 outcomes.append(_outcome(case, sent, law, capacity_rps=capacity, for_s=for_s))
                 say(f"overload: {outcomes[-1]}")
@@ -249,33 +247,21 @@ async def normal(law: Law, *, pods: int, for_s: float, mode: str) -> list[Outcom
 def row_2(*, for_s: float, laws: Sequence[Law] = LAWS) -> rows.Row:
     """Measure row 4.2."""
     outcomes = [outcome for law in laws for outcome in asyncio.run(overload(law, pods=1, for_s=for_s))]
-    many_channels = {
-        outcome.what.rpartition(", ")[0]: outcome.goodput for outcome in outcomes if outcome.what.endswith(", grpc")
-    }
-    single = {
-        outcome.what.rpartition(", ")[0]: outcome.goodput
-        for outcome in outcomes
-        if outcome.what.endswith("one channel")
-    }
-    least = min(
-        (outcome for outcome in outcomes if not outcome.what.endswith("one channel")),
-        key=lambda outcome: outcome.goodput,
-    )
+    goodputs = {outcome.what: outcome.goodput for outcome in outcomes}
+    single_channel = {case: goodput for case, goodput in goodputs.items() if case.endswith("one channel")}
+    behind = [goodputs[case.replace("one channel", "grpc")] - goodput for case, goodput in single_channel.items()]
+    many_channels = [outcome for outcome in outcomes if not outcome.what.endswith("one channel")]
+    least = min(many_channels, key=lambda outcome: outcome.goodput)
+    p99s_s = [(outcome.what, outcome.answered_p99_s) for outcome in outcomes]
     return rows.Row(
         id="4.2",
         what="3x overload, HTTP and gRPC, 1 and 2 balancers, and all requests on one channel",
         value={
             "goodput_min": least.goodput,
-            "one_channel_behind_many": round(max(many_channels[case] - single[case] for case in many_channels), 3),
+            "one_channel_behind_many": round(max(behind), 3),
             "refused_p99_s": max(outcome.refused_p99_s for outcome in outcomes),
             "answered_p99_per_objective": round(
-                max(
-                    outcome.answered_p99_s / law.objective_ms * 1000
-                    for law in laws
-                    for outcome in outcomes
-                    if law.text in outcome.what
-                ),
-                3,
+                max(p99_s / law.objective_ms * 1000 for law in laws for case, p99_s in p99s_s if law.text in case), 3
             ),
             "cases": len(outcomes),
         },
@@ -305,10 +291,9 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
                 outcomes.setdefault(mode, []).extend(asyncio.run(normal(law, pods=pods, for_s=for_s, mode=mode)))
     value: dict[str, Any] = {}
     for variation in ("1", "3"):
-        rejected = [outcome for outcome in outcomes["Reject"] if f"CV {variation}," in outcome.what]
-        value[f"refused_share_cv_{variation}"] = round(
-            max(outcome.refused / outcome.offered for outcome in rejected), 6
-        )
+        rejecting = [outcome for outcome in outcomes["Reject"] if f"CV {variation}," in outcome.what]
+        share = max(outcome.refused / outcome.offered for outcome in rejecting)
+        value[f"refused_share_cv_{variation}"] = round(share, 6)
     value["more_lost_than_with_wait"] = max(
         (a.late + a.refused + a.failed) - (b.late + b.refused + b.failed)
         for a, b in zip(outcomes["Reject"], outcomes["Wait"], strict=True)
@@ -336,7 +321,7 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
 
 
 async def measure_wake(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
-    """Hold requests at zero pods, start one, and send more until the held ones are answered; return what became of both."""
+    """Hold requests at zero pods, start one, and send more until the held ones are answered; return the outcomes of both."""
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
         warm_up(server, law)
         async with ways.balancers(2, plan(law, 2), []) as balancers:
@@ -392,11 +377,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--laws", type=int, default=len(LAWS), help="number of laws of row 4.2")
     options = parser.parse_args(arguments)
+    if options.case is not None:
+        for law in LAWS[: options.laws]:
+            asyncio.run(overload(law, pods=1, for_s=options.seconds or 30.0, case=options.case))
+        return 0
     for name in options.rows:
-        if options.case is not None:
-            for law in LAWS:
-                asyncio.run(overload(law, pods=1, for_s=options.seconds or 30.0, case=options.case))
-            continue
         if name == "4.2":
             row = row_2(for_s=options.seconds or 30.0, laws=LAWS[: options.laws])
         elif name == "4.5":
