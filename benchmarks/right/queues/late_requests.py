@@ -386,17 +386,14 @@ def row(rule: Rule, law: Law, *, burst_s: float = 300.0, seeds: int = 3) -> list
     threefold = [outcomes(rule, law, 3.0, 30.0, 1.0, parts=parts, seeds=seeds) for parts in ((0.5, 0.5), (1.0, 0.0))]
     slight = [outcomes(rule, law, load, 60.0, 1.0, parts=(0.5, 0.5), seeds=seeds) for load in (1.3, 1.05)]
     return [
+        *(f"{mean(run.rejected for run in group):.2f}, {mean(run.lost(law) for run in group):.1f}" for group in bursts),
         *(
-            f"{mean(outcome.rejected for outcome in group):.2f}, {mean(outcome.lost(law) for outcome in group):.1f}"
-            for group in bursts
-        ),
-        *(
-            f"{mean(outcome.goodput(law, 30.0) for outcome in group):.3f}, {mean(outcome.rejected_slowly for outcome in group):.2f}, "
-            f"{max((after_s for outcome in group for after_s in outcome.rejected_after_s), default=0.0):.1f}"
+            f"{mean(run.goodput(law, 30.0) for run in group):.3f}, {mean(run.rejected_slowly for run in group):.2f}, "
+            f"{max((after_s for run in group for after_s in run.rejected_after_s), default=0.0):.1f}"
             for group in threefold
         ),
         *(
-            f"{mean(outcome.lost(law) for outcome in group):.1f}, {mean(outcome.rejected_slowly for outcome in group):.1f}"
+            f"{mean(run.lost(law) for run in group):.1f}, {mean(run.rejected_slowly for run in group):.1f}"
             for group in slight
         ),
     ]

@@ -124,10 +124,8 @@ def _read(site: Scene, shown: Shown) -> None:
         shown.quantiles.append((shown.dashboard[-2][0] if last else began, time.monotonic(), history["end"], point))
     began = time.monotonic()
     page = samples(site.operator.fetch("/metrics"))
-    model_values = {
-        sample.name: sample.value for sample in page if sample.labels.get("namespace") == site.space.namespace
-    }
-    shown.metrics.append((began, time.monotonic(), model_values))
+    model_samples = [sample for sample in page if sample.labels.get("namespace") == site.space.namespace]
+    shown.metrics.append((began, time.monotonic(), {sample.name: sample.value for sample in model_samples}))
     began = time.monotonic()
     shown.status.append((began, time.monotonic(), site.space.status()))
 
@@ -206,10 +204,8 @@ def _counts(site: Scene, pods: int) -> list[Pair]:
 
 def _start_s(pod: dict[str, Any]) -> float:
     """Return the seconds from a pod's creation until it was ready."""
-    [ready] = [
-        condition["lastTransitionTime"] for condition in pod["status"]["conditions"] if condition["type"] == "Ready"
-    ]
-    begun, ended = (datetime.fromisoformat(text) for text in (pod["metadata"]["creationTimestamp"], ready))
+    conditions = {condition["type"]: condition["lastTransitionTime"] for condition in pod["status"]["conditions"]}
+    begun, ended = (datetime.fromisoformat(at) for at in (pod["metadata"]["creationTimestamp"], conditions["Ready"]))
     return (ended - begun).total_seconds()
 
 
