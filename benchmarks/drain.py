@@ -212,7 +212,7 @@ class Model:
         )
 
     async def _wait_until_removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the times at which each removed pod was terminated and was gone."""
+        """Wait for the end of the surplus pods, and return when each began to terminate and when it was gone."""
         terminating_s: dict[str, float] = {}
         deleted_s: dict[str, float] = {}
 
