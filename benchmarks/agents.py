@@ -29,7 +29,7 @@ from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.kube import kinds
 from halcyon.render import names
 
-LOOK_EVERY_S = 1.0
+POLL_INTERVAL_S = 1.0
 """Interval in seconds at which an agent polls its balancer and its pods."""
 _ADDRESSES_A_NETWORK = 254
 _TOKENS_AT_ONCE = 4
@@ -45,8 +45,8 @@ class Agents:
         counts: Counts,
         *,
         seed: int = 0,
-        spread_s: float = LOOK_EVERY_S,
-        idle_look_every_s: float = LOOK_EVERY_S,
+        spread_s: float = POLL_INTERVAL_S,
+        idle_look_every_s: float = POLL_INTERVAL_S,
     ) -> None:
         """Create the agents, which send nothing before `begin`.
 
@@ -88,7 +88,7 @@ class Agents:
         lags_s, self._lags_s = sorted(self._lags_s), []
         return lags_s[int(0.99 * len(lags_s))] if lags_s else 0.0
 
-    async def begin(self, wanted: Iterable[str], *, balancers: int = 1) -> None:
+    async def begin(self, models: Iterable[str], *, balancers: int = 1) -> None:
         """Start the agents of these models, one for each of `balancers` balancer pods, which must be ready.
 
         The agents of a model report the same pods, and equal parts of the requests.
@@ -97,22 +97,21 @@ class Agents:
             BenchError: a token is rejected, or the operator doesn't accept the connections.
         """
         limit = asyncio.Semaphore(_TOKENS_AT_ONCE)
-        found = list(wanted)
 
-        async def one(name: str, agent: str) -> tuple[CollectorAddress, Path]:
+        async def request_credentials(name: str, agent: str) -> tuple[CollectorAddress, Path]:
             async with limit:
                 return await asyncio.to_thread(self._credentials, name, agent)
 
-        pods = [(name, part, agent) for name in found for part, agent in enumerate(self._balancers(name, balancers))]
-        told = await asyncio.gather(*(one(name, agent) for name, _, agent in pods))
-        for (name, part, agent), (collector, token) in zip(pods, told, strict=True):
+        pods = [(name, part, agent) for name in models for part, agent in enumerate(self._balancers(name, balancers))]
+        credentials = await asyncio.gather(*(request_credentials(name, agent) for name, _, agent in pods))
+        for (name, part, agent), (collector, token) in zip(pods, credentials, strict=True):
             if name not in self._models:
                 self._models[name] = StandIn(self._counts.namespace_of(name), name)
                 self._woken[name] = asyncio.Event()
             uplink = ReportStream(collector, token, resolve=_here, local_address=address(len(self._uplinks)))
             self._uplinks.append(uplink)
-            speaking = self._speak(name, uplink, agent=agent, part=part, parts=balancers)
-            self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(speaking)]
+            reporting = self._report(name, uplink, agent=agent, part=part, parts=balancers)
+            self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(reporting)]
         end_s = time.monotonic() + 60
         while self.connected < len(self._uplinks):
             self.check()
@@ -138,62 +137,62 @@ class Agents:
     def _balancers(self, name: str, count: int) -> list[str]:
         ready = self._counts.balancers(name)
         if len(ready) < count:
-            raise BenchError(f"{name} has {len(ready)} ready balancer pods, and {count} agents were asked for")
+            raise BenchError(f"{name} has {len(ready)} ready balancer pods, and {count} agents were requested")
         return ready[:count]
 
-    async def _speak(self, name: str, uplink: ReportStream, *, agent: str, part: int, parts: int) -> None:
+    async def _report(self, name: str, uplink: ReportStream, *, agent: str, part: int, parts: int) -> None:
         model = self._models[name]
         clock = asyncio.get_running_loop().time
         surge = ArrivalSurge()
 
-        def look() -> AgentReport:
-            seen = model.record(time.time(), self._counts.ready_servers(name), agent)
-            return seen if parts == 1 else replace(seen, balancer=share(seen.balancer, part=part, parts=parts))
+        def poll() -> AgentReport:
+            report = model.report(time.time(), self._counts.ready_servers(name), agent)
+            return report if parts == 1 else replace(report, balancer=share(report.balancer, part=part, parts=parts))
 
         due_s = clock() + self._draw.uniform(0.0, self._spread_s)
         while True:
             await asyncio.sleep(due_s - clock())
             self._lags_s.append(clock() - due_s)
-            seen = look()
-            uplink.publish(seen)
-            due_s = max(due_s + LOOK_EVERY_S, clock())
-            if model.is_idle and self._idle_look_every_s > LOOK_EVERY_S:
+            report = poll()
+            uplink.publish(report)
+            due_s = max(due_s + POLL_INTERVAL_S, clock())
+            if model.is_idle and self._idle_look_every_s > POLL_INTERVAL_S:
                 # Polls keep their phase, so that a step of the load is noticed as late as by an agent that polls each second.
-                resting_s = self._idle_look_every_s - LOOK_EVERY_S
+                resting_s = self._idle_look_every_s - POLL_INTERVAL_S
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(resting_s):
                         await self._woken[name].wait()
-                due_s += LOOK_EVERY_S * max(math.ceil((clock() - due_s) / LOOK_EVERY_S), 0)
-            requests = seen.balancer.requests if seen.balancer else 0
+                due_s += POLL_INTERVAL_S * max(math.ceil((clock() - due_s) / POLL_INTERVAL_S), 0)
+            requests = report.balancer.requests if report.balancer else 0
             if surge.add(requests, process=agent, now=clock()):
                 await asyncio.sleep(CONFIRM_INTERVAL_S)
-                uplink.publish(look(), urgent=True)
+                uplink.publish(poll(), urgent=True)
 
     def _credentials(self, name: str, agent: str) -> tuple[CollectorAddress, Path]:
         """Return the address for the model's reports, from its plan, and the file with its agent's token."""
         api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
-        beside = names.balancer(name)
-        plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, beside))
-        bound = {"kind": "Pod", "apiVersion": "v1", "name": agent}
-        wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S, "boundObjectRef": bound}}
-        token = api.call("POST", kinds.SERVICE_ACCOUNT.path(namespace, beside, "token"), wish)
+        balancer = names.balancer(name)
+        plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, balancer))
+        pod = {"kind": "Pod", "apiVersion": "v1", "name": agent}
+        request = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S, "boundObjectRef": pod}}
+        token = api.call("POST", kinds.SERVICE_ACCOUNT.path(namespace, balancer, "token"), request)
         if plan.body is None or token.body is None or token.status != 201:
             raise BenchError(
-                f"no credentials for {beside}: the plan was answered {plan.status}, the token {token.status}"
+                f"no credentials for {balancer}: the plan was answered {plan.status}, the token {token.status}"
             )
-        told = json.loads(plan.body["data"]["plan.json"])["collector"]
+        collector = json.loads(plan.body["data"]["plan.json"])["collector"]
         file = Path(self._folder.name) / agent
         file.write_text(token.body["status"]["token"])
         # The port in the plan is that of the operator's pods. In the benchmark the operator uses a different port.
-        return CollectorAddress(**{**told, "port": self._plane.operator.port}), file
+        return CollectorAddress(**{**collector, "port": self._plane.operator.port}), file
 
 
-def share(whole: BalancerSample | None, *, part: int, parts: int) -> BalancerSample | None:
+def share(sample: BalancerSample | None, *, part: int, parts: int) -> BalancerSample | None:
     """Return the sample of one of `parts` balancers among which the requests of a model are divided evenly."""
-    if whole is None:
+    if sample is None:
         return None
-    divided = {name: (getattr(whole, name) + part) // parts for name in ("queued", "inflight", "requests")}
-    return replace(whole, **divided)
+    divided = {name: (getattr(sample, name) + part) // parts for name in ("queued", "inflight", "requests")}
+    return replace(sample, **divided)
 
 
 def address(number: int) -> str:

@@ -19,8 +19,8 @@ def cpu_s(pid: int) -> float:
 
 def rss_mib(pid: int) -> float:
     """Return the resident memory of a process, in MiB."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) / 1024 if found else math.nan
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) / 1024 if match else math.nan
 
 
 def histogram_quantile(
@@ -32,17 +32,17 @@ def histogram_quantile(
     samples. Values in the open last bucket count as its lower bound, because the histogram contains no more
     information.
     """
-    found: dict[float, float] = {}
+    counts: dict[float, float] = {}
     for sample, count in after.items():
         match = _BUCKET.fullmatch(sample)
         if match is not None and match[1] == name:
             bound = math.inf if match[2] == "+Inf" else float(match[2])
-            found[bound] = found.get(bound, 0.0) + count - before.get(sample, 0.0)
-    total = max(found.values(), default=0.0)
+            counts[bound] = counts.get(bound, 0.0) + count - before.get(sample, 0.0)
+    total = max(counts.values(), default=0.0)
     if total <= 0:
         return None
     low = below = 0.0
-    for bound, count in sorted(found.items()):
+    for bound, count in sorted(counts.items()):
         if count >= share * total:
             if math.isinf(bound) or count == below:
                 return low

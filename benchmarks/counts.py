@@ -35,13 +35,13 @@ class Counts:
         self.namespace_of = namespace_of
         self.replicas: dict[str, list[Change]] = defaultdict(list)
         """Values of spec.replicas by model: the first observed value, then each change."""
-        self.decided: dict[str, list[Change]] = defaultdict(list)
+        self.desired: dict[str, list[Change]] = defaultdict(list)
         """Values of the decision in the status (`scaling.desired`) by model, at the time they appear there."""
         self.servers: dict[str, list[Change]] = defaultdict(list)
         """Number of model pods by model, including those that start or terminate."""
         self._kubeconfig = kubeconfig
-        self._news = asyncio.Condition()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Condition()
+        self._notifications: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -69,13 +69,13 @@ class Counts:
 
     def count(self, name: str) -> int:
         """Return the current replicas."""
-        known = self.replicas.get(name)
-        return known[-1][1] if known else 1
+        changes = self.replicas.get(name)
+        return changes[-1][1] if changes else 1
 
     def ready_servers(self, name: str) -> list[str]:
         """Return the names of a model's ready model pods."""
-        found = self.pods.find(self.namespace_of(name), f"server/{name}")
-        return [pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)]
+        pods = self.pods.find(self.namespace_of(name), f"server/{name}")
+        return [pod["metadata"]["name"] for pod in pods if pod_facts.is_ready(pod)]
 
     def balancer(self, name: str) -> str | None:
         """Return the name of one of a model's ready balancer pods."""
@@ -83,8 +83,8 @@ class Counts:
 
     def balancers(self, name: str) -> list[str]:
         """Return the names of a model's ready balancer pods."""
-        found = self.pods.find(self.namespace_of(name), f"balancer/{name}")
-        return [pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)]
+        pods = self.pods.find(self.namespace_of(name), f"balancer/{name}")
+        return [pod["metadata"]["name"] for pod in pods if pod_facts.is_ready(pod)]
 
     def start_times_s(self, name: str) -> list[float]:
         """Return the seconds from creation to readiness of the model pods that are ready now."""
@@ -98,14 +98,14 @@ class Counts:
     def actuator(self, name: str) -> str | None:
         """Return the actuator that writes the replicas, from the status."""
         model = self.models.get(Key(self.namespace_of(name), name)) or {}
-        found = ((model.get("status") or {}).get("scaling") or {}).get("actuator")
-        return None if found is None else str(found)
+        actuator = ((model.get("status") or {}).get("scaling") or {}).get("actuator")
+        return None if actuator is None else str(actuator)
 
     def decisions(self, name: str) -> str:
         """Return the reasons for the last ten changes of the replicas, from the status, oldest first."""
         model = self.models.get(Key(self.namespace_of(name), name)) or {}
-        told = ((model.get("status") or {}).get("scaling") or {}).get("decisions") or ()
-        return " | ".join(str(decision["why"]) for decision in reversed(told))
+        decisions = ((model.get("status") or {}).get("scaling") or {}).get("decisions") or ()
+        return " | ".join(str(decision["why"]) for decision in reversed(decisions))
 
     def is_served(self, name: str) -> bool:
         """Return True if the model's condition Ready is True."""
@@ -124,28 +124,28 @@ class Counts:
 
     def most_at(self, name: str, *, since_s: float) -> tuple[float, int] | None:
         """Return (time, replicas) of the maximum after `since_s`, at the first time that it was reached."""
-        since = [change for change in self.replicas.get(name, ()) if change[0] >= since_s]
-        return max(since, key=lambda change: change[1], default=None)
+        changes = [change for change in self.replicas.get(name, ()) if change[0] >= since_s]
+        return max(changes, key=lambda change: change[1], default=None)
 
-    async def until(self, true: Callable[[], bool], *, what: str, limit_s: float) -> None:
-        """Wait until `true` returns True. It is evaluated after each event of these watches.
+    async def until(self, condition: Callable[[], bool], *, goal: str, limit_s: float) -> None:
+        """Wait until `condition` returns True. It is evaluated after each event of these watches.
 
         Raises:
             BenchError: the time limit passed.
         """
         try:
-            async with asyncio.timeout(limit_s), self._news:
-                await self._news.wait_for(true)
+            async with asyncio.timeout(limit_s), self._changed:
+                await self._changed.wait_for(condition)
         except TimeoutError:
-            raise BenchError(f"{what}: not within {limit_s:g} s") from None
+            raise BenchError(f"{goal}: not within {limit_s:g} s") from None
 
-    async def until_served(self, wanted: Collection[str], *, limit_s: float) -> None:
+    async def until_served(self, models: Collection[str], *, limit_s: float) -> None:
         """Wait until each of these models is served and has a ready balancer.
 
         Raises:
             BenchError: the time limit passed; the message names one of the remaining models.
         """
-        missing = set(wanted)
+        missing = set(models)
 
         def served() -> bool:
             missing.difference_update(
@@ -154,48 +154,48 @@ class Counts:
             return not missing
 
         try:
-            await self.until(served, what=f"{len(wanted)} models are served", limit_s=limit_s)
+            await self.until(served, goal=f"{len(models)} models are served", limit_s=limit_s)
         except BenchError as error:
             name = min(missing)
             model = self.models.get(Key(self.namespace_of(name), name)) or {}
             conditions = (model.get("status") or {}).get("conditions") or ()
-            said = "; ".join(f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions)
-            raise BenchError(f"{error}; {len(missing)} are not, {name} among them: {said or 'no status'}") from None
+            state = "; ".join(f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions)
+            raise BenchError(f"{error}; {len(missing)} are not, {name} among them: {state or 'no status'}") from None
 
-    async def raised(self, wanted: Collection[str], *, since_s: float, limit_s: float) -> dict[str, float]:
+    async def raised(self, models: Collection[str], *, since_s: float, limit_s: float) -> dict[str, float]:
         """Return the seconds from `since_s` until the replicas of each model increased.
 
         Models whose replicas didn't increase within the limit are missing from the result.
         """
-        found: dict[str, float] = {}
+        delays_s: dict[str, float] = {}
 
         def all_raised() -> bool:
-            for name in wanted:
-                if name not in found and (at := self.raised_at(name, since_s=since_s)) is not None:
-                    found[name] = at - since_s
-            return len(found) == len(wanted)
+            for name in models:
+                if name not in delays_s and (at := self.raised_at(name, since_s=since_s)) is not None:
+                    delays_s[name] = at - since_s
+            return len(delays_s) == len(models)
 
         try:
-            await self.until(all_raised, what="counts rise", limit_s=limit_s)
+            await self.until(all_raised, goal="counts rise", limit_s=limit_s)
         except BenchError:
-            return found
-        return found
+            return delays_s
+        return delays_s
 
     def _model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if after is None:
             self.replicas.pop(key.name, None)
-            self.decided.pop(key.name, None)
+            self.desired.pop(key.name, None)
         else:
             now = time.monotonic()
             count = int((after.get("spec") or {}).get("replicas", 1))
-            known = self.replicas[key.name]
-            if before is None or not known or known[-1][1] != count:
-                known.append((now, count))
+            changes = self.replicas[key.name]
+            if before is None or not changes or changes[-1][1] != count:
+                changes.append((now, count))
             desired = ((after.get("status") or {}).get("scaling") or {}).get("desired")
-            decided = self.decided[key.name]
-            if desired is not None and (not decided or decided[-1][1] != desired):
-                decided.append((now, int(desired)))
-        self._tell()
+            decisions = self.desired[key.name]
+            if desired is not None and (not decisions or decisions[-1][1] != desired):
+                decisions.append((now, int(desired)))
+        self._schedule_notification()
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         pod = after or before
@@ -203,21 +203,21 @@ class Counts:
         kind, _, name = owner.partition("/")
         if kind == "server":
             count = len(self.pods.find(key.namespace, owner))
-            known = self.servers[name]
-            if not known or known[-1][1] != count:
-                known.append((time.monotonic(), count))
-        self._tell()
+            changes = self.servers[name]
+            if not changes or changes[-1][1] != count:
+                changes.append((time.monotonic(), count))
+        self._schedule_notification()
 
-    def _tell(self) -> None:
+    def _schedule_notification(self) -> None:
         # Wake the waiting tasks one at a time, so that each of them evaluates a burst of events only once.
-        if not self._telling:
+        if not self._notifications:
             task = asyncio.create_task(self._notify())
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._notifications.add(task)
+            task.add_done_callback(self._notifications.discard)
 
     async def _notify(self) -> None:
-        async with self._news:
-            self._news.notify_all()
+        async with self._changed:
+            self._changed.notify_all()
 
 
 def _owner(pod: Object) -> Iterable[str]:

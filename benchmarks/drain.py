@@ -30,7 +30,7 @@ from typing import Any, Literal
 from benchmarks import open_loop, pods
 from benchmarks.counts import Counts
 from benchmarks.errors import BenchError
-from benchmarks.eyes import Eyes
+from benchmarks.eyes import InflightReader
 from benchmarks.plane import alone
 from benchmarks.profile import Phase, Profile
 from benchmarks.rows import FILE
@@ -50,7 +50,7 @@ MANY, FEW = 5, 3
 _DEADLINE_S = 40.0
 _ROUND_S = 60.0
 """Time limit of a round in seconds, after which it counts as failed."""
-_ABOUT_S = 25.0
+_TYPICAL_ROUND_S = 25.0
 """Typical duration of a round in seconds."""
 _RESAMPLES = 4000
 
@@ -106,21 +106,21 @@ class Model:
 
     def document(self) -> dict[str, Any]:
         """Return the ModelDeployment."""
-        made = pods.model(
+        deployment = pods.model(
             self.name, start_s=0.0, replicas=MANY, queueTimeout="60s", responseTimeout="60s", queueLimit=200
         )
-        made["spec"]["model"]["parameters"] |= {"t0_ms": f"{self._case.t0_ms:g}"}
+        deployment["spec"]["model"]["parameters"] |= {"t0_ms": f"{self._case.t0_ms:g}"}
         if self._case.t0_ms > 1000:
-            made["spec"]["model"]["parameters"]["a_ms"] = "0"
-            del made["spec"]["model"]["warmup"]  # its batches of 15 s would take longer than a round
-        return made
+            deployment["spec"]["model"]["parameters"]["a_ms"] = "0"
+            del deployment["spec"]["model"]["warmup"]  # its batches of 15 s would take longer than a round
+        return deployment
 
     async def run(self, seconds: float, seed: int) -> None:
         """Run rounds for `seconds`, while the load continues."""
         address = pods.address(self._kube, self.name)
         async with AsyncExitStack() as stack:
             balancer = self._counts.balancer(self.name)
-            eyes = await stack.enter_async_context(Eyes(self._kube, str(balancer)))
+            reader = await stack.enter_async_context(InflightReader(self._kube, str(balancer)))
             load = Load(
                 address=address, model=self.name, timeout_s=_DEADLINE_S, channels=1, input="x", shape=(1, 1),
                 batch_output=None, who_output=None,
@@ -129,11 +129,11 @@ class Model:
             end_s = time.monotonic() + seconds
             with self._load(address, seconds, seed) as running:
                 pair = 0
-                while time.monotonic() < end_s - 2 * _ABOUT_S:
+                while time.monotonic() < end_s - 2 * _TYPICAL_ROUND_S:
                     ways: list[Way] = ["as it is", "told"]
                     # The order within a pair alternates, so that a trend over time favours neither way.
                     for way in ways if pair % 2 else ways[::-1]:
-                        self.rounds.append(await self._round(eyes, caller, pair, way))
+                        self.rounds.append(await self._round(reader, caller, pair, way))
                     pair += 1
                 if running is not None:
                     self.failures = (await asyncio.to_thread(running.result)).failures
@@ -147,51 +147,51 @@ class Model:
         with open_loop.running(address, self.name, profile, deadline_s=_DEADLINE_S, seed=seed) as running:
             yield running
 
-    async def _round(self, eyes: Eyes, caller: Caller, pair: int, way: Way) -> Round:
-        by_address = await self._settled(eyes)
-        lone = None
+    async def _round(self, reader: InflightReader, caller: Caller, pair: int, way: Way) -> Round:
+        by_address = await self._wait_until_settled(reader)
+        request = None
         if not self._case.rate_rps:
-            lone = asyncio.create_task(caller(pair))
-            await eyes.until(lambda seen: any(seen.values()), limit_s=10)
+            request = asyncio.create_task(caller(pair))
+            await reader.until(lambda counts: any(counts.values()), limit_s=10)
             await asyncio.sleep(1)
-        inflight = {by_address[address]: count for address, count in (await eyes.look()).items()}
-        await self._tell(inflight if way == "told" else dict.fromkeys(inflight))
+        inflight = {by_address[address]: count for address, count in (await reader.read()).items()}
+        await self._set_costs(inflight if way == "told" else dict.fromkeys(inflight))
         written_s = time.monotonic()
         await self._scale(FEW)
-        leaving, gone = await self._removed(set(inflight))
-        if lone is not None:
-            await lone
+        terminating_s, deleted_s = await self._wait_until_removed(set(inflight))
+        if request is not None:
+            await request
         await self._scale(MANY)
-        left = [inflight[pod] for pod in gone]
-        found = Round(
+        removed_inflight = [inflight[pod] for pod in deleted_s]
+        scale_down = Round(
             case=self._case.name,
             pair=pair,
             way=way,
-            drain_s=round(max(gone.values()) - written_s - PRE_STOP_S, 3),
-            draining_pod_s=round(sum(gone[pod] - leaving[pod] for pod in gone), 3),
-            inflight=(*left, *(count for pod, count in inflight.items() if pod not in gone)),
-            inflight_removed=sum(left),
+            drain_s=round(max(deleted_s.values()) - written_s - PRE_STOP_S, 3),
+            draining_pod_s=round(sum(deleted_s[pod] - terminating_s[pod] for pod in deleted_s), 3),
+            inflight=(*removed_inflight, *(count for pod, count in inflight.items() if pod not in deleted_s)),
+            inflight_removed=sum(removed_inflight),
         )
-        say(f"drain: {found.case}, {way}: {found.drain_s:.1f} s, in flight {found.inflight}")
-        return found
+        say(f"drain: {scale_down.case}, {way}: {scale_down.drain_s:.1f} s, in flight {scale_down.inflight}")
+        return scale_down
 
-    async def _settled(self, eyes: Eyes) -> dict[str, str]:
+    async def _wait_until_settled(self, reader: InflightReader) -> dict[str, str]:
         """Wait until all pods are ready and in use by the balancer and the load has run for 3 s more.
 
         Return the pod names by address.
         """
         await self._counts.until(
             lambda: len(self._counts.ready_servers(self.name)) == MANY == len(self._servers()),
-            what=f"{MANY} pods of {self.name}",
+            goal=f"{MANY} pods of {self.name}",
             limit_s=_ROUND_S,
         )
-        found = await asyncio.to_thread(self._kube.pods, self.name, "server")
-        by_address = {str(pod["status"]["podIP"]): str(pod["metadata"]["name"]) for pod in found}
-        await eyes.until(lambda seen: set(seen) == set(by_address), limit_s=_ROUND_S)
+        servers = await asyncio.to_thread(self._kube.pods, self.name, "server")
+        by_address = {str(pod["status"]["podIP"]): str(pod["metadata"]["name"]) for pod in servers}
+        await reader.until(lambda counts: set(counts) == set(by_address), limit_s=_ROUND_S)
         await asyncio.sleep(3)
         return by_address
 
-    async def _tell(self, costs: Mapping[str, int | None]) -> None:
+    async def _set_costs(self, costs: Mapping[str, int | None]) -> None:
         """Set every pod's deletion cost, or remove it."""
         await asyncio.gather(
             *(
@@ -211,26 +211,26 @@ class Model:
             kinds.MODEL_DEPLOYMENT, self._kube.namespace, self.name, body, subresource="scale"
         )
 
-    async def _removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the times at which each removed pod was deleted and was gone."""
-        leaving: dict[str, float] = {}
-        gone: dict[str, float] = {}
+    async def _wait_until_removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
+        """Wait for the end of the surplus pods, and return when each began to terminate and when it was gone."""
+        terminating_s: dict[str, float] = {}
+        deleted_s: dict[str, float] = {}
 
-        def all_gone() -> bool:
-            now, there = time.monotonic(), self._servers()
+        def are_deleted() -> bool:
+            now, present = time.monotonic(), self._servers()
             for pod in before:
-                if pod not in there or there[pod]["metadata"]["deletionTimestamp"] is not None:
-                    leaving.setdefault(pod, now)
-                if pod not in there:
-                    gone.setdefault(pod, now)
-            return len(gone) == MANY - FEW
+                if pod not in present or present[pod]["metadata"]["deletionTimestamp"] is not None:
+                    terminating_s.setdefault(pod, now)
+                if pod not in present:
+                    deleted_s.setdefault(pod, now)
+            return len(deleted_s) == MANY - FEW
 
-        await self._counts.until(all_gone, what=f"pods of {self.name} go", limit_s=_ROUND_S)
-        return leaving, gone
+        await self._counts.until(are_deleted, goal=f"pods of {self.name} go", limit_s=_ROUND_S)
+        return terminating_s, deleted_s
 
     def _servers(self) -> dict[str, dict[str, Any]]:
-        found = self._counts.pods.find(self._kube.namespace, f"server/{self.name}")
-        return {pod["metadata"]["name"]: pod for pod in found}
+        servers = self._counts.pods.find(self._kube.namespace, f"server/{self.name}")
+        return {pod["metadata"]["name"]: pod for pod in servers}
 
 
 async def _measure(kube: Kube, cases: Sequence[Case], seconds: float, seed: int, models: list[Model]) -> None:
@@ -248,7 +248,7 @@ def summary(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     A difference is the value without costs minus the value with costs.
     """
-    found = []
+    rows = []
     for case in dict.fromkeys(str(entry["case"]) for entry in rounds):
         ways: dict[str, list[Mapping[str, Any]]] = {"as it is": [], "told": []}
         pairs: dict[tuple[Any, Any], dict[str, Mapping[str, Any]]] = {}
@@ -256,16 +256,16 @@ def summary(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if entry["case"] == case:
                 ways[entry["way"]].append(entry)
                 pairs.setdefault((entry["run"], entry["pair"]), {})[entry["way"]] = entry
-        whole = [pair for pair in pairs.values() if len(pair) == len(ways)]
-        row: dict[str, Any] = {"case": case, "pairs": len(whole)}
+        complete_pairs = [pair for pair in pairs.values() if len(pair) == len(ways)]
+        row: dict[str, Any] = {"case": case, "pairs": len(complete_pairs)}
         for figure in ("drain_s", "draining_pod_s", "inflight_removed"):
-            gains = [pair["as it is"][figure] - pair["told"][figure] for pair in whole]
+            gains = [pair["as it is"][figure] - pair["told"][figure] for pair in complete_pairs]
             row[figure] = {
                 **{way: _spread([entry[figure] for entry in entries]) for way, entries in ways.items()},
                 "gain": _spread(gains) | {"mean_interval_95": _interval(gains)},
             }
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _spread(values: Sequence[float]) -> dict[str, float | None]:
@@ -285,14 +285,14 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def _write(models: Sequence[Model], *, fresh: bool, seed: int) -> list[dict[str, Any]]:
     """Add the rounds to those of earlier runs, and write the summary."""
-    known = json.loads(OUT.read_text()) if OUT.exists() and not fresh else {"rounds": [], "failures": []}
-    rounds = known["rounds"] + [{"run": seed} | asdict(one) for model in models for one in model.rounds]
-    failures = known["failures"] + [
+    earlier = json.loads(OUT.read_text()) if OUT.exists() and not fresh else {"rounds": [], "failures": []}
+    rounds = earlier["rounds"] + [{"run": seed} | asdict(scale_down) for model in models for scale_down in model.rounds]
+    failures = earlier["failures"] + [
         {"run": seed, "case": model.name, "kind": kind, "count": count}
         for model in models
         for kind, count in model.failures.items()
     ]
-    told = {
+    content = {
         "what": f"{MANY} to {FEW} pods, real Triton, preStop of {PRE_STOP_S} s not counted; gain = as it is - told, by pair",
         "stand_ins": pods.STAND_INS,
         "cases": (cases := summary(rounds)),
@@ -301,7 +301,7 @@ def _write(models: Sequence[Model], *, fresh: bool, seed: int) -> list[dict[str,
     }
     OUT.parent.mkdir(parents=True, exist_ok=True)
     new = OUT.with_name(f".{OUT.name}.{os.getpid()}")
-    new.write_text(json.dumps(told, indent=1) + "\n")
+    new.write_text(json.dumps(content, indent=1) + "\n")
     new.replace(OUT)
     return cases
 
@@ -320,16 +320,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases = [case for case in CASES if options.case is None or case.name in options.case]
     interrupts.heed()  # the cluster and the loads end with this process
     models: list[Model] = []
-    broken = 0
+    exit_status = 0
     try:
         with alone(beside=options.beside), pods.cluster() as kube:
             asyncio.run(_measure(kube, cases, options.seconds, options.seed, models))
     except (BenchError, ClusterError, DemoError, TimeoutError, KeyboardInterrupt) as error:
         print(f"drain: {str(error) or 'stopped'}", file=sys.stderr)
-        broken = 1
+        exit_status = 1
     for row in _write(models, fresh=options.fresh, seed=options.seed):
         say(f"drain: {row['case']}: {row['pairs']} pairs, drain {json.dumps(row['drain_s'])}")
-    return broken
+    return exit_status
 
 
 if __name__ == "__main__":

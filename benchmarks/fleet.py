@@ -26,7 +26,7 @@ _WAVES = 5
 _WAVE_S = 12.0
 LIMIT_S = 20.0
 _SETTLE_S = 20.0
-_SERVED_WITHIN_S = 600.0
+_SERVED_TIMEOUT_S = 600.0
 _AT_ONCE = 16
 
 
@@ -36,7 +36,7 @@ class _Cost:
 
     pid: int
     began_s: float = field(default_factory=time.monotonic)
-    most_mib: float = 0.0
+    max_mib: float = 0.0
 
     def __post_init__(self) -> None:
         self.cpu_before_s = cpu_s(self.pid)
@@ -44,7 +44,7 @@ class _Cost:
     async def follow(self) -> None:
         """Sample the memory once a second, until cancelled."""
         while True:
-            self.most_mib = max(self.most_mib, rss_mib(self.pid))
+            self.max_mib = max(self.max_mib, rss_mib(self.pid))
             await asyncio.sleep(1.0)
 
     def cores(self) -> float:
@@ -54,28 +54,28 @@ class _Cost:
 
 def run(sizes: tuple[int, ...] = SIZES) -> list[Row]:
     """Measure, and return one row per number of models."""
-    with plane(hpa_sync_s=HPA_SYNC_S, pods=3 * max(sizes)) as there:
-        return asyncio.run(_run(there, sizes))
+    with plane(hpa_sync_s=HPA_SYNC_S, pods=3 * max(sizes)) as control_plane:
+        return asyncio.run(_run(control_plane, sizes))
 
 
-async def _run(there: Plane, sizes: tuple[int, ...]) -> list[Row]:
+async def _run(control_plane: Plane, sizes: tuple[int, ...]) -> list[Row]:
     rows: list[Row] = []
     draw = random.Random(len(sizes))
-    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts) as agents:
-        known: list[str] = []
+    async with Counts(control_plane.kubeconfig, namespace_of) as counts, Agents(control_plane, counts) as agents:
+        models: list[str] = []
         for size in sizes:
-            names = [f"m{number:04}" for number in range(len(known), size)]
+            names = [f"m{number:04}" for number in range(len(models), size)]
             began_s = time.monotonic()
             await create(counts, names)
-            await counts.until_served(names, limit_s=_SERVED_WITHIN_S)
+            await counts.until_served(names, limit_s=_SERVED_TIMEOUT_S)
             say(f"fleet: {len(names)} more models are served after {time.monotonic() - began_s:.0f} s")
             await agents.begin(names)
-            known += names
-            busy = set(draw.sample(known, int(BUSY_SHARE * size)))
-            for name in known:
+            models += names
+            busy = set(draw.sample(models, int(BUSY_SHARE * size)))
+            for name in models:
                 agents.set_rate(name, LOW_RPS if name in busy else 0.0)
             await asyncio.sleep(_SETTLE_S)
-            rows.append(await _measured(there, counts, agents, known=known, busy=busy, draw=draw))
+            rows.append(await _measure_waves(control_plane, counts, agents, models=models, busy=busy, draw=draw))
             say(f"fleet: {rows[-1].what}: {sorted(rows[-1].step_to_scale_s)[-3:]} s at most")
     return rows
 
@@ -84,12 +84,12 @@ async def create(counts: Counts, names: Sequence[str], *, balancers: int = 1, **
     """Create models with a latency objective. `scaling` overrides their limits."""
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(name: str) -> None:
+    async def create_model(name: str) -> None:
         async with limit:
             document = model(name, most=MAX_REPLICAS, balancers=balancers, targets={"latency": "500ms"}, **scaling)
             await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
 
-    await asyncio.gather(*map(one, names))
+    await asyncio.gather(*map(create_model, names))
 
 
 async def raise_load(counts: Counts, agents: Agents, chosen: Sequence[str]) -> tuple[float, list[float]]:
@@ -106,37 +106,37 @@ async def raise_load(counts: Counts, agents: Agents, chosen: Sequence[str]) -> t
     return began_s, list(rises.values())
 
 
-async def _measured(
-    there: Plane, counts: Counts, agents: Agents, *, known: list[str], busy: set[str], draw: random.Random
+async def _measure_waves(
+    control_plane: Plane, counts: Counts, agents: Agents, *, models: list[str], busy: set[str], draw: random.Random
 ) -> Row:
     """Run waves of load steps on models chosen at random.
 
     Each model is chosen only once, and has one replica when its load increases.
     """
-    before = await asyncio.to_thread(there.operator.metrics)
-    cost = _Cost(there.operator.pid)
+    before = await asyncio.to_thread(control_plane.operator.metrics)
+    cost = _Cost(control_plane.operator.pid)
     watching = asyncio.create_task(cost.follow())
     times: list[float] = []
-    most: list[Change] = []
+    peaks: list[Change] = []
     settled: list[float] = []
     missed = 0
-    fresh = [name for name in known if counts.count(name) == 1]
-    draw.shuffle(fresh)
+    unused = [name for name in models if counts.count(name) == 1]
+    draw.shuffle(unused)
     try:
         for _ in range(_WAVES):
-            chosen, fresh = fresh[: int(STEP_SHARE * len(known))], fresh[int(STEP_SHARE * len(known)) :]
+            chosen, unused = unused[: int(STEP_SHARE * len(models))], unused[int(STEP_SHARE * len(models)) :]
             began_s, rises = await raise_load(counts, agents, chosen)
             times += rises
             missed += len(chosen) - len(rises)
-            most += [found for name in chosen if (found := counts.most_at(name, since_s=began_s)) is not None]
-            settled += [at - began_s for at, _ in most[len(settled) :]]
+            peaks += [peak for name in chosen if (peak := counts.most_at(name, since_s=began_s)) is not None]
+            settled += [at - began_s for at, _ in peaks[len(settled) :]]
             for name in chosen:
                 agents.set_rate(name, LOW_RPS if name in busy else 0.0)
             agents.check()
     finally:
         watching.cancel()
     cores = cost.cores()
-    after = await asyncio.to_thread(there.operator.metrics)
+    after = await asyncio.to_thread(control_plane.operator.metrics)
 
     def seconds(name: str, share: float) -> float | None:
         return histogram_quantile(before, after, name, share)
@@ -144,13 +144,13 @@ async def _measured(
     p50_s, p99_s = (seconds("halcyon_decision_seconds", share) for share in (0.5, 0.99))
     return Row(
         part="fleet",
-        what=f"{len(known)} models, steps on {STEP_SHARE:.0%} of them, {_WAVES} times",
-        models=len(known),
-        actuator=counts.actuator(known[0]),
+        what=f"{len(models)} models, steps on {STEP_SHARE:.0%} of them, {_WAVES} times",
+        models=len(models),
+        actuator=counts.actuator(models[0]),
         hpa_sync_s=HPA_SYNC_S,
         step_to_scale_s=tuple(round(seconds, 3) for seconds in times),
         cpu_cores=round(cores, 3),
-        rss_mib=round(cost.most_mib, 1),
+        rss_mib=round(cost.max_mib, 1),
         decision_us_p50=None if p50_s is None else round(p50_s * 1e6, 1),
         decision_us_p99=None if p99_s is None else round(p99_s * 1e6, 1),
         decision_age_p99_s=seconds("halcyon_decision_age_seconds", 0.99),
@@ -160,8 +160,8 @@ async def _measured(
             "not_raised_limit_s": LIMIT_S,
             "step_to_full_count_p50_s": quantile(settled, 0.5),
             "step_to_full_count_p99_s": quantile(settled, 0.99),
-            "full_count": quantile([count for _, count in most], 0.5),
+            "full_count": quantile([count for _, count in peaks], 0.5),
             "busy_models": len(busy),
-            "operator_errors": len(there.operator.complaints()),
+            "operator_errors": len(control_plane.operator.complaints()),
         },
     )

@@ -68,19 +68,19 @@ def scales(kube: Kube, name: str, *, least: int, most: int) -> Iterator[None]:
 
 def _target(kube: Kube, name: str) -> dict[str, object]:
     """Return the scrape target for the model's balancer, with the labels that the chart's PodMonitor adds."""
-    found = [pod["status"]["podIP"] for pod in kube.pods(name, "balancer")]
-    if len(found) != 1:
-        raise BenchError(f"{name} has {len(found)} balancers; 1 was expected")
+    addresses = [pod["status"]["podIP"] for pod in kube.pods(name, "balancer")]
+    if len(addresses) != 1:
+        raise BenchError(f"{name} has {len(addresses)} balancers; 1 was expected")
     labels = {"namespace": kube.namespace, "model_deployment": name}
-    return {"targets": [f"{found[0]}:{names.AGENT_PORT}"], "labels": labels}
+    return {"targets": [f"{addresses[0]}:{names.AGENT_PORT}"], "labels": labels}
 
 
 def _scaled_object(kube: Kube, name: str, address: str, *, least: int, most: int) -> dict[str, object]:
-    of = f'{{namespace="{kube.namespace}",model_deployment="{name}"}}'
+    labels = f'{{namespace="{kube.namespace}",model_deployment="{name}"}}'
     target = kinds.MODEL_DEPLOYMENT
-    asks = {
+    trigger = {
         "serverAddress": f"http://{address}",
-        "query": f"sum(halcyon_agent_inflight{of}) + sum(halcyon_agent_queued{of})",
+        "query": f"sum(halcyon_agent_inflight{labels}) + sum(halcyon_agent_queued{labels})",
         "threshold": str(TARGET),
         "ignoreNullValues": "false",
     }
@@ -92,7 +92,7 @@ def _scaled_object(kube: Kube, name: str, address: str, *, least: int, most: int
             "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": name},
             "minReplicaCount": least,
             "maxReplicaCount": most,
-            "triggers": [{"type": "prometheus", "metadata": asks}],
+            "triggers": [{"type": "prometheus", "metadata": trigger}],
         },
     }
 

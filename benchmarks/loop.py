@@ -1,6 +1,6 @@
 """Part `loop`: the decision loop alone with 10,000 models in one process, without an API server.
 
-Real: the loop (`control.scaler`), the hub, readings and planner, with reports arriving as often as agents send them.
+Real: the loop (`control.autoscaling.loop`), the hub, readings and planner, with reports arriving as often as agents send them.
 Simulated: objects in caches that are filled once and never change, and reports passed within the process (no TLS, no
 JSON).
 """
@@ -80,7 +80,7 @@ class _Stored:
 
 
 @dataclass(frozen=True)
-class _OneSpec:
+class _FixedSpec:
     """A spec source with the same spec for every model."""
 
     spec: Spec
@@ -117,17 +117,17 @@ class _Timed(Decider):
     worked_s: list[float] = field(default_factory=list)
     """CPU time of this thread per measured decision, from the reading to the decision. Reading this clock takes two
     system calls. So most decisions are not measured, in order not to distort their wall-clock times."""
-    _made: int = 0
+    _decisions: int = 0
 
     @override
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
-        self._made += 1
-        if self._made % _CPU_EVERY:
+        self._decisions += 1
+        if self._decisions % _CPU_EVERY:
             return super().decide(key, spec, actuator, now)
         worked_s = time.thread_time()
-        made = super().decide(key, spec, actuator, now)
+        decision = super().decide(key, spec, actuator, now)
         self.worked_s.append(time.thread_time() - worked_s)
-        return made
+        return decision
 
 
 def run(models: int = MODELS, for_s: float = _FOR_S) -> list[Row]:
@@ -142,7 +142,7 @@ async def _run(models: int, for_s: float) -> Row:
     caches = ClusterState(cast("Kube", client), enqueue=lambda _: None)
     hub = ObservationStore()
     signals = ModelSignals(caches, hub, SYSTEM_CLOCK)
-    leadership, specs = _Leader(), _OneSpec(spec)
+    leadership, specs = _Leader(), _FixedSpec(spec)
     states: dict[Key, ModelState] = {}
     writer = ScaleWriter(cast("Kube", client), caches, specs, leadership, SYSTEM_CLOCK)
     timed, times = _Timed(signals), _Times(lambda: ())
@@ -237,11 +237,11 @@ class _Feed:
             for turns in self._turns:
                 for due_s, key, model in turns.due(time.monotonic()):
                     began_s = time.process_time()
-                    record = model.record(time.time(), (f"{key.name}-a-0",), f"{key.name}-balancer-0")
+                    report = model.report(time.time(), (f"{key.name}-a-0",), f"{key.name}-balancer-0")
                     self.building_s += time.process_time() - began_s
                     now = time.monotonic()
                     self.late_s.append(now - due_s)
-                    self._hub.receive(record, now)
+                    self._hub.receive(report, now)
             await asyncio.sleep(0.005)
 
 
@@ -258,9 +258,9 @@ class _Turns:
             return []
         apart_s = self._every_s / len(self._models)
         until = int((now - self._began_s) / apart_s)
-        found = [(self._began_s + n * apart_s, *self._models[n % len(self._models)]) for n in range(self._done, until)]
+        turns = [(self._began_s + n * apart_s, *self._models[n % len(self._models)]) for n in range(self._done, until)]
         self._done = max(until, self._done)
-        return found
+        return turns
 
 
 def _spec() -> Object:

@@ -20,7 +20,7 @@ START_S = 0.5
 LOW_RPS, HIGH_RPS = 35.0, 210.0
 MOST = 4
 _BEFORE_S, _LIMIT_S = 10.0, 20.0
-_SERVED_WITHIN_S = 60.0
+_SERVED_TIMEOUT_S = 60.0
 _DEADLINE_S = 10.0
 
 
@@ -43,13 +43,13 @@ async def _run(kube: Kube, steps: int) -> Row:
             )
             scaling = {"minReplicas": 1, "maxReplicas": MOST, "targets": {"latency": "500ms"}}
             await asyncio.to_thread(kube.apply, pods.model(name, start_s=START_S, scaling=scaling))
-            await counts.until_served([name], limit_s=_SERVED_WITHIN_S)
-            found = await _step(kube, counts, name, profile, seed=number)
+            await counts.until_served([name], limit_s=_SERVED_TIMEOUT_S)
+            delay_s = await _step(kube, counts, name, profile, seed=number)
             actuator = counts.actuator(name)
-            missed += found is None
-            if found is not None:
-                times.append(round(found, 3))
-            say(f"one: step {number + 1} of {steps}: {'not raised' if found is None else f'{found:.2f} s'}")
+            missed += delay_s is None
+            if delay_s is not None:
+                times.append(round(delay_s, 3))
+            say(f"one: step {number + 1} of {steps}: {'not raised' if delay_s is None else f'{delay_s:.2f} s'}")
             await counts.client.delete(kinds.MODEL_DEPLOYMENT, kube.namespace, name)
     return Row(
         part="one",
@@ -69,5 +69,5 @@ async def _step(kube: Kube, counts: Counts, name: str, profile: Profile, *, seed
     with open_loop.running(address, name, profile, deadline_s=_DEADLINE_S, seed=seed) as load:
         rise_s = load.began_s + profile.rises_s[0]
         await asyncio.sleep(rise_s - time.monotonic())
-        found = await counts.raised([name], since_s=rise_s, limit_s=_LIMIT_S)
-    return found.get(name)
+        delays_s = await counts.raised([name], since_s=rise_s, limit_s=_LIMIT_S)
+    return delays_s.get(name)

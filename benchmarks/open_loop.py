@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.begun import begun
+from benchmarks.begun import load_process
 from benchmarks.errors import BenchError
 from benchmarks.profile import Phase, Profile
 from e2e.load.clients import Caller, Connections, kind_of
@@ -91,7 +91,7 @@ def running(
     Raises:
         BenchError: the load doesn't begin.
     """
-    told = {
+    settings = {
         "address": address,
         "model": model,
         "phases": [asdict(phase) for phase in profile.phases],
@@ -105,7 +105,10 @@ def running(
         "repeats": repeats,
         "connections": connections,
     }
-    with begun("benchmarks.open_loop", json.dumps(told), what=f"{model} at {address}") as (process, began_s):
+    with load_process("benchmarks.open_loop", json.dumps(settings), subject=f"{model} at {address}") as (
+        process,
+        began_s,
+    ):
         try:
             yield Running(process, began_s, profile.until_s + deadline_s + _GRACE_S)
         finally:
@@ -113,17 +116,17 @@ def running(
                 process.stdout.close()
 
 
-async def _send(told: dict[str, Any]) -> Sent:
-    profile = Profile(tuple(Phase(**phase) for phase in told["phases"]), told["until_s"])
+async def _send(settings: dict[str, Any]) -> Sent:
+    profile = Profile(tuple(Phase(**phase) for phase in settings["phases"]), settings["until_s"])
     load = Load(
-        address=told["address"],
-        model=told["model"],
-        timeout_s=told["deadline_s"],
-        protocol=told["protocol"],
-        channels=told["channels"],
+        address=settings["address"],
+        model=settings["model"],
+        timeout_s=settings["deadline_s"],
+        protocol=settings["protocol"],
+        channels=settings["channels"],
         clients=MAX_IN_FLIGHT,
-        repeats=told["repeats"],
-        connections=told["connections"],
+        repeats=settings["repeats"],
+        connections=settings["connections"],
         input="x",
         shape=(1, 1),
         batch_output=None,
@@ -131,10 +134,10 @@ async def _send(told: dict[str, Any]) -> Sent:
     )
     async with Connections(load) as connections:
         work = _Work(connections.caller())
-        await asyncio.sleep(told["begin_s"] - time.monotonic())
+        await asyncio.sleep(settings["begin_s"] - time.monotonic())
         began_s = time.monotonic()
         print(began_s, flush=True)  # the parent process waits for this line
-        await work.send(profile.arrivals(told["seed"], variation=told["variation"]), began_s)
+        await work.send(profile.arrivals(settings["seed"], variation=settings["variation"]), began_s)
     return Sent(began_s, tuple(work.at_s), tuple(work.latency_s), work.failures, work.late_s, tuple(work.failed_s))
 
 
@@ -146,7 +149,7 @@ class _Work:
         self.failed_s: list[float] = []
         self.late_s = 0.0
         self._call = call
-        self._under_way = 0
+        self._in_flight = 0
 
     async def send(self, times: Iterator[float], began_s: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -155,24 +158,24 @@ class _Work:
                 self.late_s = max(self.late_s, time.monotonic() - began_s - due_s)
                 self.at_s.append(round(due_s, 4))
                 self.latency_s.append(None)
-                if self._under_way >= MAX_IN_FLIGHT:
-                    self._failed(NOT_SENT)
+                if self._in_flight >= MAX_IN_FLIGHT:
+                    self._count_failure(NOT_SENT)
                 else:
-                    self._under_way += 1
-                    group.create_task(self._one(number, began_s + due_s))
+                    self._in_flight += 1
+                    group.create_task(self._send_request(number, began_s + due_s))
 
-    async def _one(self, number: int, due_s: float) -> None:
+    async def _send_request(self, number: int, due_s: float) -> None:
         try:
             await self._call(number)
             # Measure from the due time, so that a slow generator doesn't make latencies look shorter.
             self.latency_s[number] = round(time.monotonic() - due_s, 4)
         except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
             self.failed_s.append(round(time.monotonic() - due_s, 4))
-            self._failed(kind_of(error))
+            self._count_failure(kind_of(error))
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
-    def _failed(self, kind: str) -> None:
+    def _count_failure(self, kind: str) -> None:
         self.failures[kind] = self.failures.get(kind, 0) + 1
 
 
@@ -180,9 +183,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Send the load given as JSON, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.open_loop", description=__doc__)
     parser.add_argument("load", help="as `running` writes it")
-    told = json.loads(parser.parse_args(arguments).load)
+    settings = json.loads(parser.parse_args(arguments).load)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    print(json.dumps(asdict(asyncio.run(_send(told)))), flush=True)
+    print(json.dumps(asdict(asyncio.run(_send(settings)))), flush=True)
     return 0
 
 

@@ -104,16 +104,16 @@ _NOTES = {
 
 
 def text(rows: Sequence[Entry]) -> str:
-    """The page."""
+    """Return the page."""
     parts = [_HEAD]
     for part, columns in _COLUMNS.items():
-        found = [row for row in rows if row["part"] == part]
-        if not found:
+        part_rows = [row for row in rows if row["part"] == part]
+        if not part_rows:
             continue
-        parts += [f"## {_TITLES[part]}", "", _TARGETS[part], "", *_table(columns, found), ""]
+        parts += [f"## {_TITLES[part]}", "", _TARGETS[part], "", *_table(columns, part_rows), ""]
         if part in _NOTES:
             parts += [_NOTES[part], ""]
-        stand_ins = dict.fromkeys(words for row in found for words in row["stand_ins"])
+        stand_ins = dict.fromkeys(words for row in part_rows for words in row["stand_ins"])
         if stand_ins:
             parts += ["This measurement differs from production:", ""]
             parts += [f"- {words[0].upper()}{words[1:]}." for words in "; ".join(stand_ins).split("; ")]

@@ -40,8 +40,8 @@ _ACTUATORS = ("HPA", "Direct")
 
 def run(most: int = MOST) -> list[Row]:
     """Measure, and return one row for each of the two runs."""
-    with plane(hpa_sync_s=HPA_SYNC_S, pods=4 * most) as there:
-        return asyncio.run(_run(there, most))
+    with plane(hpa_sync_s=HPA_SYNC_S, pods=4 * most) as control_plane:
+        return asyncio.run(_run(control_plane, most))
 
 
 def rate_for(count: int) -> float:
@@ -50,18 +50,18 @@ def rate_for(count: int) -> float:
 
 
 def agreement(
-    one: Sequence[Change], other: Sequence[Change], *, begin_s: float, end_s: float, window_s: float
+    first: Sequence[Change], second: Sequence[Change], *, begin_s: float, end_s: float, window_s: float
 ) -> tuple[int, int]:
     """Return (number of samples, number of samples that agree).
 
-    A sample agrees if the replicas of `one` at that time occurred in `other` within the window before, or the reverse,
+    A sample agrees if the replicas of `first` at that time occurred in `second` within the window before, or the reverse,
     because either may change first.
     """
     samples = agreed = 0
     at = begin_s + window_s
     while at <= end_s:
         samples += 1
-        agreed += _at(one, at) in _within(other, at, window_s) or _at(other, at) in _within(one, at, window_s)
+        agreed += _at(first, at) in _within(second, at, window_s) or _at(second, at) in _within(first, at, window_s)
         at += _SAMPLE_S
     return samples, agreed
 
@@ -78,15 +78,18 @@ def _within(changes: Sequence[Change], at: float, window_s: float) -> set[int]:
 class _Walk:
     """A way to request increasing and then decreasing numbers of replicas."""
 
-    what: str
-    ask: Callable[[int], Awaitable[None]]
+    title: str
+    request: Callable[[int], Awaitable[None]]
     """Request a number of replicas from both models."""
     rest_s: float
     """Maximum time in seconds until the last number is reached."""
 
 
-async def _run(there: Plane, most: int) -> list[Row]:
-    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts, spread_s=0.0) as agents:
+async def _run(control_plane: Plane, most: int) -> list[Row]:
+    async with (
+        Counts(control_plane.kubeconfig, namespace_of) as counts,
+        Agents(control_plane, counts, spread_s=0.0) as agents,
+    ):
         names = [f"by-{actuator.lower()}" for actuator in _ACTUATORS]
         for name, actuator in zip(names, _ACTUATORS, strict=True):
             document = model(name, most=most, actuator=actuator)
@@ -94,13 +97,13 @@ async def _run(there: Plane, most: int) -> list[Row]:
         await counts.until_served(names, limit_s=60)
         await agents.begin(names)
 
-        async def load(wanted: int) -> None:
+        async def load(desired: int) -> None:
             for name in names:
-                agents.set_rate(name, rate_for(wanted))
+                agents.set_rate(name, rate_for(desired))
 
-        async def schedule(wanted: int) -> None:
-            opened = {"name": "walk", "start": "0 0 * * *", "duration": "24h", "timeZone": "UTC", "minReplicas": wanted}
-            patch = {"spec": {"scaling": {"schedules": [opened]}}}
+        async def schedule(desired: int) -> None:
+            entry = {"name": "walk", "start": "0 0 * * *", "duration": "24h", "timeZone": "UTC", "minReplicas": desired}
+            patch = {"spec": {"scaling": {"schedules": [entry]}}}
             await asyncio.gather(
                 *(counts.client.patch(kinds.MODEL_DEPLOYMENT, namespace_of(name), name, patch) for name in names)
             )
@@ -108,44 +111,44 @@ async def _run(there: Plane, most: int) -> list[Row]:
         await load(1)
         await asyncio.sleep(10)
         walks = (_Walk("by the same load", load, _HOLD_S), _Walk("by a schedule", schedule, 2 * _STEP_S))
-        return [await _walked(walk, names, most, counts, agents) for walk in walks]
+        return [await _measure_walk(walk, names, most, counts, agents) for walk in walks]
 
 
-async def _walked(walk: _Walk, names: Sequence[str], most: int, counts: Counts, agents: Agents) -> Row:
+async def _measure_walk(walk: _Walk, names: Sequence[str], most: int, counts: Counts, agents: Agents) -> Row:
     began_s = time.monotonic()
-    for wanted in range(2, most + 1):
-        await walk.ask(wanted)
+    for desired in range(2, most + 1):
+        await walk.request(desired)
         await asyncio.sleep(_STEP_S)
     top_s = time.monotonic()
-    for wanted in range(most - 1, 0, -1):
-        await walk.ask(wanted)
+    for desired in range(most - 1, 0, -1):
+        await walk.request(desired)
         await asyncio.sleep(_STEP_S)
     await asyncio.sleep(walk.rest_s)
     agents.check()
     end_s = time.monotonic()
     ends = {name: counts.count(name) for name in names}
     changes = [list(counts.replicas[name]) for name in names]
-    decided = [list(counts.decided[name]) for name in names]
+    decisions = [list(counts.desired[name]) for name in names]
     actuators = [counts.actuator(name) for name in names]
     window_s = HPA_SYNC_S + SLACK_S
     up = agreement(*changes, begin_s=began_s, end_s=top_s, window_s=window_s)
     down = agreement(*changes, begin_s=top_s, end_s=end_s, window_s=window_s)
-    obeyed = [
-        agreement(count, wish, begin_s=began_s, end_s=end_s, window_s=window_s)
-        for count, wish in zip(changes, decided, strict=True)
+    agreements = [
+        agreement(replica_changes, decision_changes, begin_s=began_s, end_s=end_s, window_s=window_s)
+        for replica_changes, decision_changes in zip(changes, decisions, strict=True)
     ]
-    passed_up = [len({count for at, count in listed if began_s <= at <= top_s}) for listed in changes]
-    passed_down = [len({count for at, count in listed if at > top_s}) for listed in changes]
+    passed_up = [len({count for at, count in model_changes if began_s <= at <= top_s}) for model_changes in changes]
+    passed_down = [len({count for at, count in model_changes if at > top_s}) for model_changes in changes]
     say(
-        f"parity {walk.what}: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}; "
+        f"parity {walk.title}: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}; "
         + " and ".join(
             f"{agreed} of {samples} are what was decided ({name})"
-            for name, (samples, agreed) in zip(names, obeyed, strict=True)
+            for name, (samples, agreed) in zip(names, agreements, strict=True)
         )
     )
     return Row(
         part="parity",
-        what=f"{walk.what}, through an HPA and directly, 1 to {most} replicas and back",
+        what=f"{walk.title}, through an HPA and directly, 1 to {most} replicas and back",
         models=2,
         actuator=" and ".join(str(actuator) for actuator in actuators),
         hpa_sync_s=HPA_SYNC_S,
@@ -153,8 +156,8 @@ async def _walked(walk: _Walk, names: Sequence[str], most: int, counts: Counts, 
         figures={
             "same_count_up_pct": round(100 * up[1] / up[0], 2),
             "same_count_down_pct": round(100 * down[1] / down[0], 2),
-            "as_decided_hpa_pct": round(100 * obeyed[0][1] / obeyed[0][0], 2),
-            "as_decided_direct_pct": round(100 * obeyed[1][1] / obeyed[1][0], 2),
+            "as_decided_hpa_pct": round(100 * agreements[0][1] / agreements[0][0], 2),
+            "as_decided_direct_pct": round(100 * agreements[1][1] / agreements[1][0], 2),
             "window_s": window_s,
             "largest_hpa": max(count for _, count in changes[0]),
             "largest_direct": max(count for _, count in changes[1]),

@@ -28,18 +28,18 @@ _CPU, _MEMORY, _SHARED = "100m", "384Mi", "64Mi"
 def cluster() -> Iterator[Kube]:
     """Start the embedded cluster with Halcyon, installed as in the demo. It is removed when the context is left."""
 
-    def tell(title: str) -> None:
+    def print_step(title: str) -> None:
         say(f"bench: {title}")
 
     try:
-        kube = setup.install(NAME, hpa_sync=f"{HPA_SYNC_S}s", step=tell).kube
+        kube = setup.install(NAME, hpa_sync=f"{HPA_SYNC_S}s", step=print_step).kube
         kube.apply(files())
         try:
             yield kube
         finally:
             kube.close()
     finally:
-        setup.remove(NAME, step=tell)
+        setup.remove(NAME, step=print_step)
 
 
 def files() -> dict[str, Any]:

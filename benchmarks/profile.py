@@ -85,15 +85,15 @@ def clairvoyant_pod_s(profile: Profile, *, capacity_rps: float, start_s: float, 
     spans = [(begin, end, max(math.ceil(rate / capacity_rps), least)) for begin, end, rate in profile.spans()]
     total = least * profile.until_s
     for level in range(least + 1, max(need for _, _, need in spans) + 1):
-        held: list[tuple[float, float]] = []
+        intervals: list[tuple[float, float]] = []
         for begin, end, need in spans:
             if need < level:
                 continue
-            if held and begin - held[-1][1] <= start_s:
-                held[-1] = (held[-1][0], end)
+            if intervals and begin - intervals[-1][1] <= start_s:
+                intervals[-1] = (intervals[-1][0], end)
             else:
-                held.append((max(begin - start_s, 0.0), end))
-        total += sum(end - begin for begin, end in held)
+                intervals.append((max(begin - start_s, 0.0), end))
+        total += sum(end - begin for begin, end in intervals)
     return total
 
 
@@ -126,5 +126,5 @@ def integral(changes: Sequence[tuple[float, int]], *, begin_s: float, end_s: flo
     `changes` are (time, number) in chronological order; the number is 0 before the first.
     """
     ends = [*(at for at, _ in changes[1:]), end_s]
-    held = ((max(at, begin_s), min(until, end_s), count) for (at, count), until in zip(changes, ends, strict=False))
-    return sum(count * max(until - at, 0.0) for at, until, count in held)
+    clipped = ((max(at, begin_s), min(until, end_s), count) for (at, count), until in zip(changes, ends, strict=False))
+    return sum(count * max(until - at, 0.0) for at, until, count in clipped)

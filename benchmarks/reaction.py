@@ -4,7 +4,7 @@ part     what                                                            takes a
 one      load step to /scale, one model on real Triton, ten times        5 min         yes
 fleet    the same among 200 and 1,000 models, and the operator's cost    8 min
 loop     10,000 models in the decision loop alone                        1 min
-step     a step and bursts on pods that take 20 s to load                47 min        yes
+step     a step and bursts on pods that take 20 s to load                70 min        yes
 peers    the same by a fixed count, an HPA on the queue, and KEDA        39 min        yes
 parity   the counts of HPA and Direct, 1 to 40 and back                  10 min
 """
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Child processes such as clusters, operators and loads must end with this process, including on SIGTERM.
     interrupts.heed()
     parts = () if options.page else options.only or PARTS
-    measure = _apart if len(parts) > 1 else _here
+    measure = _measure_apart if len(parts) > 1 else _measure
     try:
         done = [measure(part, beside=options.beside) for part in parts]
     except KeyboardInterrupt:
@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(done) else 1
 
 
-def _apart(part: str, *, beside: bool) -> bool:
-    """Measure a part with `_here` in a separate process.
+def _measure_apart(part: str, *, beside: bool) -> bool:
+    """Measure a part with `_measure` in a separate process.
 
     Objects that one part leaves in memory (10,000 models, the responses of an hour) slow down each garbage collection
     in the next part, whose load generator is then late. In one process, 1,000 models were scaled after 4.5 s in the
@@ -74,18 +74,18 @@ def _apart(part: str, *, beside: bool) -> bool:
             raise
 
 
-def _here(part: str, *, beside: bool) -> bool:
+def _measure(part: str, *, beside: bool) -> bool:
     """Measure a part and write its rows. Return True if this succeeded."""
     began_s = time.monotonic()
     say(f"part {part}")
     try:
         with alone(beside=beside):
-            found = _RUNS[part]()
+            part_rows = _RUNS[part]()
     except (BenchError, ClusterError, DemoError, AssertionError) as error:
         # The helper that starts the operator raises an AssertionError if it doesn't start.
         print(f"part {part}: {error}", file=sys.stderr)
         return False
-    rows.write(part, found)
+    rows.write(part, part_rows)
     say(f"part {part}: {time.monotonic() - began_s:.0f} s")
     return True
 

@@ -1,6 +1,6 @@
 """A TCP relay that delays all bytes, as a client far away would see them.
 
-It runs as a process of its own: `python -m benchmarks.relay HOST:PORT ONE_WAY_S` prints its port and relays until killed. It has no
+It runs as a process of its own: `python -m benchmarks.relay HOST:PORT DELAY_S` prints its port and relays until killed. It has no
 limit on bytes in flight, so it stands in for distance and not for bandwidth or loss.
 """
 
@@ -29,7 +29,7 @@ def far(address: str, *, round_trip_s: float) -> Iterator[str]:
             process.kill()
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_way_s: float) -> None:
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
     queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     async def deliver() -> None:
@@ -48,14 +48,14 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one
             piece = await reader.read(_PIECE_BYTES)
         except OSError:
             piece = b""
-        queue.put_nowait((time.monotonic() + one_way_s, piece))
+        queue.put_nowait((time.monotonic() + delay_s, piece))
     await delivery
 
 
-async def _serve(host: str, port: int, one_way_s: float) -> None:
+async def _serve(host: str, port: int, delay_s: float) -> None:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back_reader, back_writer = await asyncio.open_connection(host, port)
-        await asyncio.gather(_carry(reader, back_writer, one_way_s), _carry(back_reader, writer, one_way_s))
+        await asyncio.gather(_carry(reader, back_writer, delay_s), _carry(back_reader, writer, delay_s))
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -63,19 +63,19 @@ def quantile(values: Iterable[float], share: float) -> float | None:
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
-def merged(known: Sequence[dict[str, Any]], part: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def merged(earlier: Sequence[dict[str, Any]], part: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the file's rows with those of one part replaced, in the order of `PARTS`."""
-    kept = [row for row in known if row["part"] != part]
-    return sorted([*kept, *(row.to_dict() for row in rows)], key=lambda row: PARTS.index(row["part"]))
+    others = [row for row in earlier if row["part"] != part]
+    return sorted([*others, *(row.to_dict() for row in rows)], key=lambda row: PARTS.index(row["part"]))
 
 
 def read(file: Path = FILE) -> list[dict[str, Any]]:
     """Return the rows in the file; empty if it doesn't exist."""
     try:
-        found = json.loads(file.read_text())
+        rows = json.loads(file.read_text())
     except FileNotFoundError:
         return []
-    return [row for row in found if row.get("part") in PARTS]
+    return [row for row in rows if row.get("part") in PARTS]
 
 
 def write(part: str, rows: Sequence[Row], file: Path = FILE) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, BatchStats, PodSample
 
-BATCHES_EVERY_S = 5.0
+BATCHES_INTERVAL_S = 5.0
 """Interval in seconds at which agents read a pod's batch statistics."""
 _WARM_UP = 3
 """Number of batches with one row, and with the largest size, that a pod has run in its warm-up."""
@@ -63,7 +63,7 @@ class StandIn:
     _waiting: float = 0.0
     _pods: dict[str, _Pod] = field(default_factory=dict)
     _batches_at: float = -math.inf
-    _told: dict[str, BatchStats] = field(default_factory=dict)
+    _batch_stats: dict[str, BatchStats] = field(default_factory=dict)
 
     def set_rate(self, now: float, rate_rps: float, pods: Sequence[str]) -> None:
         """Set the rate from `now` on. Requests until then arrive at the previous rate."""
@@ -87,23 +87,23 @@ class StandIn:
         self._waiting += arrived
         if not pods or not seconds:
             return
-        each = min(self._waiting / len(pods), law.peak_rps * seconds)
-        self._waiting = max(self._waiting - each * len(pods), 0.0)
-        mean = law.batch_at(each / seconds)
+        served_by_pod = min(self._waiting / len(pods), law.peak_rps * seconds)
+        self._waiting = max(self._waiting - served_by_pod * len(pods), 0.0)
+        mean = law.batch_at(served_by_pod / seconds)
         low = math.floor(mean)
         for pod in self._pods.values():
-            pod.served += each
-            runs = each / mean
+            pod.served += served_by_pod
+            runs = served_by_pod / mean
             pod.batches[low] = pod.batches.get(low, 0.0) + runs * (1 - (mean - low))
             if mean > low:
                 pod.batches[low + 1] = pod.batches.get(low + 1, 0.0) + runs * (mean - low)
 
-    def record(self, now: float, pods: Sequence[str], agent: str) -> AgentReport:
+    def report(self, now: float, pods: Sequence[str], agent: str) -> AgentReport:
         """Return the report that the agent `agent` sends at `now`."""
         self.advance(now, pods)
-        if now - self._batches_at >= BATCHES_EVERY_S or self._told.keys() != self._pods.keys():
+        if now - self._batches_at >= BATCHES_INTERVAL_S or self._batch_stats.keys() != self._pods.keys():
             self._batches_at = now
-            self._told = {name: BatchStats(now, self._sizes(pod)) for name, pod in self._pods.items()}
+            self._batch_stats = {name: BatchStats(now, self._sizes(pod)) for name, pod in self._pods.items()}
         inside = min(self._waiting, float(_IN_SERVER * self.law.max_batch * len(pods)))
         batch = self.law.batch_at(self.rate_rps / len(pods)) if pods else 0.0
         working = round(min(batch, self.rate_rps) * len(pods)) if pods else 0
@@ -139,5 +139,5 @@ class StandIn:
             queue_us=0,
             compute_us=int(busy_us),
             versions=("1",),
-            batches=self._told.get(name),
+            batches=self._batch_stats.get(name),
         )

@@ -35,11 +35,11 @@ TUNED: dict[str, Any] = {"balancerReplicas": 1, "queueLimit": 1, "queueTimeout":
 request would miss the objective."""
 _STEP = step(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=60, for_s=180, after_s=90)
 _BURSTS = bursts(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=45, for_s=30, apart_s=60, count=3, after_s=60)
-_SERVED_WITHIN_S = 120.0
+_SERVED_TIMEOUT_S = 120.0
 
 
 @contextmanager
-def _nobody(_kube: Kube, _name: str) -> Iterator[None]:
+def _no_other_scaler(_kube: Kube, _name: str) -> Iterator[None]:
     yield
 
 
@@ -52,7 +52,7 @@ class Scaler:
     """spec.scaling; None if Halcyon doesn't scale the model."""
     first: int = 1
     """Replicas before the load begins. Without `scaling`, this is spec.replicas."""
-    beside: Callable[[Kube, str], AbstractContextManager[None]] = _nobody
+    other_scaler: Callable[[Kube, str], AbstractContextManager[None]] = _no_other_scaler
     """Context in which another component scales the model with the given name."""
     traffic: dict[str, Any] = field(default_factory=lambda: dict(TUNED))
     """spec.traffic."""
@@ -88,7 +88,7 @@ PEERS = (
 )
 KEDA = Scaler(
     f"KEDA {keda.version()} by requests in flight",
-    beside=partial(keda_peer.scales, least=1, most=MOST),
+    other_scaler=partial(keda_peer.scales, least=1, most=MOST),
     stand_ins=(keda_peer.STAND_IN,),
 )
 Load = tuple[str, Profile, int]
@@ -101,7 +101,7 @@ BURSTS: Load = ("bursts", _BURSTS, 1)
 
 def run() -> list[Row]:
     """Measure Halcyon's planner on the steps and bursts, from one pod, from two, and with tuned fields: 70 minutes."""
-    return _measured(
+    return _measure(
         "step", [(scaler, load) for scaler in (HALCYON, RESERVED, HALCYON_TUNED) for load in (*STEPS, BURSTS)]
     )
 
@@ -112,10 +112,10 @@ def run_peers() -> list[Row]:
     The first run also builds KEDA.
     """
     # KEDA comes last, because Halcyon gives up the metrics API for it.
-    return _measured("peers", [*((peer, STEPS[0]) for peer in PEERS), *((KEDA, load) for load in (*STEPS, BURSTS))])
+    return _measure("peers", [*((peer, STEPS[0]) for peer in PEERS), *((KEDA, load) for load in (*STEPS, BURSTS))])
 
 
-def _measured(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
+def _measure(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
     with pods.cluster() as kube:
         return [
             asyncio.run(_run(kube, part, scaler, load, f"{part}-{number}"))
@@ -131,27 +131,27 @@ def capacity() -> float:
 @asynccontextmanager
 async def _entered(context: AbstractContextManager[None]) -> AsyncIterator[None]:
     """Enter and leave the context in a thread, so that the watches continue: this may take a minute."""
-    with ExitStack() as held:
-        await asyncio.to_thread(held.enter_context, context)
+    with ExitStack() as stack:
+        await asyncio.to_thread(stack.enter_context, context)
         try:
             yield
         finally:
-            await asyncio.to_thread(held.close)
+            await asyncio.to_thread(stack.close)
 
 
 async def _run(kube: Kube, part: str, scaler: Scaler, load: Load, name: str) -> Row:
     title, profile, seed = load
     async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
         await asyncio.to_thread(kube.apply, scaler.model(name))
-        await counts.until_served([name], limit_s=_SERVED_WITHIN_S)
+        await counts.until_served([name], limit_s=_SERVED_TIMEOUT_S)
         await counts.until(
             lambda: len(counts.ready_servers(name)) >= scaler.first,
-            what=f"{scaler.first} pods",
-            limit_s=_SERVED_WITHIN_S,
+            goal=f"{scaler.first} pods",
+            limit_s=_SERVED_TIMEOUT_S,
         )
         starts_s = counts.start_times_s(name)
         address = pods.address(kube, name)
-        async with _entered(scaler.beside(kube, name)):
+        async with _entered(scaler.other_scaler(kube, name)):
             with open_loop.running(address, name, profile, deadline_s=DEADLINE_S, seed=seed) as running:
                 end_s = running.began_s + profile.until_s
                 while time.monotonic() < end_s:
@@ -170,7 +170,7 @@ async def _run(kube: Kube, part: str, scaler: Scaler, load: Load, name: str) -> 
             )
         await counts.client.delete(kinds.MODEL_DEPLOYMENT, kube.namespace, name)
         await counts.until(
-            lambda: not counts.pods.find(kube.namespace, f"server/{name}"), what=f"pods of {name} go", limit_s=90
+            lambda: not counts.pods.find(kube.namespace, f"server/{name}"), goal=f"pods of {name} go", limit_s=90
         )
     return row
 
@@ -178,7 +178,7 @@ async def _run(kube: Kube, part: str, scaler: Scaler, load: Load, name: str) -> 
 def _row(
     part: str,
     scaler: Scaler,
-    what: str,
+    description: str,
     counts: Counts,
     *,
     name: str,
@@ -186,16 +186,18 @@ def _row(
     sent: open_loop.Sent,
     start_s: float,
 ) -> Row:
-    came = outcome(sent.latency_s, slo_s=SLO_S)
+    request_outcome = outcome(sent.latency_s, slo_s=SLO_S)
     begin_s = sent.began_s
     pod_s = integral(counts.servers[name], begin_s=begin_s, end_s=begin_s + profile.until_s)
     best_s = clairvoyant_pod_s(profile, capacity_rps=capacity(), start_s=start_s)
     rises = [(begin_s + rise, counts.raised_at(name, since_s=begin_s + rise)) for rise in profile.rises_s]
     raised = tuple(round(at - rise, 3) for rise, at in rises if at is not None)
-    say(f"{part}: {what}: {came.violations_pct:.1f} % at {pod_s / best_s:.2f} x; raised after {raised} s")
+    say(
+        f"{part}: {description}: {request_outcome.violations_pct:.1f} % at {pod_s / best_s:.2f} x; raised after {raised} s"
+    )
     return Row(
         part=part,
-        what=what,
+        what=description,
         models=1,
         actuator=counts.actuator(name),
         hpa_sync_s=pods.HPA_SYNC_S,
@@ -203,10 +205,10 @@ def _row(
         step_to_scale_s=raised[:1],
         stand_ins=(*pods.STAND_INS, *scaler.stand_ins),
         figures={
-            "requests": came.requests,
-            "late_pct": round(100 * came.late / came.requests, 2),
-            "failed_pct": round(100 * came.failed / came.requests, 2),
-            "violations_pct": round(came.violations_pct, 2),
+            "requests": request_outcome.requests,
+            "late_pct": round(100 * request_outcome.late / request_outcome.requests, 2),
+            "failed_pct": round(100 * request_outcome.failed / request_outcome.requests, 2),
+            "violations_pct": round(request_outcome.violations_pct, 2),
             "pod_seconds": round(pod_s, 1),
             "clairvoyant_pod_seconds": round(best_s, 1),
             "pod_seconds_ratio": round(pod_s / best_s, 3),

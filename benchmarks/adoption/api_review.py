@@ -1,9 +1,9 @@
-"""Every field of the resource against the Kubernetes API conventions, as far as a rule over the schema can tell.
+"""Every field of the resource against the Kubernetes API conventions, as far as rules over the schema can check them.
 
 python -m benchmarks.adoption.api_review            # records the row
 python -m benchmarks.adoption.api_review --table    # prints what breaks a rule, with the reason if it is argued
 
-The rules follow contributors/devel/sig-architecture/api-conventions.md. Decision 0044 has the comparison of shapes, which no rule tells.
+The rules follow contributors/devel/sig-architecture/api-conventions.md. Decision 0044 has the comparison of shapes, which no rule can check.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Deviation:
 
     field: str
     rule: str
-    found: str
+    value: str
+    """Text that breaks the rule."""
     argument: str
     """Reason why it stays; empty if the row is open."""
 
@@ -70,14 +71,14 @@ def fields(
 ) -> Iterator[tuple[str, Schema, Schema, bool]]:
     """Yield path, schema, parent's schema and whether it is required, for a field and all below it."""
     yield path, schema, parent, is_required
-    for name, below in schema.get("properties", {}).items():
-        yield from fields(f"{path}.{name}", below, schema, is_required=name in schema.get("required", ()))
+    for name, child in schema.get("properties", {}).items():
+        yield from fields(f"{path}.{name}", child, schema, is_required=name in schema.get("required", ()))
     if "items" in schema:
         yield from fields(f"{path}[]", schema["items"], schema, is_required=True)
 
 
 def breaches(path: str, schema: Schema, parent: Schema, *, is_required: bool) -> Iterator[tuple[str, str]]:
-    """Yield the rules that a field breaks, each with what was found."""
+    """Yield the rules that a field breaks, each with the text that breaks it."""
     name = path.rpartition(".")[2]
     yield from _values(schema)
     if name.endswith("[]"):
@@ -116,37 +117,44 @@ def _values(schema: Schema) -> Iterator[tuple[str, str]]:
 def review(definition: Schema) -> tuple[int, list[Deviation]]:
     """Return the number of fields, and those that break a rule."""
     root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    count, found = 0, []
+    count, deviations = 0, []
     for top in ("spec", "status"):
         for path, schema, parent, is_required in fields(top, root["properties"][top], root, is_required=False):
             count += 1
-            for rule, what in breaches(path, schema, parent, is_required=is_required):
-                reasons = (why for pattern, argued, why in ARGUED if argued == rule and re.fullmatch(pattern, path))
-                found.append(Deviation(path, rule, what, next(reasons, "")))
-    return count, found
+            for rule, detail in breaches(path, schema, parent, is_required=is_required):
+                reasons = (
+                    reason
+                    for pattern, argued_rule, reason in ARGUED
+                    if argued_rule == rule and re.fullmatch(pattern, path)
+                )
+                deviations.append(Deviation(path, rule, detail, next(reasons, "")))
+    return count, deviations
 
 
 def main(argv: list[str]) -> int:
     """Record the row, or print the table."""
-    count, found = review(yaml.safe_load(CRD.read_text()))
+    count, deviations = review(yaml.safe_load(CRD.read_text()))
     if argv == ["--table"]:
-        for one in found:
-            print(f"{one.field}\t{one.rule}\t{one.found}\t{one.argument or 'OPEN'}")
+        for deviation in deviations:
+            print(f"{deviation.field}\t{deviation.rule}\t{deviation.value}\t{deviation.argument or 'OPEN'}")
         return 0
-    open_ = [one for one in found if not one.argument]
+    open_ = [deviation for deviation in deviations if not deviation.argument]
     record(
         "adoption",
         [
             Row(
                 id="5",
                 what="fields against the API conventions: names, enums, lists, units, descriptions, optional fields",
-                value={"fields": count, "argued rows": len(found) - len(open_), "open rows": len(open_)},
+                value={"fields": count, "argued rows": len(deviations) - len(open_), "open rows": len(open_)},
                 target="0 open rows",
                 limits=[("open rows", 0, "==")],
                 command="python -m benchmarks.adoption.api_review",
-                why="; ".join(f"{one.field}: {one.found}" for one in open_),
+                why="; ".join(f"{deviation.field}: {deviation.value}" for deviation in open_),
                 n=count,
-                raw=[one.__dict__ for one in found],
+                raw=[
+                    {"found" if key == "value" else key: text for key, text in vars(deviation).items()}
+                    for deviation in deviations
+                ],
             )
         ],
     )

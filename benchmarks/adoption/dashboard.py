@@ -29,9 +29,9 @@ def row(samples: Mapping[str, Sequence[Any]], *, has_passed: bool) -> Row:
     value = {
         "first paint seconds, median": round(median(paints), 3) if paints else None,
         "first paint seconds, slowest": round(max(paints), 3) if paints else None,
-        "violations by axe": sum(len(found) for found in checks) if checks else None,
+        "violations by axe": sum(len(violations) for violations in checks) if checks else None,
         "pages checked by axe": len(checks),
-        "messages in the console": sum(len(found) for found in pages) if pages else None,
+        "messages in the console": sum(len(messages) for messages in pages) if pages else None,
         "pages whose console was read": len(pages),
         f"frames over {MAX_FRAME_MS} ms": sum(ms > MAX_FRAME_MS for ms in frames) if frames else None,
         "longest frame ms": round(max(frames), 1) if frames else None,
@@ -64,7 +64,7 @@ def row(samples: Mapping[str, Sequence[Any]], *, has_passed: bool) -> Row:
 
 
 def _why(value: Mapping[str, Any]) -> str:
-    unknown = [name for name, found in value.items() if found is None]
+    unknown = [name for name, figure in value.items() if figure is None]
     reasons = [f"not measured: {', '.join(unknown)}"] if unknown else []
     if value["test runs that failed"]:
         reasons.append("a browser test failed")

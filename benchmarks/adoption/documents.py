@@ -30,7 +30,7 @@ NOT_MEASURED = {
         "python -m benchmarks.adoption.dashboard was not run",
     ),
 }
-"""What, target and reason of each row without a measurement, by id."""
+"""Subject, target and reason of each row without a measurement, by id."""
 _WHY = {
     "commands not shown to print it": "commands without a run of make test-guides on this text, or whose output differed",
     "blocks not shown to print it": "blocks without a run of make test-guides on this text, or whose output differed",
@@ -40,28 +40,28 @@ _WHY = {
 
 def counts(pages: tuple[Path, ...] = PAGES, record_file: Path = outcome.RECORD) -> dict[str, int]:
     """Return the number of commands and blocks on the pages, and of those without a test, a reason or an output."""
-    shown = [step for page in pages for step in console_steps(page)]
-    ours = [step for step in shown if not elsewhere.is_nobodys(step)]
-    matched = [step for step in ours if elsewhere.is_compared(step)]
-    elsewhere_shown = [step for step in ours if elsewhere.entry(step, elsewhere.SHOWN_BY) is not None]
+    commands = [step for page in pages for step in console_steps(page)]
+    tested = [step for step in commands if not elsewhere.is_nobodys(step)]
+    matched = [step for step in tested if elsewhere.is_compared(step)]
+    shown_elsewhere = [step for step in tested if elsewhere.entry(step, elsewhere.SHOWN_BY) is not None]
     blocks = [step for page in pages for step in steps(page)]
     compared = [step for step in blocks if not _is_listed(step)]
     recorded = outcome.recorded(record_file)
-    right = sum(_agrees(step, recorded) for step in matched)
-    agree = sum(_agrees(step, recorded) for step in compared)
+    commands_as_shown = sum(_agrees(step, recorded) for step in matched)
+    blocks_as_shown = sum(_agrees(step, recorded) for step in compared)
     return {
-        "commands": len(shown),
-        "commands run by a test": len(ours),
-        "commands listed with the reason": len(shown) - len(ours),
-        "commands without output": sum(step.output is None and not _is_silent(step, recorded) for step in ours),
-        "commands whose output is of another test's state": len(elsewhere_shown),
-        "commands whose output isn't compared": len(ours) - len(matched) - len(elsewhere_shown),
-        "commands that printed what their page shows": right,
-        "commands not shown to print it": len(matched) - right,
+        "commands": len(commands),
+        "commands run by a test": len(tested),
+        "commands listed with the reason": len(commands) - len(tested),
+        "commands without output": sum(step.output is None and not _is_silent(step, recorded) for step in tested),
+        "commands whose output is of another test's state": len(shown_elsewhere),
+        "commands whose output isn't compared": len(tested) - len(matched) - len(shown_elsewhere),
+        "commands that printed what their page shows": commands_as_shown,
+        "commands not shown to print it": len(matched) - commands_as_shown,
         "blocks of shell": len(blocks),
         "blocks listed with their test or the reason": len(blocks) - len(compared),
-        "blocks that printed what their page shows": agree,
-        "blocks not shown to print it": len(compared) - agree,
+        "blocks that printed what their page shows": blocks_as_shown,
+        "blocks not shown to print it": len(compared) - blocks_as_shown,
     }
 
 
@@ -71,45 +71,45 @@ def _is_listed(step: Step) -> bool:
 
 def _agrees(step: Step, recorded: Mapping[str, Any]) -> bool:
     """Return True if the last run of the block or command was of this text, and printed what the page shows."""
-    found = recorded.get(step.page, {}).get(step.script)
-    return found is not None and outcome.of(step, found["printed"]).difference is None
+    run = recorded.get(step.page, {}).get(step.script)
+    return run is not None and outcome.of(step, run["printed"]).difference is None
 
 
 def _is_silent(step: Step, recorded: Mapping[str, Any]) -> bool:
     """Return True if the last run of the command printed nothing."""
-    found = recorded.get(step.page, {}).get(step.script)
-    return found is not None and not found["printed"].strip()
+    run = recorded.get(step.page, {}).get(step.script)
+    return run is not None and not run["printed"].strip()
 
 
 def main() -> int:
     """Record the rows."""
-    found = counts()
+    figures = counts()
     rows = [
         Row(
             id="8",
             what="commands of README and docs that a test runs, or that are listed with the reason",
-            value=found,
+            value=figures,
             target="every command has its output, checked by a test that runs it; those that can't run here are listed",
             limits=[(name, 0, "==") for name in (*_WHY, "commands without output")],
             command="make test-guides; python -m benchmarks.adoption.documents",
-            why=_why(found),
-            n=found["commands"] + found["blocks of shell"],
+            why=_why(figures),
+            n=figures["commands"] + figures["blocks of shell"],
             raw=outcome.recorded(),
         )
     ]
-    known = {str(row["id"]) for row in read("adoption")}
+    recorded_ids = {str(row["id"]) for row in read("adoption")}
     rows += [
-        Row(id=key, what=what, value={"measured": None}, target=target, limits=[("measured", 1, ">=")], why=why)
-        for key, (what, target, why) in NOT_MEASURED.items()
-        if key not in known
+        Row(id=key, what=subject, value={"measured": None}, target=target, limits=[("measured", 1, ">=")], why=why)
+        for key, (subject, target, why) in NOT_MEASURED.items()
+        if key not in recorded_ids
     ]
     record("adoption", rows)
     return 0
 
 
-def _why(found: Mapping[str, int]) -> str:
-    reasons = [why for name, why in _WHY.items() if found[name]]
-    if found["commands without output"]:
+def _why(figures: Mapping[str, int]) -> str:
+    reasons = [why for name, why in _WHY.items() if figures[name]]
+    if figures["commands without output"]:
         reasons.append("commands whose result their page describes in words")
     return "; ".join(reasons)
 

@@ -33,16 +33,16 @@ class Finding:
         """
         if self.state == "open":
             return []
-        named = self.evidence.split("; ")
-        answered = self.state == "closed" or any(_QUOTED.fullmatch(one) for one in named)
-        return [one for one in named if not answered or not _exists(one)]
+        references = self.evidence.split("; ")
+        is_answered = self.state == "closed" or any(_QUOTED.fullmatch(reference) for reference in references)
+        return [reference for reference in references if not is_answered or not _exists(reference)]
 
 
 def _exists(evidence: str) -> bool:
     evidence = evidence.replace("\\|", "|")
     if quoted := _QUOTED.fullmatch(evidence):
         file = ROOT / quoted["file"]
-        return file.is_file() and _on_one_line(quoted["words"]) in _on_one_line(file.read_text())
+        return file.is_file() and _unwrapped(quoted["words"]) in _unwrapped(file.read_text())
     name, _, test = evidence.partition("::")
     file = ROOT / name
     if not test:
@@ -52,7 +52,7 @@ def _exists(evidence: str) -> bool:
     )
 
 
-def _on_one_line(text: str) -> str:
+def _unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -62,10 +62,10 @@ def findings() -> list[Finding]:
     return [Finding(line["finding"], line["state"], line["evidence"]) for line in lines if line]
 
 
-def row(found: list[Finding]) -> Row:
+def row(findings: list[Finding]) -> Row:
     """Return the row of these findings. It holds if each is closed, or left out with a page that answers it."""
-    counts = {state: sum(one.state == state for one in found) for state in ("closed", "left out", "open")}
-    open_ = [one.finding for one in found if one.state == "open"]
+    counts = {state: sum(finding.state == state for finding in findings) for state in ("closed", "left out", "open")}
+    open_ = [finding.finding for finding in findings if finding.state == "open"]
     return Row(
         id="3",
         what="findings of the review of the first hour (docs/quality/first-hour.md)",
@@ -73,14 +73,14 @@ def row(found: list[Finding]) -> Row:
             "closed by a test or a page": counts["closed"],
             "left out, with a page of what to use instead": counts["left out"],
             "open": counts["open"],
-            "without what they name": sum(bool(one.missing()) for one in found),
+            "without what they name": sum(bool(finding.missing()) for finding in findings),
         },
         target="each closed by a test or a page",
         limits=[("open", 0, "=="), ("without what they name", 0, "==")],
         command="python -m benchmarks.adoption.first_hour",
         why=f"open: {'; '.join(open_)}" if open_ else "",
-        n=len(found),
-        raw=[one.__dict__ for one in found],
+        n=len(findings),
+        raw=[finding.__dict__ for finding in findings],
     )
 
 

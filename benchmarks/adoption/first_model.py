@@ -13,9 +13,11 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,10 +65,11 @@ class Terminal:
         """Run a command, and return its output. `shown` is the text in the recording.
 
         Raises:
-            RuntimeError: the command failed; the message ends with its output.
+            RuntimeError: the command failed, or did not end in time; the message ends with its output.
         """
         self.events.append((self.now_s, f"$ {shown or command}\n"))
         lines: list[str] = []
+        # A session of its own, so that programs that the shell has started end with it.
         with subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=ROOT,
@@ -75,15 +78,23 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         ) as running:
-            limit = time.monotonic() + limit_s
-            for line in running.stdout or ():
-                lines.append(line)
-                self.events.append((self.now_s, line))
-                if time.monotonic() > limit:
-                    running.terminate()
-        if running.returncode not in {0, -15}:
-            raise RuntimeError(f"{command}: exit status {running.returncode}\n{''.join(lines)[-3000:]}")
+            limit = threading.Timer(limit_s, os.killpg, (running.pid, signal.SIGKILL))
+            limit.start()
+            try:
+                for line in running.stdout or ():
+                    lines.append(line)
+                    self.events.append((self.now_s, line))
+                status = running.wait()
+            except BaseException:
+                os.killpg(running.pid, signal.SIGKILL)
+                raise
+            finally:
+                limit.cancel()
+        if status:
+            problem = f"not ended within {limit_s:g} s" if status == -signal.SIGKILL else f"exit status {status}"
+            raise RuntimeError(f"{command}: {problem}\n{''.join(lines)[-3000:]}")
         return "".join(lines)
 
     def note(self, text: str) -> None:
@@ -124,10 +135,10 @@ def quickstart(cluster: Cluster, folder: Path) -> tuple[float, Terminal]:
         "NO_COLOR": "1",
         "COLUMNS": str(_COLUMNS),
     }
-    told = readme_commands()
+    commands = readme_commands()
     values = image_values(folder)
     terminal = Terminal(environment)
-    for command in told[1:]:  # the first one is replaced: see the head of this module
+    for command in commands[1:]:  # the first one is replaced: see the head of this module
         terminal.run(command.replace(VALUES, str(values)), shown=command)
     name = _name()
     terminal.run(f"kubectl wait --for=condition=Ready mdep/{name} --timeout=180s")
@@ -139,20 +150,20 @@ def quickstart(cluster: Cluster, folder: Path) -> tuple[float, Terminal]:
 def _name() -> str:
     """Return the name of the model in README's example."""
     documents = yaml.safe_load_all((ROOT / "manifests" / "examples" / EXAMPLE).read_text())
-    return next(str(one["metadata"]["name"]) for one in documents if one["kind"] == "ModelDeployment")
+    return next(str(document["metadata"]["name"]) for document in documents if document["kind"] == "ModelDeployment")
 
 
 def under_load(cluster: Cluster, terminal: Terminal, folder: Path) -> None:
     """Deploy the digits model with a latency objective, put load on it, and keep what a user sees."""
     kube = Kube(kubeconfig=cluster.kubeconfig, programs=cluster.bin, namespace="default", reachable=True)
-    found = models.documents()
-    spec: dict[str, Any] = found["ModelDeployment"]["spec"]
+    documents = models.documents()
+    spec: dict[str, Any] = documents["ModelDeployment"]["spec"]
     spec["runtime"] = {"resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "2Gi"}}}
     spec["model"]["parameters"] = {"gpu_ms": "40", "gpu_ms_per_row": "5"}
     spec["batching"] = {"maxBatchSize": 8}
     spec["scaling"] = {"minReplicas": 1, "maxReplicas": 4, "targets": {"latency": "300ms"}}
     file = folder / "my-model.yaml"
-    file.write_text(yaml.safe_dump_all(found.values()))
+    file.write_text(yaml.safe_dump_all(documents.values()))
     terminal.run(f"kubectl apply -f {file}", shown="kubectl apply -f my-model.yaml")
     terminal.run("kubectl wait --for=condition=Ready mdep/digits --timeout=180s")
     address = kube.must_address("digits", models.GRPC_PORT)

@@ -34,12 +34,12 @@ def installed(wheels: Path, folder: Path) -> tuple[int, float]:
     uv = images_directory().parent / "uv-0.13.9" / "bin" / "uv"
     subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder], check=True)
     python = folder / "bin" / "python"
-    names = [path for path in wheels.glob("*.whl") if path.name.startswith(("halcyon_core", "halcyon_cli"))]
+    wheel_files = [path for path in wheels.glob("*.whl") if path.name.startswith(("halcyon_core", "halcyon_cli"))]
     began = time.monotonic()
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *names], check=True)
+    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *wheel_files], check=True)
     took_s = time.monotonic() - began
-    listed = subprocess.run([uv, "pip", "freeze", "--python", python], check=True, capture_output=True, text=True)
-    return len(listed.stdout.splitlines()), took_s
+    freeze = subprocess.run([uv, "pip", "freeze", "--python", python], check=True, capture_output=True, text=True)
+    return len(freeze.stdout.splitlines()), took_s
 
 
 def lines(wheel: Path) -> int:

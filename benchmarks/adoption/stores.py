@@ -24,9 +24,10 @@ def outcomes(report: Path) -> dict[str, bool]:
     """Return whether each cell of the matrix passed, from a report in the format of JUnit."""
     cases = ET.parse(report).getroot().iter("testcase")  # pytest wrote it
     cells = (case for case in cases if case.attrib["name"].startswith(_CELL))
-    bad = {"failure", "error", "skipped"}
+    failing_tags = {"failure", "error", "skipped"}
     return {
-        cell.attrib["name"].removeprefix(_CELL).rstrip("]"): not any(part.tag in bad for part in cell) for cell in cells
+        cell.attrib["name"].removeprefix(_CELL).rstrip("]"): not any(part.tag in failing_tags for part in cell)
+        for cell in cells
     }
 
 
@@ -36,15 +37,15 @@ def main() -> int:
         report = Path(scratch) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", TESTS]
         subprocess.run(command, cwd=ROOT, check=False)
-        found = outcomes(report)
-    failed = sorted(cell for cell, passed in found.items() if not passed)
+        cells = outcomes(report)
+    failed = sorted(cell for cell, passed in cells.items() if not passed)
     record(
         "adoption",
         [
             Row(
                 id="6",
                 what="stores: each kind with identity and with keys, 8 faults each",
-                value={"cells": len(found), "right condition, nothing half loaded": len(found) - len(failed)},
+                value={"cells": len(cells), "right condition, nothing half loaded": len(cells) - len(failed)},
                 target=f"{KINDS * FAULTS} of {KINDS * FAULTS} cells with the right condition, nothing half loaded",
                 limits=[("right condition, nothing half loaded", KINDS * FAULTS, ">=")],
                 command="python -m benchmarks.adoption.stores",
@@ -53,8 +54,8 @@ def main() -> int:
                     "servers; faults are of a proxy in front of them"
                 ),
                 why=f"failed: {', '.join(failed)}" if failed else "",
-                n=len(found),
-                raw=found,
+                n=len(cells),
+                raw=cells,
             )
         ],
     )

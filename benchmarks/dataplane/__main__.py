@@ -34,7 +34,7 @@ from benchmarks.dataplane import (
     unequal,
     zero,
 )
-from benchmarks.dataplane.results import PARTS, Found
+from benchmarks.dataplane.results import PARTS, PartResults
 from benchmarks.dataplane.stage import Stage
 from benchmarks.errors import BenchError
 from demo.errors import DemoError
@@ -44,12 +44,12 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import say
 from e2e.load.process import LoadFailedError
 
-_ON_LOOPBACK: dict[str, Callable[..., Found]] = {
+_ON_LOOPBACK: dict[str, Callable[..., PartResults]] = {
     "throughput": throughput.run,
     "unequal": unequal.run,
     "exits": exits.run,
 }
-_ON_CLUSTER: dict[str, Callable[..., Found]] = {
+_ON_CLUSTER: dict[str, Callable[..., PartResults]] = {
     "service": service.run,
     "loss": loss.run,
     "single": loss.run_single,
@@ -59,12 +59,12 @@ _ON_CLUSTER: dict[str, Callable[..., Found]] = {
 }
 
 
-_LONGEST_S = 25 * 60.0
-_LEAST_S = 1.0
+_MAX_RUN_S = 25 * 60.0
+_MIN_ALARM_S = 1.0
 
 
 def _too_long(_signal: int, _frame: FrameType | None) -> None:
-    raise BenchError(f"the run has taken {_LONGEST_S / 60:g} minutes, which is all it may; run this part by its name")
+    raise BenchError(f"the run has taken {_MAX_RUN_S / 60:g} minutes, which is all it may; run this part by its name")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dataplane", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all where none is named")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is named")
     parser.add_argument("--short", action="store_true", help="about a tenth of the requests, to try a part")
     parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
     parser.add_argument("--page", action="store_true", help="run nothing; write the page from the JSON")
@@ -83,30 +83,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Child processes such as clusters, proxies, servers and loads must end with this process, including on SIGTERM.
     interrupts.heed()
     signal.signal(signal.SIGALRM, _too_long)
-    broken = []
+    failed = []
     try:
         if not options.page:
-            broken = _run(options.parts or PARTS, short=options.short, beside=options.beside)
+            failed = _run(options.parts or PARTS, short=options.short, beside=options.beside)
     except KeyboardInterrupt:
         print("stopped; parts that were done are in the file", file=sys.stderr)
         return 130
     page.write(results.read())
-    say(f"{results.FILE.name} and {page.PAGE.name} are written{f'; broken: {broken}' if broken else ''}")
-    return 1 if broken else 0
+    say(f"{results.FILE.name} and {page.PAGE.name} are written{f'; failed: {failed}' if failed else ''}")
+    return 1 if failed else 0
 
 
 def _run(parts: Sequence[str], *, short: bool, beside: bool) -> list[str]:
     """Run the parts in order, and return those that failed."""
-    broken = []
-    until_s = time.monotonic() + _LONGEST_S
+    failed = []
+    deadline_s = time.monotonic() + _MAX_RUN_S
     with leftovers.ended(), Stage(beside=beside) as stage:
         for part in (name for name in PARTS if name in parts):
             began_s = time.monotonic()
             say(f"part {part}")
             try:
-                signal.setitimer(signal.ITIMER_REAL, max(until_s - began_s, _LEAST_S))
+                signal.setitimer(signal.ITIMER_REAL, max(deadline_s - began_s, _MIN_ALARM_S))
                 try:
-                    found = _measured(part, stage.kube, short=short)
+                    part_results = _measure(part, stage.kube, short=short)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0.0)
             except (
@@ -119,16 +119,16 @@ def _run(parts: Sequence[str], *, short: bool, beside: bool) -> list[str]:
                 AssertionError,
             ) as error:
                 # The tests' balancer raises an AssertionError if it doesn't start.
-                broken.append(part)
+                failed.append(part)
                 print(f"part {part}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
             seconds = time.monotonic() - began_s
-            results.write(results.merged(results.read(), part, found, short=short, seconds=seconds))
-            say(f"part {part}: {seconds:.0f} s: {found.figures}")
-    return broken
+            results.write(results.merged(results.read(), part, part_results, short=short, seconds=seconds))
+            say(f"part {part}: {seconds:.0f} s: {part_results.figures}")
+    return failed
 
 
-def _measured(part: str, kube: Callable[[], Kube], *, short: bool) -> Found:
+def _measure(part: str, kube: Callable[[], Kube], *, short: bool) -> PartResults:
     if part in _ON_LOOPBACK:
         return _ON_LOOPBACK[part](short=short)
     return _ON_CLUSTER[part](kube(), short=short)

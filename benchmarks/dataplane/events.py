@@ -9,8 +9,8 @@ from benchmarks.dataplane import stage
 from demo.errors import DemoError
 from demo.kube import SYSTEM, Kube, is_ready
 
-_WHOLE_WITHIN_S = 150.0
-_EVICTED_WITHIN_S = 30.0
+_PODS_TIMEOUT_S = 150.0
+_EVICTION_TIMEOUT_S = 30.0
 _ROLLED_OUT = "--timeout=120s"
 
 
@@ -37,7 +37,7 @@ async def _scale_down(model: Subject) -> None:
 
 async def _scale(model: Subject, count: int) -> None:
     await asyncio.to_thread(stage.patch, model.kube, model.name, {"replicas": count})
-    await _whole(model, servers=count)
+    await _wait_for_pods(model, servers=count)
 
 
 async def _roll_out_batching(model: Subject) -> None:
@@ -51,7 +51,7 @@ async def _roll_out_parameters(model: Subject) -> None:
 async def _roll_out(model: Subject, change: dict[str, object]) -> None:
     old = _names(model, "server")
     await asyncio.to_thread(stage.patch, model.kube, model.name, change)
-    await _whole(model, without=old)
+    await _wait_for_pods(model, without=old)
 
 
 async def _canary(model: Subject) -> None:
@@ -60,8 +60,8 @@ async def _canary(model: Subject) -> None:
     The pods of the old slot are deleted.
     """
     steps = [{"weight": 25, "pause": {"duration": "5s"}}, {"weight": 50, "pause": {"duration": "5s"}}]
-    how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": {"mode": "Disabled"}}}
-    await _roll_out(model, {"rollout": how, "batching": {"maxQueueDelay": "2ms"}})
+    rollout = {"strategy": "Canary", "canary": {"steps": steps, "analysis": {"mode": "Disabled"}}}
+    await _roll_out(model, {"rollout": rollout, "batching": {"maxQueueDelay": "2ms"}})
 
 
 async def _evict_server(model: Subject) -> None:
@@ -87,14 +87,14 @@ async def _evict(model: Subject, component: str) -> None:
             raise
         return True
 
-    await stage.until(evicted, what=f"{pod} is evicted", limit_s=_EVICTED_WITHIN_S)
-    await _whole(model, without={pod})
+    await stage.until(evicted, goal=f"{pod} is evicted", limit_s=_EVICTION_TIMEOUT_S)
+    await _wait_for_pods(model, without={pod})
 
 
 async def _delete_server(model: Subject) -> None:
     pod = min(_names(model, "server"))
     await asyncio.to_thread(model.kube, "delete", "pod", pod, "--wait=false")
-    await _whole(model, without={pod})
+    await _wait_for_pods(model, without={pod})
 
 
 async def _restart_balancers(model: Subject) -> None:
@@ -102,7 +102,7 @@ async def _restart_balancers(model: Subject) -> None:
     deployment = f"deployment/{model.name}-balancer"
     await asyncio.to_thread(model.kube, "rollout", "restart", deployment)
     await asyncio.to_thread(model.kube, "rollout", "status", deployment, _ROLLED_OUT)
-    await _whole(model, without=old)
+    await _wait_for_pods(model, without=old)
 
 
 async def _restart_operator(model: Subject) -> None:
@@ -111,19 +111,19 @@ async def _restart_operator(model: Subject) -> None:
         model.kube("rollout", "status", "deployment/halcyon", _ROLLED_OUT, namespace=SYSTEM)
 
     await asyncio.to_thread(restart)
-    await _whole(model)
+    await _wait_for_pods(model)
 
 
 def _names(model: Subject, component: str) -> set[str]:
     return {pod["metadata"]["name"] for pod in model.kube.pods(model.name, component)}
 
 
-async def _whole(model: Subject, *, servers: int | None = None, without: Collection[str] = ()) -> None:
+async def _wait_for_pods(model: Subject, *, servers: int | None = None, without: Collection[str] = ()) -> None:
     """Wait until all pods are ready and none of the old pods remains."""
-    wanted = {"server": model.replicas if servers is None else servers, "balancer": model.balancers}
+    pod_counts = {"server": model.replicas if servers is None else servers, "balancer": model.balancers}
 
-    def whole() -> bool:
-        for component, count in wanted.items():
+    def are_ready() -> bool:
+        for component, count in pod_counts.items():
             pods = model.kube.pods(model.name, component)
             if len(pods) != count or not all(map(is_ready, pods)):
                 return False
@@ -131,7 +131,7 @@ async def _whole(model: Subject, *, servers: int | None = None, without: Collect
                 return False
         return True
 
-    await stage.until(whole, what=f"{model.name} has {wanted}, all ready and new", limit_s=_WHOLE_WITHIN_S)
+    await stage.until(are_ready, goal=f"{model.name} has {pod_counts}, all ready and new", limit_s=_PODS_TIMEOUT_S)
 
 
 ALL: dict[str, Event] = {
@@ -146,7 +146,7 @@ ALL: dict[str, Event] = {
     "canary": _canary,
 }
 """All events, in the order in which they run."""
-ONE_REPLICA: dict[str, Event] = {
+SINGLE_REPLICA: dict[str, Event] = {
     "rollout, batching": _roll_out_batching,
     "eviction of the server": _evict_server,
     "the server deleted": _delete_server,

@@ -27,7 +27,7 @@ from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.real_haproxy import Haproxy
 
 _MODEL = "nowork"
-_UNDER_WAY = 32
+_IN_FLIGHT = 32
 _WARM = 2000
 _SERVERS = ("127.91.0.1", "127.91.0.2")
 
@@ -56,8 +56,8 @@ def _without(*patterns: str) -> Change:
     """Return a change that removes all lines that match one of these patterns."""
 
     def change(text: str) -> str:
-        kept = [line for line in text.splitlines() if not any(re.search(pattern, line) for pattern in patterns)]
-        return "\n".join(kept) + "\n"
+        lines = [line for line in text.splitlines() if not any(re.search(pattern, line) for pattern in patterns)]
+        return "\n".join(lines) + "\n"
 
     return change
 
@@ -99,7 +99,7 @@ class _Variant:
 
 def measure(rounds: int, requests: int) -> dict[str, list[float]]:
     """Return the CPU time per request of each variant by round, in microseconds."""
-    found: dict[str, list[float]] = {}
+    costs_us: dict[str, list[float]] = {}
     with ExitStack() as stack:
         loader = stack.enter_context(h2load.loader(tritons.request_body(_MODEL)))
         variants = list(stack.enter_context(_variants()))
@@ -108,14 +108,14 @@ def measure(rounds: int, requests: int) -> dict[str, list[float]]:
         for number in range(rounds):
             # The order is rotated, so that each variant comes first equally often.
             for variant in [*variants[number % len(variants) :], *variants[: number % len(variants)]]:
-                found.setdefault(variant.name, []).append(_turn(variant, loader, requests))
-    return found
+                costs_us.setdefault(variant.name, []).append(_turn(variant, loader, requests))
+    return costs_us
 
 
 def _turn(variant: _Variant, loader: Loader, requests: int) -> float:
     before = variant.cpu_us()
     address = f"127.0.0.1:{variant.haproxy.ports.grpc}"
-    rate = loader.begin(address, requests=requests, under_way=_UNDER_WAY).rate()
+    rate = loader.begin(address, requests=requests, in_flight=_IN_FLIGHT).rate()
     return (variant.cpu_us() - before) / rate.succeeded
 
 
@@ -124,13 +124,13 @@ def _variants() -> Iterator[list[_Variant]]:
     with ExitStack() as stack:
         ports = free_ports(2)
         _start(stack.enter_context(real_haproxy.haproxy()), lambda server: _server(server, ports))
-        made = []
+        variants = []
         for name, change in {ALL: lambda text: text, ALONE: None, **FEATURES}.items():
             haproxy = stack.enter_context(real_haproxy.haproxy())
-            _start(haproxy, lambda one, change=change: _config(one, ports, change))  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
-            made.append(_Variant(name, haproxy))
+            _start(haproxy, lambda proxy, change=change: _config(proxy, ports, change))  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
+            variants.append(_Variant(name, haproxy))
         time.sleep(1.5)  # each server has been checked once
-        yield made
+        yield variants
 
 
 def _start(haproxy: Haproxy, text: Callable[[Haproxy], str]) -> None:
@@ -163,11 +163,11 @@ def _config(haproxy: Haproxy, ports: list[int], change: Change | None) -> str:
     return change(render(ways.plan(_MODEL), listen=listen, placed=placed))
 
 
-def table(found: dict[str, list[float]]) -> str:
+def table(costs_us: dict[str, list[float]]) -> str:
     """Return the measurement as a Markdown table."""
     lines = ["| | us per request | of it |", "| --- | --- | --- |"]
-    for name, values in found.items():
-        saved = median(every - mine for every, mine in zip(found[ALL], values, strict=True))
+    for name, values in costs_us.items():
+        saved = median(complete - reduced for complete, reduced in zip(costs_us[ALL], values, strict=True))
         lines.append(f"| {name} | {median(values):.1f} | {saved:+.1f} |")
     return "\n".join(lines)
 

@@ -28,15 +28,15 @@ class Rate:
     failed: int
 
 
-def rate_of(said: str) -> Rate:
+def rate_of(output: str) -> Rate:
     """Parse the summary that h2load prints.
 
     Raises:
         BenchError: the output contains no result.
     """
-    finished, counts = _FINISHED.search(said), _COUNTS.search(said)
+    finished, counts = _FINISHED.search(output), _COUNTS.search(output)
     if finished is None or counts is None:
-        raise BenchError(f"h2load told no result: {said.strip()[-300:]}")
+        raise BenchError(f"h2load printed no result: {output.strip()[-300:]}")
     return Rate(float(finished[1]), int(counts[2]), int(counts[3]))
 
 
@@ -56,18 +56,18 @@ class Loader:
         """Set the paths. `folder` is in the /tmp of the chroot's file tree."""
         self._tree, self._folder = tree, folder
 
-    def begin(self, address: str, *, requests: int, under_way: int) -> "Running":
-        """Send `requests` requests over one connection, with `under_way` of them in flight.
+    def begin(self, address: str, *, requests: int, in_flight: int) -> "Running":
+        """Send `requests` requests over one connection, with `in_flight` of them at a time.
 
         The run is limited by a number and not by a time. At the end of a time limit, h2load aborts the requests in
         flight, and this has crashed Triton 2.51.
         """
-        inside = f"/tmp/{self._folder.name}"
-        command = ["chroot", str(self._tree), "/usr/bin/h2load", "-c", "1", "-m", str(under_way), "-n", str(requests)]
-        command += ["-H", "content-type: application/grpc", "-H", "te: trailers", "-d", f"{inside}/request"]
+        folder = f"/tmp/{self._folder.name}"
+        command = ["chroot", str(self._tree), "/usr/bin/h2load", "-c", "1", "-m", str(in_flight), "-n", str(requests)]
+        command += ["-H", "content-type: application/grpc", "-H", "te: trailers", "-d", f"{folder}/request"]
         log = self._folder / f"log-{secrets.token_hex(4)}"
-        if under_way == 1:
-            command.append(f"--log-file={inside}/{log.name}")
+        if in_flight == 1:
+            command.append(f"--log-file={folder}/{log.name}")
         process = subprocess.Popen(
             [*command, f"http://{address}{METHOD}"],
             stdin=subprocess.DEVNULL,
@@ -91,12 +91,12 @@ class Running:
             BenchError: it doesn't end in time, or has no result.
         """
         try:
-            said, _ = self._process.communicate(timeout=_LONGEST_S)
+            output, _ = self._process.communicate(timeout=_LONGEST_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
             raise BenchError(f"h2load did not end within {_LONGEST_S:g} s") from None
-        return rate_of(said)
+        return rate_of(output)
 
     def median_ms(self) -> float:
         """Wait for the end of the run, and return the median latency of its requests, in ms."""

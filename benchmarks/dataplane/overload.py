@@ -11,7 +11,7 @@ from statistics import median
 
 from benchmarks import open_loop, pods
 from benchmarks.dataplane import stage
-from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.results import PartResults
 from benchmarks.open_loop import Sent
 from benchmarks.profile import Phase, Profile
 from benchmarks.rows import quantile
@@ -44,30 +44,30 @@ class Overload:
     failures: dict[str, int]
 
 
-def run(kube: Kube, *, short: bool) -> Found:
+def run(kube: Kube, *, short: bool) -> PartResults:
     """Run the part. Full: 20 s with one and with two balancers, twice each, 2.5 minutes. Short: 10 s, once each."""
     rounds, for_s, capacity_s = (1, 10.0, 5.0) if short else (2, 20.0, 6.0)
     kube.apply(pods.files())
-    found: dict[int, list[Overload]] = {}
+    by_balancers: dict[int, list[Overload]] = {}
     for balancers in (1, 2):
         document = pods.model(f"overload-{balancers}", start_s=0.1, replicas=_SERVERS, queueLimit=_QUEUE_LIMIT)
         document["spec"]["traffic"]["balancerReplicas"] = balancers
         with stage.served(kube, document, replicas=_SERVERS) as name:
             for _ in range(rounds):
-                found.setdefault(balancers, []).append(_overload(kube, name, for_s, capacity_s))
-                say(f"bench: {name}: {found[balancers][-1]}")
-    by_count = {count: median(one.goodput for one in some) for count, some in found.items()}
-    return Found(
-        figures={"goodput_at_3x": round(min(by_count.values()), 3)},
+                by_balancers.setdefault(balancers, []).append(_overload(kube, name, for_s, capacity_s))
+                say(f"bench: {name}: {by_balancers[balancers][-1]}")
+    goodputs = {count: median(overload.goodput for overload in overloads) for count, overloads in by_balancers.items()}
+    return PartResults(
+        figures={"goodput_at_3x": round(min(goodputs.values()), 3)},
         details={
             f"with {count} balancer{'s' * (count > 1)}": {
-                "goodput": round(by_count[count], 3),
-                "goodput_after_4_s": round(median(one.later for one in some), 3),
-                "capacity_rps": round(median(one.capacity_rps for one in some), 1),
-                "accepted_p99_s": max((one.accepted_p99_s or 0.0 for one in some), default=None),
-                "failures": some[-1].failures,
+                "goodput": round(goodputs[count], 3),
+                "goodput_after_4_s": round(median(overload.later for overload in overloads), 3),
+                "capacity_rps": round(median(overload.capacity_rps for overload in overloads), 1),
+                "accepted_p99_s": max((overload.accepted_p99_s or 0.0 for overload in overloads), default=None),
+                "failures": overloads[-1].failures,
             }
-            for count, some in found.items()
+            for count, overloads in by_balancers.items()
         },
         stand_ins=pods.STAND_INS,
     )

@@ -21,11 +21,11 @@ installation. `-` means not measured.
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure must hold to."""
+    """A figure and its target."""
 
     key: str
-    what: str
-    says: str
+    figure: str
+    bound: str
     value: Callable[[Mapping[str, Any]], float | None]
     holds: Callable[[float], bool]
 
@@ -135,19 +135,19 @@ _TITLES = {
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """The page."""
+    """Return the page."""
     lines = [_HEAD, *_targets(content)]
     for part, title in _TITLES.items():
-        told = (content.get("parts") or {}).get(part)
-        if told is None:
+        results = (content.get("parts") or {}).get(part)
+        if results is None:
             continue
         lines += ["", f"## {title}", ""]
-        if told["short"]:
+        if results["short"]:
             lines += ["A short run, to try it: not a measurement.", ""]
-        lines += _SECTIONS.get(part, _facts)(content, told["details"])
-        if told["stand_ins"]:
+        lines += _SECTIONS.get(part, _facts)(content, results["details"])
+        if results["stand_ins"]:
             lines += ["", "This measurement differs from production:", ""]
-            lines += [f"- {words[0].upper()}{words[1:]}." for words in "; ".join(told["stand_ins"]).split("; ")]
+            lines += [f"- {words[0].upper()}{words[1:]}." for words in "; ".join(results["stand_ins"]).split("; ")]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -164,7 +164,7 @@ def _targets(content: Mapping[str, Any]) -> list[str]:
         verdict = "-" if value is None else "yes" if target.holds(value) else "**no**"
         if value is not None and _is_short(content, target.key):
             verdict += ", in a short run"
-        rows.append([target.what, _shown(value), target.says, verdict])
+        rows.append([target.figure, _shown(value), target.bound, verdict])
     return _table(["figure", "measured", "target", "holds"], rows)
 
 
@@ -231,7 +231,8 @@ def _loss(key: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], list[str
     def section(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         by_event = (content.get(key) or {}).get("by_event") or {}
         rows = [
-            [event, *(_shown(told[k]) for k in ("seconds", "requests", "failed"))] for event, told in by_event.items()
+            [event, *(_shown(counts[k]) for k in ("seconds", "requests", "failed"))]
+            for event, counts in by_event.items()
         ]
         return [*_table(["event", "seconds", "requests", "failed"], rows), "", *_facts(content, details)]
 

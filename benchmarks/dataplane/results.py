@@ -31,7 +31,7 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class PartResults:
     """The measurements of one part."""
 
     figures: Figures
@@ -43,30 +43,30 @@ class Found:
     """Descriptions of the components that were simulated."""
 
 
-def merged(known: Mapping[str, Any], part: str, found: Found, *, short: bool, seconds: float) -> Figures:
+def merged(content: Mapping[str, Any], part: str, results: PartResults, *, short: bool, seconds: float) -> Figures:
     """Return the file's content with the figures of one part replaced, and all keys in the order of `KEYS_OF`.
 
     Raises:
         ValueError: a figure's key doesn't belong to the part.
     """
-    foreign = found.figures.keys() - set(KEYS_OF[part])
+    foreign = results.figures.keys() - set(KEYS_OF[part])
     if foreign:
         raise ValueError(f"part {part} measured {', '.join(sorted(foreign))}; its keys are {', '.join(KEYS_OF[part])}")
-    values = {**known, **dict.fromkeys(KEYS_OF[part]), **found.figures}
+    values = {**content, **dict.fromkeys(KEYS_OF[part]), **results.figures}
     parts = {
-        **(known.get("parts") or {}),
+        **(content.get("parts") or {}),
         part: {
             "short": short,
             "seconds": round(seconds, 1),
-            "stand_ins": list(found.stand_ins),
-            "details": found.details,
+            "stand_ins": list(results.stand_ins),
+            "details": results.details,
         },
     }
-    shares, of_service = values.get("throughput_share"), (parts.get("service") or {}).get("details", {}).get("share")
-    if shares and of_service:
+    shares, service_share = values.get("throughput_share"), (parts.get("service") or {}).get("details", {}).get("share")
+    if shares and service_share:
         # This figure is measured on the cluster, because it needs Services. Its share is relative to a pod called
         # directly there.
-        values["throughput_share"] = {**shares, "service": of_service["service"]}
+        values["throughput_share"] = {**shares, "service": service_share["service"]}
     keys = [key for owned in KEYS_OF.values() for key in owned]
     return {
         **{key: values.get(key) for key in keys},

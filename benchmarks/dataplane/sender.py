@@ -21,7 +21,7 @@ from typing import IO, Any, Literal, Self
 import aiohttp
 import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 
-from benchmarks.begun import begun
+from benchmarks.begun import load_process
 from benchmarks.dataplane.tritons import METHOD
 from benchmarks.errors import BenchError
 from e2e.load.clients import Connections, kind_of
@@ -52,7 +52,7 @@ class Steady:
     Triton servers with the input `input`."""
     input: str = "pixels"
     columns: int = 64
-    tells_who: bool = True
+    names_pod: bool = True
     together: bool = False
     """True to send all requests at once, for tests of the limit on waiting requests."""
 
@@ -97,10 +97,10 @@ class Sent:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Parse the output of `to_json`."""
-        told = json.loads(text)
-        told["failures"] = [Failure(**failure) for failure in told["failures"]]
-        told["by_second"] = {int(second): count for second, count in told["by_second"].items()}
-        return cls(**told)
+        content = json.loads(text)
+        content["failures"] = [Failure(**failure) for failure in content["failures"]]
+        content["by_second"] = {int(second): count for second, count in content["by_second"].items()}
+        return cls(**content)
 
 
 class Running:
@@ -112,15 +112,15 @@ class Running:
         """Number of requests that have ended, reported once a second."""
         self._process, self._limit_s = process, limit_s
         self._last = ""
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         assert process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
         self._reader.start()
 
     def until(self, count: int, until_s: float) -> None:
         """Wait until `count` requests have ended, until the time `until_s`, or until the end of the load."""
-        with self._news:
-            self._news.wait_for(
+        with self._changed:
+            self._changed.wait_for(
                 lambda: self.requests >= count or bool(self._last), timeout=max(until_s - time.monotonic(), 0.0)
             )
 
@@ -150,12 +150,12 @@ class Running:
 
     def _read(self, lines: IO[str]) -> None:
         for line in lines:
-            with self._news:
+            with self._changed:
                 if line.strip().isdigit():
                     self.requests = int(line)
                 else:
                     self._last = line
-                self._news.notify_all()
+                self._changed.notify_all()
 
 
 @contextmanager
@@ -167,7 +167,10 @@ def running(load: Steady) -> Iterator[Running]:
     Raises:
         BenchError: the load doesn't begin.
     """
-    with begun("benchmarks.dataplane.sender", json.dumps(asdict(load)), what=load.model) as (process, began_s):
+    with load_process("benchmarks.dataplane.sender", json.dumps(asdict(load)), subject=load.model) as (
+        process,
+        began_s,
+    ):
         yield Running(process, began_s, load.most_s + load.timeout_s + _GRACE_S)
 
 
@@ -175,10 +178,10 @@ def running(load: Steady) -> Iterator[Running]:
 async def _calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
     """Return the function that sends a request, by protocol."""
     if load.stand_ins:
-        async with _stand_in_calls(load) as found:
-            yield found
+        async with _stand_in_calls(load) as calls:
+            yield calls
         return
-    told: dict[Protocol, Load] = {
+    loads: dict[Protocol, Load] = {
         protocol: Load(
             address=address,
             model=load.model,
@@ -189,12 +192,12 @@ async def _calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
             input=load.input,
             shape=(1, load.columns),
             batch_output=None,
-            who_output="WHO" if load.tells_who else None,
+            who_output="WHO" if load.names_pod else None,
         )
         for protocol, address in load.addresses.items()
     }
 
-    def asking(connections: Connections) -> Call:
+    def call_over(connections: Connections) -> Call:
         caller = connections.caller()
 
         async def call(n: int) -> str | None:
@@ -202,9 +205,9 @@ async def _calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
 
         return call
 
-    opened = {protocol: Connections(each) for protocol, each in told.items()}
+    opened = {protocol: Connections(settings) for protocol, settings in loads.items()}
     try:
-        yield {protocol: asking(connections) for protocol, connections in opened.items()}
+        yield {protocol: call_over(connections) for protocol, connections in opened.items()}
     finally:
         for connections in opened.values():
             await connections.__aexit__(None, None, None)
@@ -214,7 +217,7 @@ async def _calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
 async def _stand_in_calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
     options = [("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.insecure_channel(load.addresses["grpc"], options=options) for _ in range(load.channels)]
-    asks = [channel.unary_unary(METHOD) for channel in channels]
+    methods = [channel.unary_unary(METHOD) for channel in channels]
     url = f"http://{load.addresses['http']}/v2/models/{load.model}/infer"
     timeout = aiohttp.ClientTimeout(total=load.timeout_s)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -225,7 +228,7 @@ async def _stand_in_calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
                 return str((await response.json())["who"])
 
         async def by_grpc(n: int) -> str:
-            return bytes(await asks[n % len(asks)](b"x", timeout=load.timeout_s)).decode()
+            return bytes(await methods[n % len(methods)](b"x", timeout=load.timeout_s)).decode()
 
         try:
             yield {"http": by_http, "grpc": by_grpc}
@@ -239,14 +242,14 @@ async def _send(load: Steady, stop: asyncio.Event) -> Sent:
         sent = Sent(time.monotonic())
         print(sent.began_s, flush=True)  # the parent process waits for this line
         work = [_Work(load, sent, protocol, call, stop) for protocol, call in calls.items()]
-        telling = asyncio.create_task(_tell(sent))
-        await asyncio.gather(*(each.run() for each in work))
-        telling.cancel()
+        reporting = asyncio.create_task(_print_progress(sent))
+        await asyncio.gather(*(protocol_work.run() for protocol_work in work))
+        reporting.cancel()
         sent.ended_s = time.monotonic()
         return sent
 
 
-async def _tell(sent: Sent) -> None:
+async def _print_progress(sent: Sent) -> None:
     while True:
         await asyncio.sleep(1.0)
         print(sent.requests, flush=True)
@@ -258,23 +261,23 @@ class _Work:
     def __init__(self, load: Steady, sent: Sent, protocol: Protocol, call: Call, stop: asyncio.Event) -> None:
         self._load, self._sent, self._protocol, self._call, self._stop = load, sent, protocol, call, stop
         self._count = 0
-        self._every_s = 0.0 if load.together else len(load.addresses) / load.rate_rps
-        self._most = load.most_requests // len(load.addresses)
+        self._interval_s = 0.0 if load.together else len(load.addresses) / load.rate_rps
+        self._max_requests = load.most_requests // len(load.addresses)
 
     async def run(self) -> None:
         await asyncio.gather(*(self._caller() for _ in range(self._load.callers)))
 
     async def _caller(self) -> None:
-        while not self._stop.is_set() and self._count < self._most:
+        while not self._stop.is_set() and self._count < self._max_requests:
             number, self._count = self._count, self._count + 1
-            due_s = self._sent.began_s + number * self._every_s
+            due_s = self._sent.began_s + number * self._interval_s
             if due_s > self._sent.began_s + self._load.most_s:
                 return
             await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
             if not self._stop.is_set():
-                await self._one(number)
+                await self._send_request(number)
 
-    async def _one(self, number: int) -> None:
+    async def _send_request(self, number: int) -> None:
         sent, at_s = self._sent, time.monotonic()
         try:
             who = await self._call(number)
@@ -309,9 +312,9 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dataplane.sender", description=__doc__)
     parser.add_argument("load", help="a Steady as JSON")
-    told: dict[str, Any] = json.loads(parser.parse_args().load)
+    load: dict[str, Any] = json.loads(parser.parse_args().load)
     try:
-        print(asyncio.run(_run(Steady(**told))).to_json(), flush=True)
+        print(asyncio.run(_run(Steady(**load))).to_json(), flush=True)
     except BrokenPipeError:  # the parent process is dead
         return 1
     return 0

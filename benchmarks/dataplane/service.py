@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.dataplane import h2load, stage, throughput, tritons
-from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.results import PartResults
 from benchmarks.dataplane.throughput import Turn
 from benchmarks.dataplane.tritons import Triton, Work
 from benchmarks.dataplane.ways import DIRECT, HALCYON, HALCYON_2, Way
@@ -23,7 +23,7 @@ _WORK = Work(_NAME)
 SERVICE = "service"
 
 
-def run(kube: Kube, *, short: bool) -> Found:
+def run(kube: Kube, *, short: bool) -> PartResults:
     """Run the part. Full: 6 rounds of 1.5 s, 1 minute. Short: 2 rounds."""
     rounds, turn_s = (2, 1.0) if short else (6, 1.5)
     kube.apply(_files(), _service())
@@ -46,34 +46,32 @@ def run(kube: Kube, *, short: bool) -> Found:
     with stage.served(kube, document, replicas=2), h2load.loader(tritons.request_body(_NAME)) as loader:
         servers = [Triton(pod["status"]["podIP"], _NAME, TRITON_METRICS_PORT) for pod in _ready(kube, "server")]
         balancers = [f"{pod['status']['podIP']}:{GRPC_PORT}" for pod in _ready(kube, "balancer")]
-        known = [
+        ways = [
             Way(DIRECT, (f"{servers[0].address}:{GRPC_PORT}",)),
             Way(SERVICE, (kube.must_address(_PLAIN, GRPC_PORT),)),
             Way(HALCYON, (kube.must_address(_NAME, GRPC_PORT),)),
             Way(HALCYON_2, tuple(balancers)),
         ]
         time.sleep(1.0)
-        rates = {way.name: throughput.loaded(loader, way, servers, throughput.FIRST).per_s for way in known}
-        pods_of_one_channel = 0
+        rates = {way.name: throughput.run_turn(loader, way, servers, throughput.FIRST).per_s for way in ways}
+        reached_pods = 0
         for number in range(rounds):
-            for way in [*known[number % len(known) :], *known[: number % len(known)]]:
+            for way in [*ways[number % len(ways) :], *ways[: number % len(ways)]]:
                 before = [server.answered() for server in servers]
-                turns[way.name].append(throughput.loaded(loader, way, servers, round(rates[way.name] * turn_s)))
+                turns[way.name].append(throughput.run_turn(loader, way, servers, round(rates[way.name] * turn_s)))
                 if way.name == SERVICE:
                     after = [server.answered() for server in servers]
-                    pods_of_one_channel = max(
-                        pods_of_one_channel, sum(b > a for a, b in zip(before, after, strict=True))
-                    )
-            said = ", ".join(f"{name} {done[-1].per_s:.0f}/s" for name, done in turns.items())
-            say(f"bench: round {number + 1} of {rounds}: {said}")
+                    reached_pods = max(reached_pods, sum(b > a for a, b in zip(before, after, strict=True)))
+            summary = ", ".join(f"{name} {way_turns[-1].per_s:.0f}/s" for name, way_turns in turns.items())
+            say(f"bench: round {number + 1} of {rounds}: {summary}")
     kube("delete", "service", _PLAIN, "--ignore-not-found")
     shares = {
-        name: round(median(a.per_s / b.per_s for a, b in zip(done, turns[DIRECT], strict=True)), 3)
-        for name, done in turns.items()
+        name: round(median(a.per_s / b.per_s for a, b in zip(way_turns, turns[DIRECT], strict=True)), 3)
+        for name, way_turns in turns.items()
     }
-    return Found(
+    return PartResults(
         figures={},
-        details={"share": shares, "pods_that_one_channel_reaches": pods_of_one_channel, "rounds": rounds},
+        details={"share": shares, "pods_that_one_channel_reaches": reached_pods, "rounds": rounds},
         stand_ins=("the pods run Triton on CPUs; the model does no work",),
     )
 

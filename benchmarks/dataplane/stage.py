@@ -26,7 +26,7 @@ from halcyon.render import names
 NAME = "dataplane"
 _HPA_SYNC = "15s"
 _CPU, _MEMORY = "20m", "384Mi"
-_SERVED_WITHIN_S = 120.0
+_SERVED_TIMEOUT_S = 120.0
 
 
 class Stage:
@@ -64,14 +64,14 @@ class Stage:
                     f"(python -m e2e.cluster down --name {others[0]}), or measure beside it with --beside"
                 )
             clusters.down(NAME)
-            self._stack.callback(setup.remove, NAME, step=_tell)
-            self._kube = setup.install(NAME, hpa_sync=_HPA_SYNC, step=_tell).kube
+            self._stack.callback(setup.remove, NAME, step=_print_step)
+            self._kube = setup.install(NAME, hpa_sync=_HPA_SYNC, step=_print_step).kube
             self._stack.callback(self._kube.close)
             self._kube.apply(models.documents()["ConfigMap"])
         return self._kube
 
 
-def _tell(title: str) -> None:
+def _print_step(title: str) -> None:
     say(f"bench: {title}")
 
 
@@ -94,7 +94,7 @@ def served(kube: Kube, document: dict[str, Any], *, replicas: int) -> Iterator[s
     balancers = int(document["spec"]["traffic"]["balancerReplicas"])
     try:
         kube.apply(document)
-        models.wait_until_served(kube, name, replicas=replicas, limit_s=_SERVED_WITHIN_S)
+        models.wait_until_served(kube, name, replicas=replicas, limit_s=_SERVED_TIMEOUT_S)
         wait_for(
             lambda: sum(map(is_ready, kube.pods(name, "balancer"))) >= balancers,
             what=f"{balancers} balancers of {name} are ready",
@@ -117,19 +117,19 @@ def patch(kube: Kube, name: str, spec: dict[str, Any]) -> None:
 
 @dataclass
 class PodTimes:
-    """Times at which model pods became ready, began to terminate and were gone.
+    """Times at which model pods became ready, began to terminate and were deleted.
 
     They are the arrival times of watch events on the monotonic clock.
     """
 
     ready_s: dict[str, float] = field(default_factory=dict)
     leaving_s: dict[str, float] = field(default_factory=dict)
-    gone_s: dict[str, float] = field(default_factory=dict)
+    deleted_s: dict[str, float] = field(default_factory=dict)
 
     def changed(self, key: Key, _before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
         """Process one event of the watch."""
         if after is None:
-            self.gone_s[key.name] = time.monotonic()
+            self.deleted_s[key.name] = time.monotonic()
         elif not pod_facts.is_server(after):
             return
         elif after["metadata"]["deletionTimestamp"] is not None:
@@ -141,7 +141,7 @@ class PodTimes:
 @asynccontextmanager
 async def pod_times(kube: Kube, name: str) -> AsyncIterator[PodTimes]:
     """Watch a model's pods. Those that are ready already count as ready from now on."""
-    told = PodTimes()
+    times = PodTimes()
     client = await connect(str(kube.kubeconfig))
     selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
     informer = Informer(
@@ -150,22 +150,22 @@ async def pod_times(kube: Kube, name: str) -> AsyncIterator[PodTimes]:
         selector=selector,
         namespaces=(kube.namespace,),
         project=pod_facts.project,
-        listeners=[told.changed],
+        listeners=[times.changed],
     )
     watching = asyncio.create_task(informer.run())
     try:
         await informer.synced.wait()
-        yield told
+        yield times
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         await client.close()
 
 
-async def until(true: Callable[[], bool], *, what: str, limit_s: float) -> None:
-    """Evaluate `true` repeatedly until it returns True, without blocking the event loop.
+async def until(condition: Callable[[], bool], *, goal: str, limit_s: float) -> None:
+    """Evaluate `condition` repeatedly until it returns True, without blocking the event loop.
 
     Raises:
         DemoError: the time limit passed.
     """
-    await asyncio.to_thread(wait_for, true, what=what, limit_s=limit_s)
+    await asyncio.to_thread(wait_for, condition, what=goal, limit_s=limit_s)

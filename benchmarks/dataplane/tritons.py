@@ -29,8 +29,8 @@ HTTP_PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18002
 _CGROUPS = Path("/sys/fs/cgroup")
 _CFS_PERIOD_US = 100_000
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
-_UP_WITHIN_S = 60.0
-_EMPTY_WITHIN_S = 5.0
+_START_TIMEOUT_S = 60.0
+_REMOVE_TIMEOUT_S = 5.0
 _numbers = itertools.count()
 # Each process has addresses of its own, because the ports are the same.
 _addresses = (
@@ -132,7 +132,7 @@ def running(
     tree = installed.triton()
     with tempfile.TemporaryDirectory(prefix="halcyon-tritons-") as folder, _cgroup(cores) as cgroup:
         processes: list[subprocess.Popen[bytes]] = []
-        made = []
+        servers = []
         try:
             for number, work in enumerate(works):
                 home = Path(folder) / str(number)
@@ -150,16 +150,18 @@ def running(
                         start_new_session=True,
                     )
                 processes.append(process)
-                made.append(Triton(address, work.name, repository=home, process=process))
-            for number, (triton, process) in enumerate(zip(made, processes, strict=True)):
+                servers.append(Triton(address, work.name, repository=home, process=process))
+            for number, (triton, process) in enumerate(zip(servers, processes, strict=True)):
                 _await(triton, process, Path(folder) / f"{number}.log")
             try:
-                yield made
+                yield servers
             finally:
                 for number, process in enumerate(processes):
                     if process.poll() is not None:
-                        said = (Path(folder) / f"{number}.log").read_text(errors="replace")[-800:]
-                        say(f"bench: Triton at {made[number].address} ended with status {process.returncode}:\n{said}")
+                        log_end = (Path(folder) / f"{number}.log").read_text(errors="replace")[-800:]
+                        say(
+                            f"bench: Triton at {servers[number].address} ended with status {process.returncode}:\n{log_end}"
+                        )
         finally:
             for process in processes:
                 process.kill()
@@ -236,7 +238,7 @@ def _cgroup(cores: float) -> Iterator[Path | None]:
 
 def _remove(folder: Path) -> None:
     """Remove a cgroup once its processes have ended; they are killed already."""
-    until_s = time.monotonic() + _EMPTY_WITHIN_S
+    until_s = time.monotonic() + _REMOVE_TIMEOUT_S
     while True:
         try:
             folder.rmdir()
@@ -251,7 +253,7 @@ def _remove(folder: Path) -> None:
 
 def _await(triton: Triton, process: subprocess.Popen[bytes], log: Path) -> None:
     url = f"http://{triton.address}:{HTTP_PORT}/v2/models/{triton.model}/ready"
-    until_s = time.monotonic() + _UP_WITHIN_S
+    until_s = time.monotonic() + _START_TIMEOUT_S
     while True:
         try:
             # Triton opens the port of its metrics last.
@@ -260,9 +262,9 @@ def _await(triton: Triton, process: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             ended = process.poll()
             if ended is not None or time.monotonic() > until_s:
-                said = log.read_text(errors="replace")[-800:]
-                what = "does not come up" if ended is None else f"ended with status {ended}"
-                raise BenchError(f"Triton at {triton.address} {what}; the end of its log:\n{said}") from None
+                log_end = log.read_text(errors="replace")[-800:]
+                problem = "does not come up" if ended is None else f"ended with status {ended}"
+                raise BenchError(f"Triton at {triton.address} {problem}; the end of its log:\n{log_end}") from None
         time.sleep(0.1)
 
 

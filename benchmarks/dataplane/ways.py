@@ -33,7 +33,7 @@ from tests.unit.balancer.stand_in_api import SLICES, slice_of
 STAND_INS = ("the agents connect over TLS to the API server and the report collector of the integration tests",)
 DIRECT, HALCYON, HALCYON_2 = "direct", "halcyon", "halcyon_2_balancers"
 HAPROXY, NGINX, ENVOY = "haproxy", "nginx", "envoy"
-_LISTENS_WITHIN_S = 10.0
+_LISTEN_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class Way:
 
 def _family(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(found for child in children for found in _family(int(child)))]
+    return [pid, *(descendant for child in children for descendant in _family(int(child)))]
 
 
 @dataclass
 class Ways:
     """The available ways, and the reasons why others are missing."""
 
-    found: list[Way] = field(default_factory=list)
+    available: list[Way] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -91,15 +91,15 @@ def peers(servers: Sequence[str], names: Sequence[str]) -> Iterator[Ways]:
 
     Peers that can't be started are reported and left out.
     """
-    made = Ways()
+    ways = Ways()
     with ExitStack() as stack:
         for name in names:
             try:
-                made.found.append(stack.enter_context(_PEERS[name](servers)))
+                ways.available.append(stack.enter_context(_PEERS[name](servers)))
             except (BenchError, OSError) as error:
-                made.missing[name] = str(error)
+                ways.missing[name] = str(error)
                 say(f"bench: {name} is left out: {error}")
-        yield made
+        yield ways
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _haproxy(servers: Sequence[str]) -> Iterator[Way]:
         port = _port()
         (folder / "cfg").write_text(peer_configs.haproxy(port, servers))
         command = ["chroot", str(tree), "/usr/sbin/haproxy", "-W", "-db", "-f", f"{inside}/cfg"]
-        with _started(HAPROXY, command, port) as pid:
+        with _running_proxy(HAPROXY, command, port) as pid:
             yield Way(HAPROXY, (f"127.0.0.1:{port}",), (pid,))
 
 
@@ -123,7 +123,7 @@ def _nginx(servers: Sequence[str]) -> Iterator[Way]:
         # not find it.
         enter = ["unshare", "--pid", "--fork", "--kill-child"]
         command = [*enter, "chroot", str(tree), "/usr/sbin/nginx", "-e", "stderr", "-c", f"{inside}/cfg"]
-        with _started(NGINX, command, port) as pid:
+        with _running_proxy(NGINX, command, port) as pid:
             yield Way(NGINX, (f"127.0.0.1:{port}",), (pid,))
 
 
@@ -135,7 +135,7 @@ def _envoy(servers: Sequence[str]) -> Iterator[Way]:
         file = Path(folder) / "envoy.json"
         file.write_text(peer_configs.envoy(port, servers))
         command = [str(program), "-c", str(file), "--disable-hot-restart", "--log-level", "error"]
-        with _started(ENVOY, command, port) as pid:
+        with _running_proxy(ENVOY, command, port) as pid:
             yield Way(ENVOY, (f"127.0.0.1:{port}",), (pid,))
 
 
@@ -174,9 +174,9 @@ class Balancer:
 
     def endpoints(self, addresses: Sequence[str], *, leaving: Sequence[str] = ()) -> None:
         """Make the API server report these pods as endpoints, and those in `leaving` as terminating."""
-        for kind, told in (("x", addresses), ("y", leaving)):
+        for kind, members in (("x", addresses), ("y", leaving)):
             terminating = {"ready": False, "serving": False, "terminating": True} if kind == "y" else {}
-            content = slice_of("m-server-a", {pod_name(address): address for address in told}, **terminating)
+            content = slice_of("m-server-a", {pod_name(address): address for address in members}, **terminating)
             self.agent.api.put(SLICES, f"m-server-a-{kind}", content)
 
 
@@ -188,7 +188,7 @@ def pod_name(address: str) -> str:
 @asynccontextmanager
 async def balancers(
     count: int,
-    asked: BalancerPlan,
+    plan: BalancerPlan,
     addresses: Sequence[str],
     *,
     ports: tuple[int, int, int] = (HTTP_PORT, GRPC_PORT, METRICS_PORT),
@@ -198,9 +198,9 @@ async def balancers(
     They use all servers when the context is entered.
     """
     async with AsyncExitStack() as stack:
-        made: list[Balancer] = []
+        started: list[Balancer] = []
         [probes] = free_ports(1)
-        hosts = {f"{asked.name}-balancer-{number}": f"127.0.66.{number + 1}" for number in range(count)}
+        hosts = {f"{plan.name}-balancer-{number}": f"127.0.66.{number + 1}" for number in range(count)}
         for pod, host in hosts.items():
             haproxy = stack.enter_context(real_haproxy.haproxy())
             haproxy.ports = replace(haproxy.ports, server_http=ports[0], server_grpc=ports[1])
@@ -210,30 +210,30 @@ async def balancers(
             balanced = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halcyon-agent-")))
             running = await stack.enter_async_context(
-                agent(balanced, folder, metrics_port=ports[2], plan=asked, pod=pod, at=(host, probes))
+                agent(balanced, folder, metrics_port=ports[2], plan=plan, pod=pod, at=(host, probes))
             )
-            one = Balancer(balanced, running)
-            made.append(one)
-            one.endpoints(addresses)
-            one.agent.api.put(SLICES, asked.name, slice_of(asked.name, hosts))
-            await until(lambda one=one: one.agent.is_("/healthz", 200), 20)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
+            balancer = Balancer(balanced, running)
+            started.append(balancer)
+            balancer.endpoints(addresses)
+            balancer.agent.api.put(SLICES, plan.name, slice_of(plan.name, hosts))
+            await until(lambda balancer=balancer: balancer.agent.is_("/healthz", 200), 20)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
             haproxy.start()
-            await until(lambda one=one: _in_use(one, len(addresses)), 20)  # type: ignore[misc]  # same
-        yield made
+            await until(lambda balancer=balancer: _is_in_use(balancer, len(addresses)), 20)  # type: ignore[misc]  # same
+        yield started
 
 
-async def _in_use(one: Balancer, count: int) -> bool:
-    lines = (await one.balanced.haproxy.runtime.read()).servers.values()
-    return sum(line.admin == "ready" for line in lines) == count and await one.agent.is_("/readyz", 200)
+async def _is_in_use(balancer: Balancer, count: int) -> bool:
+    servers = (await balancer.balanced.haproxy.runtime.read()).servers.values()
+    return sum(server.admin == "ready" for server in servers) == count and await balancer.agent.is_("/readyz", 200)
 
 
-def way(name: str, made: Sequence[Balancer]) -> Way:
+def way(name: str, balancers: Sequence[Balancer]) -> Way:
     """Return the way through these balancers."""
     return Way(
         name,
-        tuple(one.grpc for one in made),
-        tuple(one.haproxy_pid for one in made),
-        tuple(one.agent.process.pid for one in made),
+        tuple(balancer.grpc for balancer in balancers),
+        tuple(balancer.haproxy_pid for balancer in balancers),
+        tuple(balancer.agent.process.pid for balancer in balancers),
     )
 
 
@@ -254,12 +254,12 @@ def _port() -> int:
 
 
 @contextmanager
-def _started(name: str, command: list[str], port: int) -> Iterator[int]:
+def _running_proxy(name: str, command: list[str], port: int) -> Iterator[int]:
     """Start a proxy, wait until it listens, and return its process ID."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            until_s = time.monotonic() + _LISTENS_WITHIN_S
+            until_s = time.monotonic() + _LISTEN_TIMEOUT_S
             while not _listens(port):
                 if process.poll() is not None or time.monotonic() > until_s:
                     log.seek(0)

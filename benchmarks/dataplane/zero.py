@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.counts import Counts
 from benchmarks.dataplane import sender, stage
-from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.results import PartResults
 from benchmarks.dataplane.sender import Sent, Steady
 from demo import models
 from demo.kube import Kube, total
@@ -18,8 +18,8 @@ _NAME = "zero"
 _HELD = 100
 _AGENT_PORT = 9100
 _IDLE_AFTER = "10s"
-_ZERO_WITHIN_S = 120.0
-_LOOK_EVERY_S = 0.1
+_ZERO_TIMEOUT_S = 120.0
+_POLL_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Wake:
     """Maximum number of requests that the balancers' agents reported as held at a time."""
 
 
-def run(kube: Kube, *, short: bool) -> Found:
+def run(kube: Kube, *, short: bool) -> PartResults:
     """Run the part. Full: twice with one balancer, then twice with two, 3 minutes. Short: once each."""
     rounds = 1 if short else 2
-    wakes = {count: asyncio.run(_wakes(kube, count, rounds)) for count in (1, 2)}
-    every = [wake for some in wakes.values() for wake in some]
-    raised = [wake.raised_s for wake in every if wake.raised_s is not None]
-    return Found(
+    by_balancers = {count: asyncio.run(_wakes(kube, count, rounds)) for count in (1, 2)}
+    all_wakes = [wake for wakes in by_balancers.values() for wake in wakes]
+    raised = [wake.raised_s for wake in all_wakes if wake.raised_s is not None]
+    return PartResults(
         figures={
-            "wake_s": round(max(raised), 3) if len(raised) == len(every) else None,
-            "held": sum(wake.sent.requests for wake in every),
-            "held_answered": sum(sum(wake.sent.answered.values()) for wake in every),
+            "wake_s": round(max(raised), 3) if len(raised) == len(all_wakes) else None,
+            "held": sum(wake.sent.requests for wake in all_wakes),
+            "held_answered": sum(sum(wake.sent.answered.values()) for wake in all_wakes),
         },
         details={
             f"with {count} balancer{'s' * (count > 1)}": [
@@ -54,9 +54,9 @@ def run(kube: Kube, *, short: bool) -> Found:
                     "last_answer_s": round(wake.sent.longest_s, 2),
                     "failures": dict(Counter(f"{f.protocol} {f.kind}" for f in wake.sent.failures).most_common(4)),
                 }
-                for wake in some
+                for wake in wakes
             ]
-            for count, some in wakes.items()
+            for count, wakes in by_balancers.items()
         },
         stand_ins=("the pods run Triton on CPUs; no GPU time is simulated",),
     )
@@ -77,15 +77,15 @@ async def _wakes(kube: Kube, balancers: int, rounds: int) -> list[Wake]:
     try:
         async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
             await counts.until_served([name], limit_s=120)
-            found = []
+            wakes = []
             for _ in range(rounds):
                 await counts.until(
                     lambda: counts.count(name) == 0 and not counts.pods.find(kube.namespace, f"server/{name}"),
-                    what=f"{name} is at zero",
-                    limit_s=_ZERO_WITHIN_S,
+                    goal=f"{name} is at zero",
+                    limit_s=_ZERO_TIMEOUT_S,
                 )
-                found.append(await _wake(kube, counts, name))
-            return found
+                wakes.append(await _wake(kube, counts, name))
+            return wakes
     finally:
         await asyncio.to_thread(models.delete, kube, name, wait=False)
 
@@ -103,16 +103,16 @@ async def _wake(kube: Kube, counts: Counts, name: str) -> Wake:
         timeout_s=60.0,
         together=True,
     )
-    most, done = [0], threading.Event()
-    looking = asyncio.create_task(asyncio.to_thread(_look, kube, name, most, done))
+    maximum, done = [0], threading.Event()
+    watching = asyncio.create_task(asyncio.to_thread(_poll_held, kube, name, maximum, done))
     try:
         with sender.running(load) as running:
             sent = await asyncio.to_thread(running.result)
     finally:
         done.set()
-        await looking
+        await watching
     raised_at = counts.raised_at(name, since_s=sent.began_s)
-    wake = Wake(sent, None if raised_at is None else raised_at - sent.began_s, most[0])
+    wake = Wake(sent, None if raised_at is None else raised_at - sent.began_s, maximum[0])
     say(
         f"bench: {name}: raised after {wake.raised_s} s; {wake.held} held; "
         f"{sum(sent.answered.values())} of {sent.requests} answered, the last after {sent.longest_s:.1f} s"
@@ -120,9 +120,9 @@ async def _wake(kube: Kube, counts: Counts, name: str) -> Wake:
     return wake
 
 
-def _look(kube: Kube, name: str, most: list[int], done: threading.Event) -> None:
+def _poll_held(kube: Kube, name: str, maximum: list[int], done: threading.Event) -> None:
     while not done.is_set():
         pods = kube.pods(name, "balancer")
         held = sum(total(kube.metrics(pod, _AGENT_PORT), "halcyon_agent_held") for pod in pods)
-        most[0] = max(most[0], int(held))
-        time.sleep(_LOOK_EVERY_S)
+        maximum[0] = max(maximum[0], int(held))
+        time.sleep(_POLL_INTERVAL_S)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.findings import LOOKS_S, MAX_BATCH, NEW_PODS, SHARES, Busy, Learnt, busy, laws, learnt
+from benchmarks.gpu.findings import COMPARED_AT_S, MAX_BATCH, NEW_PODS, SHARES, Busy, Learnt, busy, laws, learnt
 from benchmarks.gpu.replay import Law
 
 RECORDINGS = tuple(sorted(Path(__file__).parent.glob("*.json")))
@@ -71,42 +71,44 @@ example, 0.3 in `graph at 0.3`) is the request rate, divided by the maximum rate
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a recording has taught."""
+class RecordingResults:
+    """Results of the replay of a recording."""
 
     recording: Mapping[str, Any]
     learnt: Sequence[Learnt]
     busy: Sequence[Busy]
 
     @classmethod
-    def of(cls, recording: Mapping[str, Any]) -> Found:
-        """Play it."""
+    def of(cls, recording: Mapping[str, Any]) -> RecordingResults:
+        """Replay a recording, and return the results."""
         lines = [learnt(model, law, share) for share in SHARES for model, law in laws(recording).items()]
         return cls(recording, lines, busy(recording))
 
     def row(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the results in the format of gpu.json."""
         return {
             "gpu": self.recording["gpu"],
-            "learnt": [asdict(one) for one in self.learnt],
-            "busy": [asdict(one) for one in self.busy],
+            "learnt": [asdict(entry) for entry in self.learnt],
+            "busy": [asdict(entry) for entry in self.busy],
         }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write both; returns the exit code."""
+    """Write the file and the page, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu", description="What Halcyon learns from recorded GPUs."
     )
     parser.add_argument(
         "--recording", type=Path, help="what record.py wrote; without it, the recordings beside this program"
     )
-    one = parser.parse_args(arguments).recording
-    found = [Found.of(json.loads(file.read_text())) for file in ((one,) if one else RECORDINGS)]
-    rows = [each.row() for each in found]
+    recording = parser.parse_args(arguments).recording
+    results = [
+        RecordingResults.of(json.loads(file.read_text())) for file in ((recording,) if recording else RECORDINGS)
+    ]
+    rows = [result.row() for result in results]
     for file, content in (
         (_ROOT / "build" / "bench" / "gpu.json", json.dumps(rows, indent=1) + "\n"),
-        (_ROOT / "docs" / "benchmarks" / "gpu.md", text(found)),
+        (_ROOT / "docs" / "benchmarks" / "gpu.md", text(results)),
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
@@ -114,69 +116,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def text(found: Sequence[Found]) -> str:
-    """The page."""
-    recorded = "; ".join("{gpu}, driver {driver}, PyTorch {torch}".format_map(each.recording) for each in found)
+def text(results: Sequence[RecordingResults]) -> str:
+    """Return the page."""
+    recorded = "; ".join("{gpu}, driver {driver}, PyTorch {torch}".format_map(result.recording) for result in results)
     parts = [_HEAD.format(recorded=recorded), _LAWS]
-    for each in found:
+    for result in results:
         parts += [
-            *_named(each),
+            *_named(result),
             *_table(
                 ("model", *(f"S({rows})" for rows in _SHOWN), "first of 1 row", "first of other sizes"),
-                [(name, *_law(law)) for name, law in laws(each.recording).items()],
+                [(name, *_law(law)) for name, law in laws(result.recording).items()],
             ),
         ]
     parts += ["", _LEARNT.format(most=MAX_BATCH, more=NEW_PODS)]
-    for each in found:
-        parts += [*_named(each), *_learnt(each.learnt)]
+    for result in results:
+        parts += [*_named(result), *_learnt(result.learnt)]
     parts += ["", _BUSY]
-    for each in found:
+    for result in results:
         parts += [
-            *_named(each),
+            *_named(result),
             *_table(
                 ("load", "derived", "NVML", "graphics engine"),
-                [(one.load, *(_busy(of) for of in (one.derived, one.nvml, one.graphics))) for one in each.busy],
+                [
+                    (entry.load, *(_busy(percent) for percent in (entry.derived, entry.nvml, entry.graphics)))
+                    for entry in result.busy
+                ],
             ),
         ]
     return "\n".join(parts) + "\n"
 
 
-def _named(found: Found) -> Sequence[str]:
-    return ("", f"**{found.recording['gpu']}**", "")
+def _named(result: RecordingResults) -> Sequence[str]:
+    return ("", f"**{result.recording['gpu']}**", "")
 
 
 def _busy(percent: float | None) -> str:
     return "-" if percent is None else f"{percent:.1f}"
 
 
-def _learnt(found: Sequence[Learnt]) -> Sequence[str]:
+def _learnt(errors: Sequence[Learnt]) -> Sequence[str]:
     head = (
         "load",
         "model",
         "after the warm-up",
-        *(f"{at_s} s: mean batch" for at_s in LOOKS_S[1:]),
-        *(f"{at_s} s: largest" for at_s in LOOKS_S[1:]),
+        *(f"{at_s} s: mean batch" for at_s in COMPARED_AT_S[1:]),
+        *(f"{at_s} s: largest" for at_s in COMPARED_AT_S[1:]),
         f"{NEW_PODS} more pods: largest",
         "most in the minute after",
     )
     lines = [
         (
-            f"{one.share:g}",
-            one.model,
-            _percent(one.at_full[0]),
-            *(_percent(one.at_mean[at_s]) for at_s in LOOKS_S[1:]),
-            *(_percent(one.at_full[at_s]) for at_s in LOOKS_S[1:]),
-            _percent(one.scaled),
-            f"{one.worst_after:.0f}",
+            f"{error.share:g}",
+            error.model,
+            _percent(error.at_full[0]),
+            *(_percent(error.at_mean[at_s]) for at_s in COMPARED_AT_S[1:]),
+            *(_percent(error.at_full[at_s]) for at_s in COMPARED_AT_S[1:]),
+            _percent(error.scaled),
+            f"{error.worst_after:.0f}",
         )
-        for one in found
+        for error in errors
     ]
     return _table(head, lines)
 
 
 def _law(law: Law) -> Sequence[str]:
     times = {rows: law.first_s[rows] / law.means_s[rows] for rows in law.first_s}
-    others = [of for rows, of in times.items() if rows > 1]
+    others = [multiple for rows, multiple in times.items() if rows > 1]
     means = (f"{1e3 * law.means_s[rows]:.2f}" for rows in _SHOWN)
     return (*means, f"{times[1]:.0f}", f"{min(others):.0f} to {max(others):.0f}")
 

@@ -19,7 +19,7 @@ from halcyon.signals.merged_counters import MergedBatches
 MAX_BATCH = 32
 SHARES = (0.5, 0.05)
 """Loads of each pod, as a share of its throughput with full batches."""
-LOOKS_S = (0, 5, 10, 60)
+COMPARED_AT_S = (0, 5, 10, 60)
 """Times at which the learnt line is compared, in seconds of load. At 0 only the warm-up has run."""
 SCALED_AT_S = 60
 NEW_PODS = 9
@@ -79,13 +79,13 @@ def learnt(model: str, law: Law, share: float, *, seed: int = 1) -> Learnt:
     merged, capacity = MergedBatches(), Capacity()
     pods: dict[str, tuple[Pod, Iterator[object]]] = {}
 
-    def more(count: int) -> None:
+    def add_pods(count: int) -> None:
         for _ in range(count):
             pod = Pod(law, source).warmed(_WARM_UP, _ITERATIONS)
             pods[f"p-{len(pods)}"] = pod, pod.serve(rate, MAX_BATCH)
 
-    def look() -> float | None:
-        """Return the error at the largest batch size."""
+    def capacity_error() -> float | None:
+        """Read the counters of all pods, and return the error at the largest batch size."""
         nonlocal merged, capacity
         merged = merged.with_tables({name: pod.read() for name, (pod, _) in pods.items()}, exist=pods.keys())
         capacity = capacity.with_batches({rows: (count, us / 1e6) for rows, (count, us) in merged.table.items()})
@@ -98,19 +98,19 @@ def learnt(model: str, law: Law, share: float, *, seed: int = 1) -> Learnt:
         for _, reads in pods.values():
             next(reads)
 
-    more(1)
-    at_full, at_mean = {0: look()}, {0: error(1)}
+    add_pods(1)
+    at_full, at_mean = {0: capacity_error()}, {0: error(1)}
     for at_s in range(READ_S, SCALED_AT_S + 1, READ_S):
         serve()
-        full = look()
-        if at_s in LOOKS_S:
+        full = capacity_error()
+        if at_s in COMPARED_AT_S:
             at_full[at_s], at_mean[at_s] = full, error(_mean_rows(pods["p-0"][0]))
-    more(NEW_PODS)
-    scaled = look()
+    add_pods(NEW_PODS)
+    scaled = capacity_error()
     after = []
     for _ in range(60 // READ_S):
         serve()
-        after.append(abs(look() or 0.0))
+        after.append(abs(capacity_error() or 0.0))
     return Learnt(model, share, at_mean, at_full, scaled, max(after))
 
 
@@ -127,13 +127,13 @@ def busy(recording: Mapping[str, Any]) -> list[Busy]:
 def _busy(load: Mapping[str, Any]) -> Busy:
     memory = BusyMemory()
     derived: list[float] = []
-    shown: Sequence[Sequence[int]] = load["batches"][0]
+    last_read: Sequence[Sequence[int]] = load["batches"][0]
     previous = PodPoint(-1.0, executions=0.0)
-    for look, (at, batches) in enumerate(zip(load["at"], load["batches"], strict=True)):
-        if look % READ_S == 0:
-            shown = batches
+    for number, (at, batches) in enumerate(zip(load["at"], load["batches"], strict=True)):
+        if number % READ_S == 0:
+            last_read = batches
         point = PodPoint(at, executions=float(sum(count for _, count, _ in batches)))
-        sizes = tuple((rows, count, us) for rows, count, us in shown)
+        sizes = tuple((rows, count, us) for rows, count, us in last_read)
         memory = memory.with_observation(
             Observation(at, (PodObservation("p-0", "ready", (previous, point), batches=sizes),))
         )

@@ -81,11 +81,13 @@ def main() -> int:
     finally:
         sampler.terminate()
         sampler.wait()
-    seen = [json.loads(line) for line in samples.read_text().splitlines() if line.endswith("}")]
+    records = [json.loads(line) for line in samples.read_text().splitlines() if line.endswith("}")]
     for load in recording["loads"]:
         begin, end = load["at"][0], load["at"][-1]
         load["samples"] = [
-            {**sample, "at": round(sample["at"] - begin, 3)} for sample in seen if begin - 1 <= sample["at"] <= end + 1
+            {**sample, "at": round(sample["at"] - begin, 3)}
+            for sample in records
+            if begin - 1 <= sample["at"] <= end + 1
         ]
         load["at"] = [round(at - begin, 3) for at in load["at"]]
         print(load["name"], _mean(load, "util"), _mean(load, "graphics"), flush=True)
@@ -93,9 +95,9 @@ def main() -> int:
     return 0
 
 
-def _mean(load: dict[str, Any], what: str) -> float | None:
+def _mean(load: dict[str, Any], metric: str) -> float | None:
     """Return the mean of the samples in a load without its first 3 s, in percent."""
-    values = [sample[what] for sample in load["samples"] if what in sample and sample["at"] >= 3]
+    values = [sample[metric] for sample in load["samples"] if metric in sample and sample["at"] >= 3]
     return round(sum(values) / len(values), 1) if values else None
 
 
@@ -139,33 +141,33 @@ def _batch(name: str, *, graphs: bool) -> Batch:
     inputs: dict[int, torch.Tensor] = {}
     captured: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]] = {}
 
-    def infer(given: torch.Tensor) -> torch.Tensor:
-        found = model(given)
-        return found if isinstance(found, torch.Tensor) else found.last_hidden_state[:, 0]
+    def infer(tensor: torch.Tensor) -> torch.Tensor:
+        output = model(tensor)
+        return output if isinstance(output, torch.Tensor) else output.last_hidden_state[:, 0]
 
     def run(rows: int) -> float:
         if rows not in inputs:
             inputs[rows] = rows_of(rows)
         begin_s = time.perf_counter()
         if rows in captured:
-            graph, given, found = captured[rows]
-            given.copy_(inputs[rows], non_blocking=True)
+            graph, tensor, output = captured[rows]
+            tensor.copy_(inputs[rows], non_blocking=True)
             graph.replay()
-            found.cpu()
+            output.cpu()
             return time.perf_counter() - begin_s
-        given = inputs[rows].cuda(non_blocking=True)
-        infer(given).cpu()
+        tensor = inputs[rows].cuda(non_blocking=True)
+        infer(tensor).cpu()
         if graphs:
-            aside = torch.cuda.Stream()
-            with torch.cuda.stream(aside):
-                infer(given)
-            aside.synchronize()
+            stream = torch.cuda.Stream()
+            with torch.cuda.stream(stream):
+                infer(tensor)
+            stream.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                found = infer(given)
-            captured[rows] = (graph, given, found)
+                output = infer(tensor)
+            captured[rows] = (graph, tensor, output)
             graph.replay()
-            found.cpu()
+            output.cpu()
         return time.perf_counter() - begin_s
 
     return run
@@ -218,13 +220,13 @@ def _load(name: str, batch: Batch, share: float) -> dict[str, Any]:
     due = begin + source.expovariate(rate) if rate else float("inf")
     waiting, tick = 0, begin
     at: list[float] = []
-    seen: list[list[list[int]]] = []
+    readings: list[list[list[int]]] = []
     while (now := time.monotonic()) < begin + LOAD_S:
         while due <= now:
             waiting, due = waiting + 1, due + source.expovariate(rate)
         if now >= tick:
             at.append(now)
-            seen.append([[rows, count, us] for rows, (count, us) in sorted(counters.items())])
+            readings.append([[rows, count, us] for rows, (count, us) in sorted(counters.items())])
             tick += 1.0
         if waiting:
             rows = min(waiting, MAX_BATCH)
@@ -233,7 +235,7 @@ def _load(name: str, batch: Batch, share: float) -> dict[str, Any]:
             counters[rows] = (count + 1, us + round(batch(rows) * 1e6))
         else:
             time.sleep(max(min(due, tick) - time.monotonic(), 0.0))
-    return {"name": name, "instances": 1, "rate": round(rate, 3), "at": at, "batches": seen}
+    return {"name": name, "instances": 1, "rate": round(rate, 3), "at": at, "batches": readings}
 
 
 def _sample(file: Path) -> None:
@@ -249,7 +251,7 @@ def _sample(file: Path) -> None:
         print("no GPM:", error, flush=True)
         before = None
     with file.open("w") as out:
-        for look in range(1, 10_000):
+        for number in range(1, 10_000):
             time.sleep(0.2)
             sample: dict[str, float] = {
                 "at": time.monotonic(),
@@ -257,14 +259,14 @@ def _sample(file: Path) -> None:
                 "power_mw": pynvml.nvmlDeviceGetPowerUsage(device),
                 "energy_mj": pynvml.nvmlDeviceGetTotalEnergyConsumption(device),
             }
-            if before is not None and look % 5 == 0:
+            if before is not None and number % 5 == 0:
                 pynvml.nvmlGpmSampleGet(device, after)
-                asked = pynvml.c_nvmlGpmMetricsGet_t()
-                asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 2
-                asked.sample1, asked.sample2 = before, after
-                asked.metrics[0].metricId, asked.metrics[1].metricId = GRAPHICS_UTIL, SM_UTIL
-                pynvml.nvmlGpmMetricsGet(asked)
-                sample["graphics"], sample["sm"] = (round(asked.metrics[i].value, 2) for i in (0, 1))
+                query = pynvml.c_nvmlGpmMetricsGet_t()
+                query.version, query.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 2
+                query.sample1, query.sample2 = before, after
+                query.metrics[0].metricId, query.metrics[1].metricId = GRAPHICS_UTIL, SM_UTIL
+                pynvml.nvmlGpmMetricsGet(query)
+                sample["graphics"], sample["sm"] = (round(query.metrics[i].value, 2) for i in (0, 1))
                 before, after = after, before
             out.write(json.dumps(sample) + "\n")
             out.flush()

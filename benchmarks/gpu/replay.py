@@ -34,9 +34,9 @@ class Law:
 
         Sizes between recorded ones are interpolated linearly.
         """
-        told = {rows: sum(took) / len(took) for rows, took in sorted(self.seconds.items())}
-        means = dict(told)
-        for (low, low_s), (high, high_s) in pairwise(told.items()):
+        recorded = {rows: sum(took) / len(took) for rows, took in sorted(self.seconds.items())}
+        means = dict(recorded)
+        for (low, low_s), (high, high_s) in pairwise(recorded.items()):
             means |= {rows: low_s + (high_s - low_s) * (rows - low) / (high - low) for rows in range(low + 1, high)}
         return means
 

@@ -37,8 +37,8 @@ clear."""
 def behaviour() -> Row:
     """Compare the tests with those of the base commit."""
     out = _run([sys.executable, "scripts/test_map.py"]).stdout
-    counts = {what: int(count) for count, what in re.findall(r"^ +(\d+) (.+)$", out, re.MULTILINE)}
-    unexplained = sum(count for what, count in counts.items() if "without a reason" in what) + out.count(
+    counts = {description: int(count) for count, description in re.findall(r"^ +(\d+) (.+)$", out, re.MULTILINE)}
+    unexplained = sum(count for description, count in counts.items() if "without a reason" in description) + out.count(
         "not in the map"
     )
     changed = changed_bench_rows()
@@ -72,13 +72,13 @@ def changed_bench_rows() -> int | None:
 
 def reader() -> Row:
     """Compare a reader's guesses, made from the list of files alone, with the actual files."""
-    guesses, places = _tsv(JUDGED / "house-guesses.tsv"), _tsv(JUDGED / "house-places.tsv")
-    by_number = {row[0]: row[1] for row in places}
+    guesses, locations = _tsv(JUDGED / "house-guesses.tsv"), _tsv(JUDGED / "house-places.tsv")
+    by_number = {row[0]: row[1] for row in locations}
     first = second = 0
-    for number, one, two in guesses:
-        right = {place.strip() for place in by_number.get(number, "").split(",")}
-        first += one in right
-        second += one in right or two in right
+    for number, first_guess, second_guess in guesses:
+        correct = {place.strip() for place in by_number.get(number, "").split(",")}
+        first += first_guess in correct
+        second += first_guess in correct or second_guess in correct
     return Row(
         2,
         "fifty questions answered from the list of files",
@@ -97,26 +97,32 @@ def structure() -> Row:
     edges = {name: _imports(path, modules) for name, path in modules.items()}
     packages = frozenset(name for name, path in modules.items() if path.name == "__init__.py")
     folders: dict[str, set[str]] = defaultdict(set)
-    held: Counter[str] = Counter()
+    module_counts: Counter[str] = Counter()
     for name, targets in edges.items():
         own = _folder(name, packages)
-        held[own] += name not in packages
+        module_counts[own] += name not in packages
         folders[own] |= {_folder(target, packages) for target in targets} - {own}
     out = _run(["lint-imports"]).stdout
-    kept = re.search(r"(\d+) kept, (\d+) broken", out)
+    contracts = re.search(r"(\d+) kept, (\d+) broken", out)
     injected = list(_injected())
     value = {
-        "largest_folder": max(held.values()),
+        "largest_folder": max(module_counts.values()),
         "module_circles": len(_circles(edges)),
         "folder_circles": len(_circles(folders)),
         "set_after_construction": len(injected),
-        "contracts": int(kept[1]) if kept else 0,
-        "broken": int(kept[2]) if kept else None,
+        "contracts": int(contracts[1]) if contracts else 0,
+        "broken": int(contracts[2]) if contracts else None,
     }
     bounds = [("largest_folder", 16, "<="), ("module_circles", 0, "=="), ("folder_circles", 0, "==")]
     bounds += [("set_after_construction", 0, "=="), ("contracts", 8, ">="), ("broken", 0, "==")]
     return Row(
-        3, "structure", value, "<= 16; 0; 0; 0; >= 8", bounds, n=len(modules), raw={"held": held, "set": injected}
+        3,
+        "structure",
+        value,
+        "<= 16; 0; 0; 0; >= 8",
+        bounds,
+        n=len(modules),
+        raw={"held": module_counts, "set": injected},
     )
 
 
@@ -127,9 +133,9 @@ def lines() -> Row:
     others = tomllib.loads((ROOT / "sidecars/pyproject.toml").read_text())
     parts = others["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["parts"].values()
     sidecars = [ROOT / "operator" / part for part in parts]
-    every = {p: len(p.read_text().splitlines()) for p in _python("halcyon")}
-    counts = {p: n for p, n in every.items() if not any(p.is_relative_to(path) for path in excluded)}
-    run = {p: n for p, n in every.items() if not any(p.is_relative_to(path) for path in sidecars)}
+    line_counts = {p: len(p.read_text().splitlines()) for p in _python("halcyon")}
+    counts = {p: n for p, n in line_counts.items() if not any(p.is_relative_to(path) for path in excluded)}
+    run = {p: n for p, n in line_counts.items() if not any(p.is_relative_to(path) for path in sidecars)}
     return Row(
         4,
         "lines of Python in the operator's wheel, and with those of halcyon-core, which it requires; modules in it that only simulate or generate",
@@ -178,7 +184,7 @@ def texts() -> Row:
 
 def words() -> Row:
     """Count lines that contain words banned by the glossary."""
-    found = _run(
+    matches = _run(
         [
             "git",
             "grep",
@@ -191,8 +197,10 @@ def words() -> Row:
             ":!docs/decisions",
         ]
     )
-    lines_ = found.stdout.splitlines()
-    return Row(6, f"lines with {BANNED}", {"lines": len(lines_)}, "< 20", [("lines", 19, "<=")], raw=lines_)
+    matching_lines = matches.stdout.splitlines()
+    return Row(
+        6, f"lines with {BANNED}", {"lines": len(matching_lines)}, "< 20", [("lines", 19, "<=")], raw=matching_lines
+    )
 
 
 def runs() -> Row:
@@ -257,14 +265,14 @@ def _injected() -> Iterator[str]:
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
-            found |= names or ({node.module} & modules.keys())
+            imported |= names or ({node.module} & modules.keys())
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & modules.keys()
-    return found - {_dotted(path)}
+            imported |= {alias.name for alias in node.names} & modules.keys()
+    return imported - {_dotted(path)}
 
 
 def _circles(edges: dict[str, set[str]]) -> list[set[str]]:

@@ -50,7 +50,7 @@ def main() -> int:
                     figures[name][side].append(_run(modules[side], sides[side]))
     value = {}
     for name, (before, after) in figures.items():
-        peaks = [statistics.median(peak for peak, _ in one[1:]) for one in (before, after)]
+        peaks = [statistics.median(peak for peak, _ in runs[1:]) for runs in (before, after)]
         value[f"{name}_memory"] = round(peaks[1] / peaks[0], 3)
     shortest = [sum(min(took for _, took in figures[name][side][1:]) for name in PROCESSES) for side in (0, 1)]
     value["import_time"] = round(shortest[1] / shortest[0], 3)

@@ -86,13 +86,13 @@ def record(table: str, rows: Iterable[Row]) -> list[dict[str, Any]]:
     Returns all rows of the table, sorted by id.
     """
     (OUT / "raw").mkdir(parents=True, exist_ok=True)
-    known = {str(row["id"]): row for row in read(table)}
+    by_id = {str(row["id"]): row for row in read(table)}
     for row in rows:
         name = f"{table}-{row.id}.json"
         (OUT / "raw" / name).write_text(json.dumps(row.raw, indent=1, default=str))
         entry = {key: value for key, value in asdict(row).items() if key not in {"limits", "raw"}}
-        known[str(row.id)] = entry | {"holds": holds(row), "commit": commit(), "date": today(), "raw": f"raw/{name}"}
-    written = sorted(known.values(), key=lambda row: [int(part) for part in str(row["id"]).split(".")])
+        by_id[str(row.id)] = entry | {"holds": holds(row), "commit": commit(), "date": today(), "raw": f"raw/{name}"}
+    written = sorted(by_id.values(), key=lambda row: [int(part) for part in str(row["id"]).split(".")])
     text = json.dumps({"rows": written}, indent=1) + "\n"
     DATA.mkdir(parents=True, exist_ok=True)
     for file in (DATA / f"{table}.json", OUT / f"{table}.json"):
@@ -109,10 +109,10 @@ def write_page(table: str) -> None:
 def read(table: str) -> list[dict[str, Any]]:
     """Return the rows of the table's file; empty if there is no file."""
     try:
-        found: list[dict[str, Any]] = json.loads((DATA / f"{table}.json").read_text())["rows"]
+        rows: list[dict[str, Any]] = json.loads((DATA / f"{table}.json").read_text())["rows"]
     except FileNotFoundError:
         return []
-    return found
+    return rows
 
 
 def raw(table: str, row: str) -> Any:
@@ -152,12 +152,12 @@ def page(table: str, rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     for row in rows:
         value = "; ".join(f"{name} {plain(entry)}" for name, entry in row["value"].items())
-        what = row["what"] + (f". Stand-in: {row['stand_ins']}" if row["stand_ins"] != "none" else "")
+        description = row["what"] + (f". Stand-in: {row['stand_ins']}" if row["stand_ins"] != "none" else "")
         why = f" ({row['why']})" if row["why"] else ""
         measured = f"{row['commit']}, {row['date']}, n = {row['n']}, `{row['command']}`"
         if row["load"] != "none":
             measured += f", {row['law']}, {row['load']}"
-        cells = (row["id"], what, value + why, row["target"], "yes" if row["holds"] else "no", measured)
+        cells = (row["id"], description, value + why, row["target"], "yes" if row["holds"] else "no", measured)
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -33,8 +33,8 @@ Sample = tuple[str, str]
 def main(argv: list[str]) -> int:
     """Print the sample of the given kind, with the given seed."""
     kind, seed = argv
-    for number, (place, text) in enumerate(draw(kind, int(seed)), 1):
-        print(f"{number}\t{place}\t{text}")
+    for number, (location, text) in enumerate(draw(kind, int(seed)), 1):
+        print(f"{number}\t{location}\t{text}")
     return 0
 
 
@@ -121,10 +121,10 @@ def _bare_strings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def _files(folder: str, suffix: str) -> list[str]:
-    listed = subprocess.run(
+    output = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", folder], check=True, capture_output=True, text=True
     ).stdout
-    return [path for path in listed.splitlines() if path.endswith(suffix)]
+    return [path for path in output.splitlines() if path.endswith(suffix)]
 
 
 def _line(text: str) -> str:

@@ -157,7 +157,7 @@ class ServerPod:
 
     def pids(self, command: str) -> list[int]:
         """Return the ids of the container's processes, on this machine, whose command line contains this text."""
-        found, children = [], {self._process.pid} if self._process else set()
+        pids, children = [], {self._process.pid} if self._process else set()
         stats = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -167,12 +167,12 @@ class ServerPod:
         for pid in sorted(children):
             with contextlib.suppress(OSError):
                 if command in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
-                    found.append(pid)
-        return found
+                    pids.append(pid)
+        return pids
 
-    def kill_stub(self, number: int = 0, how: signal.Signals = signal.SIGKILL) -> None:
+    def kill_stub(self, number: int = 0, sent_signal: signal.Signals = signal.SIGKILL) -> None:
         """End one of the container's Python stub processes."""
-        os.kill(self.pids("triton_python_backend_stub")[number], how)
+        os.kill(self.pids("triton_python_backend_stub")[number], sent_signal)
 
     async def order_restart(self) -> None:
         """Write the operator's order into the pod's volume, as the kubelet does after the annotation has changed."""
@@ -283,7 +283,7 @@ class Fleet:
     events: Events = field(default_factory=Events)
     out_at: dict[str, float] = field(default_factory=dict)
     """Time at which every agent had taken the pod out, first time only."""
-    taken_out: set[str] = field(default_factory=set)
+    ever_out: set[str] = field(default_factory=set)
     """Pods that any agent has taken out at any time."""
     failed_at: dict[str, float] = field(default_factory=dict)
     """Time of the first failed request by pod."""
@@ -300,10 +300,10 @@ class Fleet:
 
     async def infer(self, session: aiohttp.ClientSession, value: float, timeout_s: float = 60.0) -> int:
         """Send a request to the next pod, wait for one if there is none, and return the status; 0 if the connection failed."""
-        while not (found := self.candidates()):  # noqa: ASYNC110 - pods change in several places
+        while not (candidates := self.candidates()):  # noqa: ASYNC110 - pods change in several places
             await asyncio.sleep(0.05)
         self._turn += 1
-        return await self.send(session, found[self._turn % len(found)], value, timeout_s)
+        return await self.send(session, candidates[self._turn % len(candidates)], value, timeout_s)
 
     async def send(self, session: aiohttp.ClientSession, pod: ServerPod, value: float, timeout_s: float = 60.0) -> int:
         """Send a request to this pod, and return the status; 0 if the connection failed."""
@@ -352,17 +352,17 @@ class Fleet:
         for name in self.pods:
             states = [name in agent.out for agent in self.agents]
             if any(states):
-                self.taken_out.add(name)
+                self.ever_out.add(name)
             if all(states):
                 self.out_at.setdefault(name, now)
         for agent in self.agents:
-            self.failing |= {n: why for n, why in agent.failures.items() if n not in agent.dead}
+            self.failing |= {n: reason for n, reason in agent.failures.items() if n not in agent.dead}
 
     async def run_operator(self) -> None:
         """Restart pods as the operator does."""
         restarts = BackendRestart(cast("Kube", _Api(self)), cast("EventRecorder", self.events), _Clock())
         while True:
-            dead = {name: why for agent in self.agents for name, why in agent.dead.items() if name in agent.out}
+            dead = {name: reason for agent in self.agents for name, reason in agent.dead.items() if name in agent.out}
             resource = {"metadata": {"namespace": "default", "name": MODEL, "uid": SUBJECT.uid}}
             scope = Scope(
                 resource,
@@ -381,11 +381,11 @@ def _object(pod: ServerPod) -> dict[str, Any]:
         "conditions": [{"type": "Ready", "status": str(pod.ready)}],
         "containerStatuses": [{"name": names.TRITON, "restartCount": pod.restarts}],
     }
-    made = {
+    manifest = {
         "metadata": {"namespace": "default", "name": pod.name, "uid": pod.name, "resourceVersion": "1"},
         "status": status,
     }
-    return pods.project(made)
+    return pods.project(manifest)
 
 
 async def infer(session: aiohttp.ClientSession, pod: ServerPod, value: float, timeout_s: float = 60.0) -> int:
@@ -404,19 +404,19 @@ async def running(
     folder: Path, count: int, files: Mapping[str, str], *, memory_bytes: int | None = None
 ) -> AsyncIterator[tuple[Fleet, aiohttp.ClientSession]]:
     """Start this many pods, agents and the operator, and yield them when all pods are ready."""
-    made = [ServerPod(f"m-a-7d9f8b6c5d-{number:05}", folder / str(number)) for number in range(count)]
-    fleet = Fleet({pod.name: pod for pod in made})
+    server_pods = [ServerPod(f"m-a-7d9f8b6c5d-{number:05}", folder / str(number)) for number in range(count)]
+    fleet = Fleet({pod.name: pod for pod in server_pods})
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         tasks: list[asyncio.Task[None]] = []
         try:
-            for pod in made:
+            for pod in server_pods:
                 pod.prepare(files)
                 if memory_bytes is not None:
                     pod.limit_memory(memory_bytes)
                 pod.start()
                 tasks.append(asyncio.create_task(pod.run_kubelet(session)))
             async with asyncio.timeout(120):
-                while not all(pod.ready for pod in made):  # noqa: ASYNC110 - the same
+                while not all(pod.ready for pod in server_pods):  # noqa: ASYNC110 - the same
                     await asyncio.sleep(0.1)
             tasks += [asyncio.create_task(fleet.run_agent(number, session)) for number in range(2)]
             tasks.append(asyncio.create_task(fleet.run_operator()))
@@ -428,7 +428,7 @@ async def running(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for pod in made:
+            for pod in server_pods:
                 pod.stop()
                 if pod.cgroup is not None:
                     await asyncio.sleep(0.5)  # the kernel needs a moment to see that the cgroup is empty

@@ -55,21 +55,21 @@ class TritonPythonModel:
         if not self.started:
             self.started = True
             time.sleep(FIRST_S)
-        made = []
+        responses = []
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
             value = float(x.flat[0])
             if value == -1:
                 os._exit(139)
             if value == -3:
-                kept = [numpy.ones(2**27) for _ in range(64)]
+                memory = [numpy.ones(2**27) for _ in range(64)]
             self.broken = self.broken or value == -2
             if self.broken:
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
             if value == -4:
                 raise ValueError("x must not be negative")
-            made.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
-        return made
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+        return responses
 """
 _OOM_LIMIT = 512 * 2**20
 _KINDS = ("stub killed", "stub's exit", "OOM of the stub", "one stub of four", "every request fails")
@@ -86,16 +86,16 @@ async def wrong_requests(share: float, replicas: int, requests: int, *, first_s:
     chance = random.Random(1)
     with tempfile.TemporaryDirectory(prefix="halcyon-right-") as folder:
         async with running(Path(folder), replicas, model(first_s=first_s)) as (fleet, session):
-            places = asyncio.Semaphore(16)
+            limit = asyncio.Semaphore(16)
             statuses: list[int] = []
 
-            async def one(value: float) -> None:
-                async with places:
+            async def send(value: float) -> None:
+                async with limit:
                     statuses.append(await fleet.infer(session, value, 300.0))
                     await asyncio.sleep(chance.uniform(0.0, 0.1))
 
             began = time.monotonic()
-            await asyncio.gather(*(one(-4.0 if chance.random() < share else 1.0) for _ in range(requests)))
+            await asyncio.gather(*(send(-4.0 if chance.random() < share else 1.0) for _ in range(requests)))
             took_s = time.monotonic() - began
             await asyncio.sleep(3)
             return {
@@ -105,7 +105,7 @@ async def wrong_requests(share: float, replicas: int, requests: int, *, first_s:
                 "first execution s": first_s,
                 "failed": sum(status == 500 for status in statuses),
                 "seconds": round(took_s, 1),
-                "taken out": len(fleet.taken_out),
+                "taken out": len(fleet.ever_out),
                 "reported": len(fleet.failing),
             }
 
@@ -140,20 +140,20 @@ async def _load(fleet: Fleet, session: aiohttp.ClientSession) -> None:
 
 async def _die(kind: str, fleet: Fleet, session: aiohttp.ClientSession) -> dict[str, Any]:
     pod = next(iter(fleet.pods.values()))
-    deed: asyncio.Task[int] | None = None
+    request: asyncio.Task[int] | None = None
     if kind in {"stub killed", "one stub of four"}:
-        pod.kill_stub(how=signal.SIGKILL)
+        pod.kill_stub(sent_signal=signal.SIGKILL)
     else:
         value = {"stub's exit": -1.0, "OOM of the stub": -3.0, "every request fails": -2.0}[kind]
-        deed = asyncio.create_task(fleet.send(session, pod, value))
+        request = asyncio.create_task(fleet.send(session, pod, value))
     await _until(lambda: pod.name in fleet.out_at, 30)
     await _until(lambda: pod.restarts > 0, 60)
     failed_at = fleet.failed_at[pod.name]
     reason, note = fleet.events.recorded[0].message, pod.termination_message
     await _until(lambda: pod in fleet.candidates(), 90)
     status = await infer(session, pod, 1.0)
-    if deed is not None:
-        deed.cancel()
+    if request is not None:
+        request.cancel()
     return {
         "kind": kind,
         "replicas": len(fleet.pods),
@@ -161,7 +161,7 @@ async def _die(kind: str, fleet: Fleet, session: aiohttp.ClientSession) -> dict[
         "restart s": round(pod.times["restarted"] - failed_at, 2),
         "stages s": {name: round(at - failed_at, 2) for name, at in pod.times.items()},
         "answers again": status == 200,
-        "others out": len(fleet.taken_out - {pod.name}),
+        "others out": len(fleet.ever_out - {pod.name}),
         "reason": reason,
         "termination message": note,
         "named": _is_named(kind, reason),
@@ -179,9 +179,9 @@ def _is_named(kind: str, reason: str) -> bool:
     return words[kind] in reason
 
 
-async def _until(true: Any, limit_s: float) -> None:
+async def _until(condition: Any, limit_s: float) -> None:
     async with asyncio.timeout(limit_s):
-        while not true():  # noqa: ASYNC110 - the condition has many writers
+        while not condition():  # noqa: ASYNC110 - the condition has many writers
             await asyncio.sleep(0.01)
 
 
@@ -215,18 +215,18 @@ async def row_1(*, requests: int) -> None:
 
 async def row_2(kinds: Sequence[str], replicas: Sequence[int], *, again: bool) -> None:
     """Measure the cases of 3.2 that earlier runs have not measured, and record the row after each."""
-    known = {(run["kind"], run["replicas"]): run for run in raw("right", "3.2") or () if "error" not in run}
+    by_case = {(run["kind"], run["replicas"]): run for run in raw("right", "3.2") or () if "error" not in run}
     for kind, count in itertools.product(kinds, replicas):
-        if (kind, count) in known and not again:
+        if (kind, count) in by_case and not again:
             continue
         began = time.monotonic()
         try:
             run = await dead_backend(kind, count)
         except (OSError, TimeoutError) as error:
             run = {"kind": kind, "replicas": count, "error": repr(error)}
-        known[kind, count] = run | {"took s": round(time.monotonic() - began, 1), "commit": commit()}
-        print(known[kind, count], flush=True)
-        record("right", [_row_2([known[case] for case in itertools.product(_KINDS, REPLICAS) if case in known])])
+        by_case[kind, count] = run | {"took s": round(time.monotonic() - began, 1), "commit": commit()}
+        print(by_case[kind, count], flush=True)
+        record("right", [_row_2([by_case[case] for case in itertools.product(_KINDS, REPLICAS) if case in by_case])])
 
 
 def _row_2(runs: Sequence[dict[str, Any]]) -> Row:
@@ -262,20 +262,20 @@ def _row_2(runs: Sequence[dict[str, Any]]) -> Row:
 
 def main() -> None:
     """Measure the rows that the command line names; default: all."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("rows", nargs="*", default=["3.1", "3.2"])
-    options.add_argument("--requests", type=int, default=10_000)
-    options.add_argument("--kinds", nargs="*", default=_KINDS)
-    options.add_argument("--replicas", nargs="*", type=int, default=REPLICAS)
-    options.add_argument(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", default=["3.1", "3.2"])
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--kinds", nargs="*", default=_KINDS)
+    parser.add_argument("--replicas", nargs="*", type=int, default=REPLICAS)
+    parser.add_argument(
         "--again", action="store_true", help="measure cases of 3.2 that earlier runs have measured, too"
     )
-    said = options.parse_args()
+    options = parser.parse_args()
     with ended(), contextlib.suppress(KeyboardInterrupt):
-        if "3.1" in said.rows:
-            asyncio.run(row_1(requests=said.requests))
-        if "3.2" in said.rows:
-            asyncio.run(row_2(said.kinds, said.replicas, again=said.again))
+        if "3.1" in options.rows:
+            asyncio.run(row_1(requests=options.requests))
+        if "3.2" in options.rows:
+            asyncio.run(row_2(options.kinds, options.replicas, again=options.again))
 
 
 if __name__ == "__main__":

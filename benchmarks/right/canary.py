@@ -32,8 +32,8 @@ _LOAD = "Poisson, 150/s, of which 20 % to the canary"
 _STAND_IN = "pods and requests are simulated, one second per sample; {:g} s are added for report, reconcile and plan"
 
 
-class Found(NamedTuple):
-    """How a simulated canary went."""
+class SimulatedResult(NamedTuple):
+    """Result of a simulated canary."""
 
     action: str
     seconds: float
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     """First second at or after the pause in which the step could end."""
 
 
-def run(rollout: Rollout, *, limit_s: int) -> Found:
+def run(rollout: Rollout, *, limit_s: int) -> SimulatedResult:
     """Return how a canary goes within a time limit in seconds; a promotion doesn't end it."""
     memory: CanaryMemory | None = None
     ended_s: int | None = None
@@ -55,11 +55,11 @@ def run(rollout: Rollout, *, limit_s: int) -> Found:
         memory = decision.memory
         if decision.action == "rollback":
             worse = tuple(check.name for check in decision.checks if check.finding == "worse")
-            return Found("rollback", second - (first_s or 0) + DELAY_S, worse, ended_s)
+            return SimulatedResult("rollback", second - (first_s or 0) + DELAY_S, worse, ended_s)
         if ended_s is None and second >= PAUSE_S and decision.action == "promote":
             ended_s = second
         if second >= limit_s:
-            return Found(decision.action, second, (), ended_s)
+            return SimulatedResult(decision.action, second, (), ended_s)
     raise AssertionError("a rollout has no end of its own")
 
 
@@ -70,13 +70,13 @@ def faults(seeds: int = SEEDS) -> Row:
     for name, fault, check, _ in FAULTS:
         times: dict[str, list[Any]] = {}
         for law in LAWS:
-            found = [run(Rollout(seed, law=law, fault=fault), limit_s=150) for seed in range(seeds)]
-            times[law.name] = [one.seconds if check in one.checks else None for one in found]
+            results = [run(Rollout(seed, law=law, fault=fault), limit_s=150) for seed in range(seeds)]
+            times[law.name] = [result.seconds if check in result.checks else None for result in results]
         raw[name] = times
         demo = times[LAWS[0].name]
         value[f"{name}, longest s"] = None if None in demo else max(demo)
         # No rollback for this reason counts as the time limit.
-        others = [150.0 if one is None else one for law in LAWS[1:] for one in times[law.name]]
+        others = [150.0 if seconds is None else seconds for law in LAWS[1:] for seconds in times[law.name]]
         value[f"{name}, other laws, median s"] = median(others)
         value[f"{name}, other laws, longest s"] = max(others)
     return Row(
@@ -97,10 +97,10 @@ def faults(seeds: int = SEEDS) -> Row:
 def equal(count: int = EQUAL) -> Row:
     """Measure row 8.2: canaries without a fault, most of them with disturbances."""
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(_equal, range(count), chunksize=4))
-    in_time = [one.ended_s is not None and one.ended_s <= PAUSE_S + AFTER_PAUSE_S for one in found]
+        results = list(pool.map(_run_equal, range(count), chunksize=4))
+    in_time = [result.ended_s is not None and result.ended_s <= PAUSE_S + AFTER_PAUSE_S for result in results]
     demo = [is_in_time for seed, is_in_time in enumerate(in_time) if _law(seed) is LAWS[0]]
-    rolled_back = sum(one.action == "rollback" for one in found)
+    rolled_back = sum(result.action == "rollback" for result in results)
     return Row(
         id="8.2",
         what="canaries that equal the stable revision, with bursts, drifts, stalls, pods that start cold, an outage behind both",
@@ -118,7 +118,7 @@ def equal(count: int = EQUAL) -> Row:
         n=count,
         law="; ".join(law.name for law in LAWS),
         load=f"{_LOAD}, half of them with bursts of 2 times the rate",
-        raw=[one._asdict() for one in found],
+        raw=[result._asdict() for result in results],
     )
 
 
@@ -126,13 +126,13 @@ def _law(seed: int) -> Law:
     return LAWS[seed % len(LAWS)]
 
 
-def _equal(seed: int) -> Found:
+def _run_equal(seed: int) -> SimulatedResult:
     disturbances = Disturbances.drawn(random.Random(seed))
     return run(Rollout(seed, law=_law(seed), disturbances=disturbances), limit_s=PAUSE_S + 2 * AFTER_PAUSE_S)
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["8.1", "8.2"]
+    names = sys.argv[1:] or ["8.1", "8.2"]
     rows = {"8.1": faults, "8.2": equal}
-    for row in record("right", [rows[name]() for name in wanted]):
+    for row in record("right", [rows[name]() for name in names]):
         print(row["id"], row["value"], "holds" if row["holds"] else "falls short")

@@ -47,8 +47,8 @@ class TritonPythonModel(_Answers):
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How one canary ended."""
+class CanaryResult:
+    """Result of a canary on the cluster."""
 
     fault: str
     seconds: float | None
@@ -59,14 +59,14 @@ class Ended:
 
 def model(parameters: dict[str, str]) -> dict[str, Any]:
     """Return the ModelDeployment with these parameters: five pods, and a canary of one step."""
-    made = models.variant(NAME, replicas=5, gpus=1)
-    made["spec"]["model"]["parameters"] = _GOOD | parameters
+    deployment = models.variant(NAME, replicas=5, gpus=1)
+    deployment["spec"]["model"]["parameters"] = _GOOD | parameters
     steps = [{"weight": 20, "pause": {"duration": f"{PAUSE_S}s"}}]
-    made["spec"]["rollout"] = {"strategy": "Canary", "canary": {"steps": steps}}
-    return made
+    deployment["spec"]["rollout"] = {"strategy": "Canary", "canary": {"steps": steps}}
+    return deployment
 
 
-def served(kube: Kube) -> None:
+def serve_stable_revision(kube: Kube) -> None:
     """Serve the good revision."""
     files = models.documents()["ConfigMap"]
     files["data"]["model.py"] += _FAILING
@@ -75,34 +75,34 @@ def served(kube: Kube) -> None:
     wait_for(lambda: _rollout(kube).get("phase") == "Complete", what="the first rollout", limit_s=60)
 
 
-def canary(kube: Kube, fault: str, parameters: dict[str, str], *, limit_s: float) -> Ended:
+def canary(kube: Kube, fault: str, parameters: dict[str, str], *, limit_s: float) -> CanaryResult:
     """Roll out a canary with these parameters, and return how it ended."""
     kube.apply(model(parameters))
     wait_for(lambda: "canary" in _rollout(kube), what="a canary", limit_s=30, every_s=0.05)
     first_s: float | None = None
     until = time.monotonic() + 60 + limit_s
-    found: dict[str, Any] = {}
+    rollout: dict[str, Any] = {}
     while time.monotonic() < until:
-        found = _rollout(kube)
+        rollout = _rollout(kube)
         if first_s is None and _answered(kube):
             first_s = time.monotonic()
             until = first_s + limit_s
-        if "canary" not in found:
+        if "canary" not in rollout:
             seconds = None if first_s is None else time.monotonic() - first_s
-            why = str((found.get("failed") or {}).get("message") or found.get("message") or "")
-            return Ended(fault, seconds, str(found.get("phase")), why)
+            why = str((rollout.get("failed") or {}).get("message") or rollout.get("message") or "")
+            return CanaryResult(fault, seconds, str(rollout.get("phase")), why)
         time.sleep(0.1)
-    return Ended(fault, None, str(found.get("phase")), str(found.get("message")))
+    return CanaryResult(fault, None, str(rollout.get("phase")), str(rollout.get("message")))
 
 
-def run(faults: Iterable[str], *, equal: int) -> list[Ended]:
+def run(faults: Iterable[str], *, equal: int) -> list[CanaryResult]:
     """Return how these canaries ended on a cluster of their own, and then this number of canaries without a fault."""
-    on = setup.install(CLUSTER, step=lambda title: print(title, flush=True))
-    ended: list[Ended] = []
+    installation = setup.install(CLUSTER, step=lambda title: print(title, flush=True))
+    ended: list[CanaryResult] = []
     try:
-        served(on.kube)
+        serve_stable_revision(installation.kube)
         load = Load(
-            address=on.kube.must_address(NAME, GRPC_PORT),
+            address=installation.kube.must_address(NAME, GRPC_PORT),
             model=NAME,
             rate_rps=RATE_RPS,
             clients=2048,
@@ -112,15 +112,15 @@ def run(faults: Iterable[str], *, equal: int) -> list[Ended]:
             running.began_s()
             time.sleep(10)
             for fault in faults:
-                ended.append(canary(on.kube, fault, FAULTS[fault], limit_s=150))
+                ended.append(canary(installation.kube, fault, FAULTS[fault], limit_s=150))
                 print(ended[-1], flush=True)
-                on.kube.apply(model({}))
-                wait_for(lambda: _settled(on.kube), what="the way back", limit_s=120)
+                installation.kube.apply(model({}))
+                wait_for(lambda: _settled(installation.kube), what="the way back", limit_s=120)
                 time.sleep(5)
             for number in range(equal):
-                ended.append(canary(on.kube, "equal", {"number": str(number)}, limit_s=PAUSE_S + 90))
+                ended.append(canary(installation.kube, "equal", {"number": str(number)}, limit_s=PAUSE_S + 90))
                 print(ended[-1], flush=True)
-                wait_for(lambda: _settled(on.kube), what="the promotion", limit_s=120)
+                wait_for(lambda: _settled(installation.kube), what="the promotion", limit_s=120)
                 time.sleep(5)
             print(running.stop(), flush=True)
     finally:
@@ -142,11 +142,8 @@ def _answered(kube: Kube) -> bool:
     for pod in kube.pods(NAME, "server"):
         if not revision.endswith(pod["metadata"]["labels"].get("serving.halcyon.dev/revision", "?")):
             continue
-        found = kube.metrics(pod, models.TRITON_METRICS_PORT) or ()
-        if (
-            sum(s.value for s in found if s.name in {"nv_inference_request_success", "nv_inference_request_failure"})
-            > 0
-        ):
+        page = kube.metrics(pod, models.TRITON_METRICS_PORT) or ()
+        if sum(s.value for s in page if s.name in {"nv_inference_request_success", "nv_inference_request_failure"}) > 0:
             return True
     return False
 

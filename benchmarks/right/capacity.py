@@ -21,6 +21,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmarks.background import in_background
 from benchmarks.dataplane import tritons, ways
 from benchmarks.quality.house import changed_bench_rows
 from benchmarks.quality.rows import Row, record
@@ -131,14 +132,14 @@ class Autoscaler:
     _hub: ObservationStore = field(default_factory=ObservationStore)
     _signals: SignalMemory = field(default_factory=SignalMemory)
     _memory: PlannerMemory = field(default_factory=PlannerMemory)
-    _seen: list[int] = field(default_factory=list)
+    _received: list[int] = field(default_factory=list)
     _serving: tuple[str, ...] = ()
     _has_report: bool = False
     _confirmed: bool = False
 
     def __post_init__(self) -> None:
         self._created = {self.addresses[0]: self.began - 60.0}
-        self._seen = [0] * len(self.balancers)
+        self._received = [0] * len(self.balancers)
         self._hub.subscribe(lambda _namespace, _name, confirms: self._add_report(confirms=confirms))
 
     async def run(self) -> None:
@@ -162,8 +163,8 @@ class Autoscaler:
         """Receive the new reports, and apply the planner's replicas."""
         now = time.monotonic()
         self._receive(now)
-        picture = self._hub.snapshot("default", "m", now)
-        if picture is None:
+        observation = self._hub.snapshot("default", "m", now)
+        if observation is None:
             return
         pods = tuple(
             PodReading(ways.pod_name(address), "ready", at, at + self.start_s)
@@ -171,25 +172,28 @@ class Autoscaler:
             else PodReading(ways.pod_name(address), "starting", at)
             for address, at in self._created.items()
         )
-        found = reading(picture, replicas=self.replicas, pods=pods, epoch=WallClock(0.0), memory=self._signals)
-        self._signals = found.memory
-        aims = objectives(self.spec, largest_seen=largest(found.reading.batches), start_s=self.start_s)
-        made = plan(now, aims, found.reading, self._memory)
-        self._memory = made.memory
-        line = made.memory.capacity.line
+        reading_result = reading(
+            observation, replicas=self.replicas, pods=pods, epoch=WallClock(0.0), memory=self._signals
+        )
+        self._signals = reading_result.memory
+        aims = objectives(self.spec, largest_seen=largest(reading_result.reading.batches), start_s=self.start_s)
+        decision = plan(now, aims, reading_result.reading, self._memory)
+        self._memory = decision.memory
+        line = decision.memory.capacity.line
         capacity = source(
-            made.memory.evidence, None if line is None else replica_of(aims, line, found.reading.rows_per_request)
+            decision.memory.evidence,
+            None if line is None else replica_of(aims, line, reading_result.reading.rows_per_request),
         )
         if not self.sources or self.sources[-1][1] != capacity.name:
             self.sources.append((round(now - self.began, 1), capacity.name))
             say(f"bench: {now - self.began:.0f} s: {capacity.name}: {capacity.why}")
-        if made.count != self.replicas:
-            say(f"bench: {now - self.began:.0f} s: {made.describe()}")
-            self.counts.append((round(now - self.began, 1), made.count))
-            self.replicas = made.count
-            for address in [a for a in self.addresses if a not in self._created][: made.count - len(self._created)]:
+        if decision.count != self.replicas:
+            say(f"bench: {now - self.began:.0f} s: {decision.describe()}")
+            self.counts.append((round(now - self.began, 1), decision.count))
+            self.replicas = decision.count
+            for address in [a for a in self.addresses if a not in self._created][: decision.count - len(self._created)]:
                 self._created[address] = now
-            for address in list(self._created)[made.count :]:
+            for address in list(self._created)[decision.count :]:
                 del self._created[address]
         self.why = capacity.why
 
@@ -199,21 +203,21 @@ class Autoscaler:
 
     def _receive(self, now: float) -> None:
         """Store the new reports, and make pods endpoints whose start is over."""
-        for number, one in enumerate(self.balancers):
-            records = one.agent.collectors[0].records
-            for _, report in records[self._seen[number] :]:
+        for number, balancer in enumerate(self.balancers):
+            records = balancer.agent.collectors[0].records
+            for _, report in records[self._received[number] :]:
                 self._hub.receive(report, now)
-            self._seen[number] = len(records)
+            self._received[number] = len(records)
         serving = tuple(address for address, at in self._created.items() if now - at >= self.start_s)
         if serving != self._serving:
             self._serving = serving
             self.ready.append((round(now - self.began, 2), len(serving)))
-            for one in self.balancers:
-                one.endpoints(serving)
+            for balancer in self.balancers:
+                balancer.endpoints(serving)
 
     def reached_s(self, count: int, begin: float) -> float | None:
         """Return the seconds after `begin` at which there were at least `count` replicas; None if never."""
-        return next((round(at - begin, 1) for at, made in self.counts if at >= begin and made >= count), None)
+        return next((round(at - begin, 1) for at, replicas in self.counts if at >= begin and replicas >= count), None)
 
 
 async def decoupled() -> Row:
@@ -221,15 +225,15 @@ async def decoupled() -> Row:
     answered: list[tuple[float, float, int]] = []
     with tritons.running([Decoupled()] * MOST) as servers:
         addresses = [server.address for server in servers]
-        async with ways.balancers(BALANCERS, balancer_plan(), addresses[:1]) as made:
+        async with ways.balancers(BALANCERS, balancer_plan(), addresses[:1]) as balancers:
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
             timeout = aiohttp.ClientTimeout(total=300)
             async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
                 began = time.monotonic()
-                scaler = Autoscaler(made, addresses, began)
+                scaler = Autoscaler(balancers, addresses, began)
 
                 async def send(number: int, due: float) -> None:
-                    url = f"http://{made[number % BALANCERS].http}/v2/models/llm/generate"
+                    url = f"http://{balancers[number % BALANCERS].http}/v2/models/llm/generate"
                     try:
                         async with session.post(url, json={"x": 1.0}) as response:
                             await response.read()
@@ -238,16 +242,16 @@ async def decoupled() -> Row:
                         status = 0
                     answered.append((due, time.monotonic() - began - due, status))
 
-                sent, deciding = [], asyncio.create_task(_decide(scaler))
-                for number in itertools.count():
-                    first = int(FIRST_S * FIRST_RPS)
-                    due = number / FIRST_RPS if number < first else FIRST_S + (number - first) / SECOND_RPS
-                    if due >= FIRST_S + SECOND_S:
-                        break
-                    await asyncio.sleep(max(began + due - time.monotonic(), 0))
-                    sent.append(asyncio.create_task(send(number, due)))
-                await asyncio.gather(*sent)
-                deciding.cancel()
+                sent = []
+                async with in_background(_decide(scaler)):
+                    for number in itertools.count():
+                        first = int(FIRST_S * FIRST_RPS)
+                        due = number / FIRST_RPS if number < first else FIRST_S + (number - first) / SECOND_RPS
+                        if due >= FIRST_S + SECOND_S:
+                            break
+                        await asyncio.sleep(max(began + due - time.monotonic(), 0))
+                        sent.append(asyncio.create_task(send(number, due)))
+                    await asyncio.gather(*sent)
     late = [took for due, took, status in answered if due >= FIRST_S + 60 and status == 200]
     value = {
         "three_after_s": scaler.reached_s(3, 0.0),
@@ -293,22 +297,22 @@ async def _decide(scaler: Autoscaler) -> None:
 async def kinds() -> Row:
     """Measure row 1.2."""
     raw: dict[str, Any] = {}
-    right = later = 0
+    right_runs = later_falls = 0
     for kind, load in itertools.product(KINDS, LOADS):
         early, true = result(KINDS[kind], load), result(replace(KINDS[kind], reported_s=None), load)
         raw[f"{kind}: {load}"] = {"early": vars(early), "true": vars(true)}
-        right += early.is_right
-        later += any(seconds > other for seconds, other in zip(early.fallen_s, true.fallen_s, strict=True))
+        right_runs += early.is_right
+        later_falls += any(seconds > other for seconds, other in zip(early.fallen_s, true.fallen_s, strict=True))
     return Row(
         "1.2",
         "five kinds (decoupled, asynchronous, BLS, sleeps outside of batches, statistics all zero) under rising, falling and steady load",
-        {"right": right, "falls_later": later},
+        {"right": right_runs, "falls_later": later_falls},
         "right count +-1 within 30 s in 15 of 15; falling: no later than with true statistics",
         [("right", 15, "=="), ("falls_later", 0, "==")],
         "python -m benchmarks.right.capacity 1.2",
         STAND_IN + "; row 1.1 has the decoupled kind on real Triton",
         "BLS: with true statistics of requests that share a replica, capacity is overestimated and one replica too few is kept, which is earlier"
-        if later
+        if later_falls
         else "",
         n=15,
         law="; ".join(KINDS),

@@ -141,7 +141,7 @@ CASES = (
 )
 
 
-def tried(case: Case) -> dict[str, object]:
+def try_case(case: Case) -> dict[str, object]:
     """Run the tests of a case, and return which passed and how long they took, in seconds."""
     began, failed = time.monotonic(), []
     for test in case.tests:
@@ -158,52 +158,52 @@ def tried(case: Case) -> dict[str, object]:
         # Without a test that matches, pytest ends with status 5.
         if done.returncode:
             failed.append({"test": test, "status": done.returncode, "end": done.stdout[-800:]})
-    right = bool(case.tests) and not failed
+    is_right = bool(case.tests) and not failed
     return {
         "case": case.number,
         "what": case.right,
-        "right": right,
+        "right": is_right,
         "tests": case.tests,
         "failed": failed,
         "took_s": round(time.monotonic() - began, 1),
     }
 
 
-def main(wanted: Sequence[str]) -> int:
+def main(selected: Sequence[str]) -> int:
     """Try the cases, print a line for each, and record the row; return 1 if a test of theirs fails.
 
-    Results of earlier runs stay for cases that aren't wanted, so that the cases can be tried in parts.
+    Results of earlier runs stay for cases that aren't selected, so that the cases can be tried in parts.
     """
-    known = _known()
+    by_case = _earlier_results()
     for case in CASES:
-        if not wanted or case.number in wanted:
-            known[case.number] = tried(case)
-            print(json.dumps(known[case.number]), flush=True)
-    found = [known.get(case.number, {"case": case.number, "right": False}) for case in CASES]
+        if not selected or case.number in selected:
+            by_case[case.number] = try_case(case)
+            print(json.dumps(by_case[case.number]), flush=True)
+    results = [by_case.get(case.number, {"case": case.number, "right": False}) for case in CASES]
     reasons = {
         "no test is listed for": [case.number for case in CASES if not case.tests],
-        "not tried:": [case.number for case in CASES if case.tests and case.number not in known],
-        "a test fails for": [number for number, one in known.items() if one.get("failed")],
+        "not tried:": [case.number for case in CASES if case.tests and case.number not in by_case],
+        "a test fails for": [number for number, result in by_case.items() if result.get("failed")],
     }
     row = Row(
         "6.1",
         "cases from public reports that are right, by a test of each",
-        {"right": sum(bool(one["right"]) for one in found), "cases": len(CASES)},
+        {"right": sum(bool(result["right"]) for result in results), "cases": len(CASES)},
         f"{len(CASES)} right",
         [("right", len(CASES), "==")],
         command="python -m benchmarks.right.cases",
         stand_ins="pods of the control-plane tests are KWOK's; tests name their own",
         why="; ".join(f"{text} {', '.join(numbers)}" for text, numbers in reasons.items() if numbers),
         n=len(CASES),
-        raw=found,
+        raw=results,
     )
     record("right", [row])
-    return int(any(known[case.number].get("failed") for case in CASES if case.number in (wanted or known)))
+    return int(any(by_case[case.number].get("failed") for case in CASES if case.number in (selected or by_case)))
 
 
-def _known() -> dict[str, dict[str, object]]:
+def _earlier_results() -> dict[str, dict[str, object]]:
     """Return the results of earlier runs, by case."""
-    return {str(one["case"]): one for one in raw("right", "6.1") or () if "took_s" in one}
+    return {str(result["case"]): result for result in raw("right", "6.1") or () if "took_s" in result}
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 import numpy as np
 import tritonclient.grpc as grpcclient
 
+from benchmarks.background import in_background
 from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import Triton, Work
 from benchmarks.quality import rows
@@ -41,9 +42,9 @@ _STAND_IN = "no cluster: Triton and HAProxy are real processes, and the agent's 
 _COMMAND = "python -m benchmarks.right.clients"
 
 
-async def programs_run() -> Row:
+async def client_programs() -> Row:
     """Return row 5.1: perf_analyzer and PyTriton's ModelClient through HAProxy, and directly as in mode Direct."""
-    said: dict[str, str] = {}
+    messages: dict[str, str] = {}
     arguments = server_start.direct_clients(drain_s=30)
     with tritons.running([Work("digits")] * 2, arguments=arguments) as servers:
         async with balancer(servers) as balanced:
@@ -53,20 +54,20 @@ async def programs_run() -> Row:
                 for protocol, address in addresses.items():
                     for name, run in (("perf_analyzer", _perf_analyzer), ("ModelClient", _model_client)):
                         key = f"{name} {protocol} {mode}"
-                        said[key] = await asyncio.to_thread(_error_of, run, protocol, address)
-    errors = sum(bool(text) for text in said.values())
+                        messages[key] = await asyncio.to_thread(_error_of, run, protocol, address)
+    errors = sum(bool(text) for text in messages.values())
     return Row(
         "5.1",
         "perf_analyzer and PyTriton's ModelClient, over both protocols, through balancers and in mode Direct",
-        {"runs": len(said), "errors": errors},
+        {"runs": len(messages), "errors": errors},
         "every run ends, 0 errors",
         [("runs", 8, "=="), ("errors", 0, "==")],
         command=f"{_COMMAND} 5.1",
         stand_ins=_STAND_IN,
-        n=len(said),
+        n=len(messages),
         law="none: it responds at once",
         load="perf_analyzer, 4 concurrent requests",
-        raw=said,
+        raw=messages,
     )
 
 
@@ -135,14 +136,14 @@ def _requests_ms(addresses: Sequence[str], size: int, count: int) -> list[float]
     """Return the times of `count` requests to each address in turn, in milliseconds, without the first request to each."""
     tensor = grpcclient.InferInput("x", [1, size // 4], "FP32")
     tensor.set_data_from_numpy(np.ones((1, size // 4), np.float32))
-    found = []
+    times_ms = []
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(grpcclient.InferenceServerClient(address)) for address in addresses]
         for client in clients * count:
             began_s = time.monotonic()
             client.infer("wide", [tensor])
-            found.append((time.monotonic() - began_s) * 1000)
-    return found[len(clients) :]
+            times_ms.append((time.monotonic() - began_s) * 1000)
+    return times_ms[len(clients) :]
 
 
 def _median(values: Sequence[float]) -> float:
@@ -162,7 +163,7 @@ async def waiting_uploads() -> Row:
         value[f"{name}_p99_more_ms"] = (
             None if blocked else round(_p99(raw[name]["took_ms"]) - _p99(raw["alone"]["took_ms"]), 2)
         )
-    value["memory_percent"] = round(100 * max(found["peak_mib"] for found in raw.values()) / HAPROXY_MEMORY_MIB, 1)
+    value["memory_percent"] = round(100 * max(result["peak_mib"] for result in raw.values()) / HAPROXY_MEMORY_MIB, 1)
     return Row(
         "5.3",
         "64 uploads of 4 MB that wait on one channel, and on 32 channels, with small requests on the same channels",
@@ -176,7 +177,7 @@ async def waiting_uploads() -> Row:
         command=f"{_COMMAND} 5.3",
         stand_ins="the server is a stand-in that never responds; small requests are ones that HAProxy itself rejects",
         why="a request above 45 KB that waits blocks its channel in HAProxy 3.0 and 3.2: docs/decisions/0050-far-clients.md",
-        n=sum(found["small"] for found in raw.values()),
+        n=sum(result["small"] for result in raw.values()),
         law="never responds",
         load="uploads without pause, small requests every 50 ms",
         raw=raw,
@@ -205,8 +206,8 @@ async def _upload(balanced: Balancer, channels: int, uploads: int) -> dict[str, 
     while not done.done():
         peak_kib = max(peak_kib, sum(balanced.haproxy.memory_kib().values()))
         await asyncio.sleep(0.3)
-    found: dict[str, Any] = json.loads((await done)[0])
-    return found | {"peak_mib": round(peak_kib / 1024, 1)}
+    result: dict[str, Any] = json.loads((await done)[0])
+    return result | {"peak_mib": round(peak_kib / 1024, 1)}
 
 
 def _p99(values: Iterable[float]) -> float:
@@ -260,8 +261,8 @@ async def streams_over_changes() -> Row:
         law="decoupled, 20 events, one every 200 ms",
         load="200 streams at once, half of them over each protocol",
         raw={
-            name: [(s.end, s.detail, [round(ms, 2) for ms in s.delays_ms]) for s in found]
-            for name, found in raw.items()
+            name: [(s.end, s.detail, [round(ms, 2) for ms in s.delays_ms]) for s in streams]
+            for name, streams in raw.items()
         },
     )
 
@@ -297,11 +298,8 @@ async def _streams(
             # Events of all streams at the same moment would wait for each other.
             await asyncio.sleep(0.2 / count)
         await asyncio.sleep(1)
-        changing = asyncio.create_task(_forever(change))
-        try:
+        async with in_background(_forever(change)):
             return await asyncio.gather(*running)
-        finally:
-            changing.cancel()
 
 
 async def _forever(change: Callable[[], Awaitable[None]]) -> None:
@@ -316,8 +314,8 @@ async def _wait() -> None:
 
 async def _delete(balanced: Balancer, servers: Sequence[Triton]) -> None:
     """Do what the agent does while one pod of two terminates and a third one takes its place."""
-    leaving, stays, comes = servers
-    await balanced.controller.run_pass((endpoint(leaving, terminating=True), endpoint(stays), endpoint(comes)))
+    old, other, new = servers
+    await balanced.controller.run_pass((endpoint(old, terminating=True), endpoint(other), endpoint(new)))
 
 
 async def _scale_down(balanced: Balancer, servers: Sequence[Triton]) -> None:
@@ -351,7 +349,7 @@ _CHANGES: Final[dict[str, Change]] = {
     "scale_down": _scale_down,
 }
 ROWS: Final = {
-    "5.1": programs_run,
+    "5.1": client_programs,
     "5.2": far_requests,
     "5.3": waiting_uploads,
     "5.4": streams_over_changes,

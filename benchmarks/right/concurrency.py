@@ -41,11 +41,11 @@ class TritonPythonModel:
         self.who = str(uuid.uuid4()).encode()
 
     def execute(self, requests):
-        made = []
+        responses = []
         for _ in requests:
             time.sleep(5)
-            made.append(pb_utils.InferenceResponse([pb_utils.Tensor("who", np.array([self.who], object))]))
-        return made
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("who", np.array([self.who], object))]))
+        return responses
 """
 _ENGINE = """import threading
 import time
@@ -123,12 +123,12 @@ async def burst(addresses: Sequence[str], model: Sleeper, count: int) -> Answers
     """Send requests at once, each over a connection of its own, to the addresses (host:port) in turn; wait for all answers."""
     answers, began = Answers(), time.monotonic()
     body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
-    verb, sent = ("generate", {"x": 1.0}) if model.engine else ("infer", body)
+    verb, payload = ("generate", {"x": 1.0}) if model.engine else ("infer", body)
 
-    async def one(number: int) -> None:
+    async def send(number: int) -> None:
         url = f"http://{addresses[number % len(addresses)]}/v2/models/{model.name}/{verb}"
         try:
-            async with session.post(url, json=sent) as response:
+            async with session.post(url, json=payload) as response:
                 answers.statuses[response.status] += 1
                 answer = await response.json()
                 if response.status == 200 and not model.engine:
@@ -139,13 +139,13 @@ async def burst(addresses: Sequence[str], model: Sleeper, count: int) -> Answers
 
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
-        await asyncio.gather(*(one(number) for number in range(count)))
+        await asyncio.gather(*(send(number) for number in range(count)))
     return answers
 
 
-def _place(made: Sequence[ways.Balancer], pods: Sequence[str], leaving: Sequence[str] = ()) -> None:
-    for one in made:
-        one.endpoints(pods, leaving=leaving)
+def _place(balancers: Sequence[ways.Balancer], pods: Sequence[str], leaving: Sequence[str] = ()) -> None:
+    for balancer in balancers:
+        balancer.endpoints(pods, leaving=leaving)
 
 
 async def slow_burst() -> Row:
@@ -153,19 +153,19 @@ async def slow_burst() -> Row:
     model = Sleeper("slow")
     with tritons.running([model] * (2 * PODS)) as pods:
         addresses = [pod.address for pod in pods]
-        async with ways.balancers(BALANCERS, plan("slow"), addresses[:1]) as made:
+        async with ways.balancers(BALANCERS, plan("slow"), addresses[:1]) as balancers:
             await asyncio.sleep(RESTED_S)
-            sent = asyncio.create_task(burst([one.http for one in made], model, BURST))
+            sent = asyncio.create_task(burst([balancer.http for balancer in balancers], model, BURST))
             await asyncio.sleep(1)
-            _place(made, addresses[:PODS])
+            _place(balancers, addresses[:PODS])
             spread = await sent
-            sent = asyncio.create_task(burst([one.http for one in made], model, BURST))
+            sent = asyncio.create_task(burst([balancer.http for balancer in balancers], model, BURST))
             # A surge of one: an old pod leaves once a new one is ready.
             for number in range(PODS):
                 await asyncio.sleep(1)
-                _place(made, addresses[number : PODS + number + 1], addresses[:number])
+                _place(balancers, addresses[number : PODS + number + 1], addresses[:number])
                 await asyncio.sleep(1)
-                _place(made, addresses[number + 1 : PODS + number + 1], addresses[: number + 1])
+                _place(balancers, addresses[number + 1 : PODS + number + 1], addresses[: number + 1])
             rolled = await sent
     value = {
         "answered": spread.statuses[200],
@@ -194,19 +194,19 @@ async def engine_burst() -> Row:
         direct = await burst([f"{pods[0].address}:{HTTP_PORT}"], model, 200)
         raw.append(vars(direct))
         value["directly_s"] = max(direct.ends_s) if direct.statuses[200] == 200 else None
-        for name, asked in (
+        for name, balancer_plan in (
             ("with_field_s", plan("llm", max_concurrency=256)),
             ("without_field_second_burst_s", plan("llm")),
         ):
-            async with ways.balancers(BALANCERS, asked, [pods[0].address]) as made:
+            async with ways.balancers(BALANCERS, balancer_plan, [pods[0].address]) as balancers:
                 await asyncio.sleep(RESTED_S)
-                for _ in range(1 if asked.max_concurrency else 2):
-                    answers = await burst([one.http for one in made], model, 200)
+                for _ in range(1 if balancer_plan.max_concurrency else 2):
+                    answers = await burst([balancer.http for balancer in balancers], model, 200)
                     raw.append(vars(answers))
                     say(f"bench: {name}: {dict(answers.statuses)}, last after {max(answers.ends_s):.2f} s")
                     await asyncio.sleep(RESTED_S)
                 value[name] = max(answers.ends_s) if answers.statuses[200] == 200 else None
-                if asked.max_concurrency:
+                if balancer_plan.max_concurrency:
                     # Those that were let in at once take as long as they would directly.
                     value["let_in_at_once"] = sum(end <= max(direct.ends_s) + 0.2 for end in answers.ends_s)
     late = (value["with_field_s"] or 0) > 1.6
@@ -238,28 +238,28 @@ BEFORE: Mapping[str, float] = {
 }
 """Figures of docs/benchmarks at a528a11. Those of the data plane are ratios of turns side by side, so the machine matters little."""
 _MORE_IS_BETTER = {"share_of_haproxy", "goodput_at_3x"}
-_NONE_WORSE = 1.05
+_MAX_RATIO = 1.05
 """Maximum ratio of a figure to that of a528a11. The rounds of one run differ by as much."""
 
 
 def worse(now: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return how many times as bad each figure is as at a528a11; None if it is not measured."""
-    found: dict[str, float | None] = {}
+    ratios: dict[str, float | None] = {}
     for name, value in now.items():
         before = BEFORE[name]
         is_better = name in _MORE_IS_BETTER
-        found[name] = None if not value else round(before / value if is_better else value / before, 3)
-    return found
+        ratios[name] = None if not value else round(before / value if is_better else value / before, 3)
+    return ratios
 
 
 def dataplane_figures(content: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the figures of build/bench/dataplane.json that are compared."""
     details = ((content.get("parts") or {}).get("throughput") or {}).get("details") or {}
     cpu_us = details.get("cpu_us_per_request") or {}
-    ours, alone = cpu_us.get(ways.HALCYON), cpu_us.get(ways.HAPROXY)
+    own_us, alone_us = cpu_us.get(ways.HALCYON), cpu_us.get(ways.HAPROXY)
     return {
         "share_of_haproxy": details.get("share_of_haproxy"),
-        "cpu_of_haproxy": ours / alone if ours and alone else None,
+        "cpu_of_haproxy": own_us / alone_us if own_us and alone_us else None,
         "unequal_p99_ratio": content.get("unequal_p99_ratio"),
         "goodput_at_3x": content.get("goodput_at_3x"),
     }
@@ -267,14 +267,14 @@ def dataplane_figures(content: Mapping[str, Any]) -> dict[str, float | None]:
 
 def reaction_figures(content: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Return the figures of build/bench/reaction.json that are compared."""
-    one: Mapping[str, Any] = next((row for row in content if row["part"] == "one"), {})
-    return {name: one.get(name) for name in ("step_to_scale_p50_s", "step_to_scale_p99_s")}
+    entry: Mapping[str, Any] = next((row for row in content if row["part"] == "one"), {})
+    return {name: entry.get(name) for name in ("step_to_scale_p50_s", "step_to_scale_p99_s")}
 
 
 def worst(figures: Mapping[str, float | None]) -> float | None:
     """Return the worst of these ratios; None if one of them is not measured."""
-    known = [value for value in figures.values() if value is not None]
-    return max(known) if len(known) == len(figures) else None
+    measured = [value for value in figures.values() if value is not None]
+    return max(measured) if len(measured) == len(figures) else None
 
 
 async def batching() -> Row:
@@ -282,15 +282,15 @@ async def batching() -> Row:
 
     The figures are those that the benchmarks have last written on this machine, so they run first.
     """
-    found = {}
+    same_limits = {}
     for batch, before in ((8, 16), (32, 64)):
         spec = parse("m", _SOURCE | {"batching": {"maxBatchSize": batch}})
-        found[f"batch_{batch}"] = float(server_connections(spec) == before and not finds_concurrency(spec))
+        same_limits[f"batch_{batch}"] = float(server_connections(spec) == before and not finds_concurrency(spec))
     dataplane = worse(dataplane_figures(results.read()))
     reaction = worse(reaction_figures(bench_rows.read()))
-    value = found | {"bench_dataplane": worst(dataplane), "bench_reaction": worst(reaction)}
+    value = same_limits | {"bench_dataplane": worst(dataplane), "bench_reaction": worst(reaction)}
     lacking = [name for name, ratio in (dataplane | reaction).items() if ratio is None]
-    fallen = [f"{name} {ratio:g}" for name, ratio in (dataplane | reaction).items() if ratio and ratio > _NONE_WORSE]
+    fallen = [f"{name} {ratio:g}" for name, ratio in (dataplane | reaction).items() if ratio and ratio > _MAX_RATIO]
     return Row(
         "2.3",
         "batching models: limits of a server as before; figures of the benchmarks, as multiples of those of a528a11",
@@ -299,8 +299,8 @@ async def batching() -> Row:
         [
             ("batch_8", 1, "=="),
             ("batch_32", 1, "=="),
-            ("bench_dataplane", _NONE_WORSE, "<="),
-            ("bench_reaction", _NONE_WORSE, "<="),
+            ("bench_dataplane", _MAX_RATIO, "<="),
+            ("bench_reaction", _MAX_RATIO, "<="),
         ],
         'make bench-dataplane ONLY="throughput unequal overload"; make bench-reaction ONLY=one; '
         "python -m benchmarks.right.concurrency 2.3",

@@ -21,7 +21,7 @@ from benchmarks.quality.rows import PAGES, ROOT, Row, record
 
 DATA = Path(__file__).with_suffix(".tsv")
 PAGE = PAGES / "field-reports.md"
-WANTED = 60
+MIN_TRIED = 60
 _HEAD = """# Field reports
 
 Written by `python -m benchmarks.right.field_reports` from benchmarks/right/field_reports.tsv, not by hand.
@@ -72,7 +72,10 @@ def read() -> list[Report]:
 
 def page(reports: Sequence[Report]) -> str:
     """Return the page in Markdown."""
-    counts, before = Counter(one.verdict for one in reports), Counter(one.old for one in reports if one.verdict)
+    counts, before = (
+        Counter(report.verdict for report in reports),
+        Counter(report.old for report in reports if report.verdict),
+    )
     summary = (
         f"{sum(counts.values()) - counts['']} of {len(reports)} reports were tried: {counts['right']} right, "
         f"{counts['mended']} mended, {counts['limit']} limits. At a528a11, {before['wrong']} of them are wrong, "
@@ -86,16 +89,16 @@ def page(reports: Sequence[Report]) -> str:
         "| no. | source | symptom | right | verdict | on a528a11 | test |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for one in reports:
-        url = f"https://github.com/{one.repository}/{one.kind}/{one.issue}"
+    for report in reports:
+        url = f"https://github.com/{report.repository}/{report.kind}/{report.issue}"
         cells = (
-            one.number,
-            f"[{one.repository} {one.issue}]({url})",
-            one.symptom,
-            one.right,
-            _noted(one.verdict, one.note),
-            _noted(one.old, one.old_note),
-            f"`{one.tests}`" if one.tests else one.how,
+            report.number,
+            f"[{report.repository} {report.issue}]({url})",
+            report.symptom,
+            report.right,
+            _noted(report.verdict, report.note),
+            _noted(report.old, report.old_note),
+            f"`{report.tests}`" if report.tests else report.how,
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -105,47 +108,47 @@ def _noted(verdict: str, note: str) -> str:
     return f"{verdict}: {note}" if note else verdict
 
 
-def failed(reports: Sequence[Report]) -> list[str]:
+def run_tests(reports: Sequence[Report]) -> list[str]:
     """Run the tests of the reports, each test once, and return the numbers of the reports that have a failing test."""
     results: dict[str, bool] = {}
-    for tests in sorted({one.tests for one in reports if one.tests}):
+    for tests in sorted({report.tests for report in reports if report.tests}):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]
         results[tests] = subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-    return [one.number for one in reports if one.tests and not results[one.tests]]
+    return [report.number for report in reports if report.tests and not results[report.tests]]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page, record the row, and return 1 if a test fails."""
     reports = read()
-    wanted = [one for one in reports if not arguments[1:] or one.number in arguments[1:]]
-    wrong = failed(wanted) if arguments[:1] == ["run"] else []
+    selected = [report for report in reports if not arguments[1:] or report.number in arguments[1:]]
+    failing = run_tests(selected) if arguments[:1] == ["run"] else []
     PAGE.write_text(page(reports))
-    tried = [one for one in reports if one.verdict]
+    tried = [report for report in reports if report.verdict]
     value = {
         "tried": len(tried),
-        "right or mended": sum(one.verdict in {"right", "mended"} for one in tried),
-        "limits": sum(one.verdict == "limit" for one in tried),
-        "wrong at a528a11": sum(one.old == "wrong" for one in tried),
-        "at least half wrong at a528a11": int(2 * sum(one.old == "wrong" for one in tried) >= len(tried)),
-        "failing": len(wrong),
+        "right or mended": sum(report.verdict in {"right", "mended"} for report in tried),
+        "limits": sum(report.verdict == "limit" for report in tried),
+        "wrong at a528a11": sum(report.old == "wrong" for report in tried),
+        "at least half wrong at a528a11": int(2 * sum(report.old == "wrong" for report in tried) >= len(tried)),
+        "failing": len(failing),
     }
     row = Row(
         "6.2",
         "public reports, listed before they were tried",
         value,
-        f">= {WANTED} tried, every failure mended or a limit, at least half wrong at a528a11",
-        [("tried", WANTED, ">="), ("failing", 0, "=="), ("at least half wrong at a528a11", 1, "==")],
+        f">= {MIN_TRIED} tried, every failure mended or a limit, at least half wrong at a528a11",
+        [("tried", MIN_TRIED, ">="), ("failing", 0, "=="), ("at least half wrong at a528a11", 1, "==")],
         command="python -m benchmarks.right.field_reports run",
         stand_ins="each test names its own",
         why="most of the reports that were listed are right at a528a11 too"
         if 2 * value["wrong at a528a11"] < len(tried)
         else "",
         n=len(tried),
-        raw=[vars(one) for one in tried],
+        raw=[vars(report) for report in tried],
     )
     record("right", [row])
-    print(value, f"failing: {wrong}" if wrong else "")
-    return int(bool(wrong))
+    print(value, f"failing: {failing}" if failing else "")
+    return int(bool(failing))
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ async def numbers(parts: Iterable[Part]) -> None:
                 measure_s = MEASURE_S if share > 1 else LONG_S
                 profile = steady(pods, share, SETTLE_S + measure_s)
                 with skipping(part):
-                    found = await run(servers, profile, balanced=balanced)
-                    add(compared(found, pods=pods, balanced=balanced), part)
+                    measured_run = await run(servers, profile, balanced=balanced)
+                    add(compared(measured_run, pods=pods, balanced=balanced), part)
                 # Without a balancer, the requests of an overload still wait in Triton.
                 await asyncio.sleep(20 if not balanced and share > 1 else 3)
 
@@ -81,7 +81,7 @@ def add(pairs: Iterable[Pair], part: Part) -> None:
         if not entry["right"]:
             print(f"wrong: {entry}", flush=True)
     print(f"{place}, {pods} pods, balancers {balanced}, {share:.0%}: {len(entries)} numbers", flush=True)
-    record("right", [_row(known(KEPT))])
+    record("right", [_row(measured_parts(KEPT))])
 
 
 def keep(entries: Iterable[Mapping[str, Any]], part: Part, folder: Path) -> None:
@@ -91,22 +91,22 @@ def keep(entries: Iterable[Mapping[str, Any]], part: Part, folder: Path) -> None
     replace(file_of(part, folder), f'{{"commit": "{commit()}", "numbers": [\n{lines}\n]}}\n')
 
 
-def known(folder: Path) -> dict[Part, list[dict[str, Any]]]:
+def measured_parts(folder: Path) -> dict[Part, list[dict[str, Any]]]:
     """Return the numbers of each part that was measured, with the commit of each."""
-    found = {}
+    by_part = {}
     for part in PARTS:
         if (file := file_of(part, folder)).exists():
-            read = json.loads(file.read_text())
-            found[part] = [entry | {"commit": read["commit"]} for entry in read["numbers"]]
-    return found
+            content = json.loads(file.read_text())
+            by_part[part] = [entry | {"commit": content["commit"]} for entry in content["numbers"]]
+    return by_part
 
 
 def _row(measured: Mapping[Part, Sequence[Mapping[str, Any]]]) -> Row:
-    entries = [(part, entry) for part, of in measured.items() for entry in of]
+    entries = [(part, entry) for part, part_entries in measured.items() for entry in part_entries]
     wrong = [_named(part, entry) for part, entry in entries if not entry["right"]]
     commits = sorted({entry["commit"] for _, entry in entries})
     missing = [part for part in PARTS if part not in measured]
-    why = [f"wrong: {one}" for one in wrong[:8]]
+    why = [f"wrong: {entry}" for entry in wrong[:8]]
     if missing:
         why.append(f"{len(missing)} of {len(PARTS)} parts are not measured yet")
     return Row(
@@ -140,10 +140,11 @@ async def policies() -> Row:
     raw = []
     with tritons.running([Work(MODEL, T0_MS, PER_ROW_MS)]) as servers:
         phases = (Phase(0.0, 0.3 * PEAK_RPS), Phase(40.0, 2.5 * PEAK_RPS), Phase(80.0, 0.3 * PEAK_RPS))
-        found = await run(servers, Profile(phases, 120.0), balanced=True)
+        measured_run = await run(servers, Profile(phases, 120.0), balanced=True)
     for policy in ("rules", "planner"):
         counts = {
-            gauge: [(look.at, getattr(look, policy)[1] or 0) for look in looks] for gauge, looks in found.looks.items()
+            gauge: [(sample.at, getattr(sample, policy)[1] or 0) for sample in samples]
+            for gauge, samples in measured_run.samples.items()
         }
         raw.append({"policy": policy, "with": counts[True], "without": counts[False]})
         worst[policy] = max(
@@ -158,7 +159,7 @@ async def policies() -> Row:
         limits=[("rules", 1, "<="), ("planner", 1, "<=")],
         command="python -m benchmarks.right.numbers 7.2",
         stand_ins="the replicas asked for are not applied: one pod throughout; sleeping stands in for a GPU",
-        n=len(found.looks[True]),
+        n=len(measured_run.samples[True]),
         law=LAW,
         load="Poisson, 30 %, 250 % and 30 % of one pod, 40 s each",
         raw=raw,
@@ -167,26 +168,29 @@ async def policies() -> Row:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the rows named, or both. Of row 7.1, only parts are measured that no earlier run has."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("rows", nargs="*", default=["7.1", "7.2"])
-    options.add_argument("--places", nargs="*", default=["code", "shown"], choices=["code", "shown"])
-    options.add_argument("--pods", nargs="*", type=int, default=[1, 4])
-    options.add_argument("--shares", nargs="*", type=float, default=SHARES)
-    options.add_argument("--again", action="store_true", help="measure parts that earlier runs have measured, too")
-    chosen = options.parse_args(arguments)
-    if "7.1" in chosen.rows:
-        measured = set() if chosen.again else set(known(KEPT))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", default=["7.1", "7.2"])
+    parser.add_argument("--places", nargs="*", default=["code", "shown"], choices=["code", "shown"])
+    parser.add_argument("--pods", nargs="*", type=int, default=[1, 4])
+    parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
+    parser.add_argument("--again", action="store_true", help="measure parts that earlier runs have measured, too")
+    options = parser.parse_args(arguments)
+    if "7.1" in options.rows:
+        measured = set() if options.again else set(measured_parts(KEPT))
         parts = [
             part
             for part in PARTS
-            if part[0] in chosen.places and part[1] in chosen.pods and part[3] in chosen.shares and part not in measured
+            if part[0] in options.places
+            and part[1] in options.pods
+            and part[3] in options.shares
+            and part not in measured
         ]
         asyncio.run(numbers([part for part in parts if part[0] == "code"]))
         for part in parts:
             if part[0] == "shown":
                 with skipping(part):
                     add(asyncio.run(programs.measure(part[1], part[3])), part)
-    if "7.2" in chosen.rows:
+    if "7.2" in options.rows:
         record("right", [asyncio.run(policies())])
     return 0
 

@@ -94,7 +94,7 @@ def plan(law: Law, balancers: int, mode: str = "Reject") -> BalancerPlan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the requests of one load."""
+    """Outcome of the requests of one load."""
 
     what: str
     offered: int
@@ -110,24 +110,24 @@ class Outcome:
     late_sending_s: float
 
 
-def _outcome(what: str, sent: Sequence[Sent], law: Law, *, capacity_rps: float, for_s: float) -> Outcome:
-    """Return what became of the requests. The goodput counts the time in which all loads are sent."""
+def _outcome(case: str, sent: Sequence[Sent], law: Law, *, capacity_rps: float, for_s: float) -> Outcome:
+    """Return the outcome of the requests. The goodput counts the time in which all loads are sent."""
     objective_s = law.objective_ms / 1000
-    begin_s, end_s = max(one.began_s for one in sent), min(one.began_s for one in sent) + for_s
+    begin_s, end_s = max(load.began_s for load in sent), min(load.began_s for load in sent) + for_s
     answered, good, refused, failed = [], 0, 0, 0
-    for one in sent:
-        for at_s, latency_s in zip(one.at_s, one.latency_s, strict=True):
+    for load in sent:
+        for at_s, latency_s in zip(load.at_s, load.latency_s, strict=True):
             if latency_s is not None:
                 answered.append(latency_s)
-                good += latency_s <= objective_s and begin_s <= one.began_s + at_s + latency_s <= end_s
-        for kind, count in one.failures.items():
+                good += latency_s <= objective_s and begin_s <= load.began_s + at_s + latency_s <= end_s
+        for kind, count in load.failures.items():
             is_refusal = "RESOURCE_EXHAUSTED" in kind or "429" in kind
             refused, failed = refused + count * is_refusal, failed + count * (not is_refusal)
     in_time = sum(latency_s <= objective_s for latency_s in answered)
-    took_s = [after_s for one in sent for after_s in one.failed_s]
+    took_s = [after_s for load in sent for after_s in load.failed_s]
     return Outcome(
-        what,
-        sum(len(one.at_s) for one in sent),
+        case,
+        sum(len(load.at_s) for load in sent),
         in_time,
         len(answered) - in_time,
         refused,
@@ -136,7 +136,7 @@ def _outcome(what: str, sent: Sequence[Sent], law: Law, *, capacity_rps: float, 
         quantile(answered, 0.99) or math.nan,
         quantile(took_s, 0.5) or math.nan,
         quantile(took_s, 0.99) or math.nan,
-        max(one.late_sending_s for one in sent),
+        max(load.late_sending_s for load in sent),
     )
 
 
@@ -179,15 +179,16 @@ async def offer(
         return [await asyncio.to_thread(load.result) for load in loads]
 
 
-async def offered(
-    made: Sequence[ways.Balancer], law: Law, *, pods: int, for_s: float, name: str, **options: Any
+async def measure_overload(
+    balancers: Sequence[ways.Balancer], law: Law, *, pods: int, for_s: float, name: str, **options: Any
 ) -> Outcome:
-    """Offer three times what these pods can do to their balancers, and return what became of the requests."""
+    """Offer three times what these pods can do to their balancers, and return the outcome of the requests."""
     capacity = pods * law.peak_rps
     is_http = options.get("protocol") == "http"
-    sent = await _offer([one.http if is_http else one.grpc for one in made], _TIMES * capacity, for_s, **options)
-    what = f"{law.text}, {pods} pods, {len(made)} balancers, {name}"
-    return _outcome(what, sent, law, capacity_rps=capacity, for_s=for_s)
+    addresses = [balancer.http if is_http else balancer.grpc for balancer in balancers]
+    sent = await _offer(addresses, _TIMES * capacity, for_s, **options)
+    case = f"{law.text}, {pods} pods, {len(balancers)} balancers, {name}"
+    return _outcome(case, sent, law, capacity_rps=capacity, for_s=for_s)
 
 
 def warm_up(triton: Triton, law: Law) -> None:
@@ -206,63 +207,63 @@ async def overload(law: Law, *, pods: int, for_s: float, case: str = "") -> list
 
     `case` is a part of the names of the cases to measure, for example `2 balancers, http`; empty for all.
     """
-    found = []
+    outcomes = []
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
             warm_up(server, law)
         for count in (1, 2):
-            one_channel: dict[str, Any] = {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}
-            cases: dict[str, dict[str, Any]] = {"grpc": {}, "http": {"protocol": "http"}, "one channel": one_channel}
+            single_channel: dict[str, Any] = {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}
+            cases: dict[str, dict[str, Any]] = {"grpc": {}, "http": {"protocol": "http"}, "one channel": single_channel}
             chosen = [name for name in cases if case in f"{law.text}, {pods} pods, {count} balancers, {name}"]
             if not chosen:
                 continue
-            async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as made:
+            async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as balancers:
                 for name in chosen:
-                    found.append(await offered(made, law, pods=pods, for_s=for_s, name=name, **cases[name]))
-                    say(f"overload: {found[-1]}")
+                    outcomes.append(
+                        await measure_overload(balancers, law, pods=pods, for_s=for_s, name=name, **cases[name])
+                    )
+                    say(f"overload: {outcomes[-1]}")
                     await asyncio.sleep(3)
-    return found
+    return outcomes
 
 
 async def normal(law: Law, *, pods: int, for_s: float, mode: str) -> list[Outcome]:
     """Measure 80 % of the load of these pods with Poisson arrivals, and 70 % with a variation of 3."""
-    found = []
+    outcomes = []
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
         for server in servers:
             warm_up(server, law)
         capacity = pods * law.peak_rps
-        async with ways.balancers(2, plan(law, 2, mode), [server.address for server in servers]) as made:
+        async with ways.balancers(2, plan(law, 2, mode), [server.address for server in servers]) as balancers:
+            addresses = [balancer.grpc for balancer in balancers]
             for share, variation in ((0.8, 1.0), (0.7, 3.0)):
-                sent = await _offer([one.grpc for one in made], share * capacity, for_s, variation=variation)
-                what = f"{law.text}, {pods} pods, {share:.0%}, CV {variation:g}, {mode}"
-                found.append(_outcome(what, sent, law, capacity_rps=capacity, for_s=for_s))
-                say(f"overload: {found[-1]}")
-    return found
+                sent = await _offer(addresses, share * capacity, for_s, variation=variation)
+                case = f"{law.text}, {pods} pods, {share:.0%}, CV {variation:g}, {mode}"
+                outcomes.append(_outcome(case, sent, law, capacity_rps=capacity, for_s=for_s))
+                say(f"overload: {outcomes[-1]}")
+    return outcomes
 
 
 def row_2(*, for_s: float, laws: Sequence[Law] = LAWS) -> rows.Row:
     """Measure row 4.2."""
-    found = [outcome for law in laws for outcome in asyncio.run(overload(law, pods=1, for_s=for_s))]
-    many = {one.what.rpartition(", ")[0]: one.goodput for one in found if one.what.endswith(", grpc")}
-    single = {one.what.rpartition(", ")[0]: one.goodput for one in found if one.what.endswith("one channel")}
-    least = min((one for one in found if not one.what.endswith("one channel")), key=lambda one: one.goodput)
+    outcomes = [outcome for law in laws for outcome in asyncio.run(overload(law, pods=1, for_s=for_s))]
+    goodputs = {outcome.what: outcome.goodput for outcome in outcomes}
+    single_channel = {case: goodput for case, goodput in goodputs.items() if case.endswith("one channel")}
+    behind = [goodputs[case.replace("one channel", "grpc")] - goodput for case, goodput in single_channel.items()]
+    many_channels = [outcome for outcome in outcomes if not outcome.what.endswith("one channel")]
+    least = min(many_channels, key=lambda outcome: outcome.goodput)
+    p99s_s = [(outcome.what, outcome.answered_p99_s) for outcome in outcomes]
     return rows.Row(
         id="4.2",
         what="3x overload, HTTP and gRPC, 1 and 2 balancers, and all requests on one channel",
         value={
             "goodput_min": least.goodput,
-            "one_channel_behind_many": round(max(many[case] - single[case] for case in many), 3),
-            "refused_p99_s": max(one.refused_p99_s for one in found),
+            "one_channel_behind_many": round(max(behind), 3),
+            "refused_p99_s": max(outcome.refused_p99_s for outcome in outcomes),
             "answered_p99_per_objective": round(
-                max(
-                    one.answered_p99_s / law.objective_ms * 1000
-                    for law in laws
-                    for one in found
-                    if law.text in one.what
-                ),
-                3,
+                max(p99_s / law.objective_ms * 1000 for law in laws for case, p99_s in p99s_s if law.text in case), 3
             ),
-            "cases": len(found),
+            "cases": len(outcomes),
         },
         target="goodput within the objective >= 90 % of what the pods can do (one channel: within 5 points of many); "
         "refused at once (p99 <= 20 ms)",
@@ -274,27 +275,28 @@ def row_2(*, for_s: float, laws: Sequence[Law] = LAWS) -> rows.Row:
         command="python -m benchmarks.right.overload 4.2",
         stand_ins=_STAND_INS,
         why=f"lowest goodput: {least.what}",
-        n=sum(one.offered for one in found),
+        n=sum(outcome.offered for outcome in outcomes),
         law="; ".join(law.text for law in laws),
         load=f"Poisson, 3 x the peak rate, {for_s:g} s each",
-        raw=[asdict(one) for one in found],
+        raw=[asdict(outcome) for outcome in outcomes],
     )
 
 
 def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
     """Measure row 4.3. The default of 600 s takes 80 minutes."""
-    found: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[Outcome]] = {}
     for law in laws:
         for pods in (1, 4):
             for mode in ("Reject", "Wait"):
-                found.setdefault(mode, []).extend(asyncio.run(normal(law, pods=pods, for_s=for_s, mode=mode)))
+                outcomes.setdefault(mode, []).extend(asyncio.run(normal(law, pods=pods, for_s=for_s, mode=mode)))
     value: dict[str, Any] = {}
     for variation in ("1", "3"):
-        rejected = [one for one in found["Reject"] if f"CV {variation}," in one.what]
-        value[f"refused_share_cv_{variation}"] = round(max(one.refused / one.offered for one in rejected), 6)
+        rejecting = [outcome for outcome in outcomes["Reject"] if f"CV {variation}," in outcome.what]
+        share = max(outcome.refused / outcome.offered for outcome in rejecting)
+        value[f"refused_share_cv_{variation}"] = round(share, 6)
     value["more_lost_than_with_wait"] = max(
         (a.late + a.refused + a.failed) - (b.late + b.refused + b.failed)
-        for a, b in zip(found["Reject"], found["Wait"], strict=True)
+        for a, b in zip(outcomes["Reject"], outcomes["Wait"], strict=True)
     )
     return rows.Row(
         id="4.3",
@@ -311,32 +313,32 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
         why="a burst that lasts is rejected as an overload: docs/decisions/0123-late-requests.md"
         if value["refused_share_cv_3"] > 0.001
         else "",
-        n=sum(one.offered for some in found.values() for one in some),
+        n=sum(outcome.offered for mode_outcomes in outcomes.values() for outcome in mode_outcomes),
         law="; ".join(law.text for law in laws),
         load=f"80 % Poisson and 70 % gamma with CV 3 between arrivals, {for_s:g} s each",
-        raw={mode: [asdict(one) for one in some] for mode, some in found.items()},
+        raw={mode: [asdict(outcome) for outcome in mode_outcomes] for mode, mode_outcomes in outcomes.items()},
     )
 
 
-async def woken(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
-    """Hold requests at zero pods, start one, and send more until the held ones are answered; return what became of both."""
+async def measure_wake(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
+    """Hold requests at zero pods, start one, and send more until the held ones are answered; return the outcomes of both."""
     with tritons.running([Work(MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
         warm_up(server, law)
-        async with ways.balancers(2, plan(law, 2), []) as made:
-            addresses = [one.grpc for one in made]
+        async with ways.balancers(2, plan(law, 2), []) as balancers:
+            addresses = [balancer.grpc for balancer in balancers]
             for_s = 3.0
             first = asyncio.create_task(_offer(addresses, held / for_s, for_s, deadline_s=60.0))
             await asyncio.sleep(_STARTS_S + for_s + 1)
-            reading = [await one.balanced.haproxy.runtime.read() for one in made]
-            say(f"overload: held {[one.held for one in reading]}")
-            for one in made:
-                one.endpoints([server.address])
+            reading = [await balancer.balanced.haproxy.runtime.read() for balancer in balancers]
+            say(f"overload: held {[state.held for state in reading]}")
+            for balancer in balancers:
+                balancer.endpoints([server.address])
             more_s = 2 * held / law.peak_rps
             more = asyncio.create_task(_offer(addresses[:1], rate_rps, more_s, seed=2, deadline_s=60.0))
             results = [await first, await more]
             outcomes = [
-                _outcome(what, sent, law, capacity_rps=law.peak_rps, for_s=time_s)
-                for what, sent, time_s in zip(("held", "after them"), results, (for_s, more_s), strict=True)
+                _outcome(case, sent, law, capacity_rps=law.peak_rps, for_s=time_s)
+                for case, sent, time_s in zip(("held", "after them"), results, (for_s, more_s), strict=True)
             ]
             return outcomes[0], outcomes[1]
 
@@ -344,7 +346,7 @@ async def woken(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outco
 def row_5() -> rows.Row:
     """Measure row 4.5."""
     law = LAWS[0]
-    held, after = asyncio.run(woken(law, held=300, rate_rps=20.0))
+    held, after = asyncio.run(measure_wake(law, held=300, rate_rps=20.0))
     return rows.Row(
         id="4.5",
         what="300 held at zero, 20/s more while they are answered",
@@ -374,18 +376,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--case", help="cases of row 4.2 to measure, a part of their names: `2 balancers, http`; nothing is recorded"
     )
     parser.add_argument("--laws", type=int, default=len(LAWS), help="number of laws of row 4.2")
-    given = parser.parse_args(arguments)
-    for name in given.rows:
-        if given.case is not None:
-            for law in LAWS:
-                asyncio.run(overload(law, pods=1, for_s=given.seconds or 30.0, case=given.case))
-            continue
+    options = parser.parse_args(arguments)
+    if options.case is not None:
+        for law in LAWS[: options.laws]:
+            asyncio.run(overload(law, pods=1, for_s=options.seconds or 30.0, case=options.case))
+        return 0
+    for name in options.rows:
         if name == "4.2":
-            row = row_2(for_s=given.seconds or 30.0, laws=LAWS[: given.laws])
+            row = row_2(for_s=options.seconds or 30.0, laws=LAWS[: options.laws])
         elif name == "4.5":
             row = row_5()
         else:
-            row = row_3(for_s=given.seconds or 600.0)
+            row = row_3(for_s=options.seconds or 600.0)
         rows.record("right", [row])
         say(f"overload: {row.id}: {row.value}; holds: {rows.holds(row)}")
     return 0

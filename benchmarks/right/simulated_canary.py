@@ -40,7 +40,7 @@ LAWS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the canary."""
+    """Fault of the canary's revision."""
 
     slower: float = 1.0
     failing: float = 0.001
@@ -48,7 +48,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Disturbances:
-    """What happens to both revisions alike; the default is nothing."""
+    """Disturbances of both revisions alike; none by default."""
 
     bursts: bool = False
     drift: float = 0.0
@@ -97,17 +97,17 @@ class _Pod:
         slower = self.fault.slower * self.draw.lognormvariate(0, 0.12)
         slower *= 1 + self.disturbances.drift * math.sin(math.pi * at / 120)
         self.first_at = at if self.first_at is None else self.first_at
-        age, kind, more = at - self.first_at, self.disturbances.cold if self.cold else "", 0.0
+        age, kind, extra_s = at - self.first_at, self.disturbances.cold if self.cold else "", 0.0
         if kind == "decay":
             slower *= 1 + (self.factor - 1) * math.exp(-age / (self.cold_s / 2))
         elif kind == "step" and age < self.cold_s:
             slower *= self.factor
         elif kind == "sizes" and rows not in self.sizes:
-            more = 0.3
+            extra_s = 0.3
         self.sizes.add(rows)
         if self.disturbances.stalls and self.draw.random() < (law.base_ms / 1000) / 20:
-            more += self.draw.uniform(0.1, 0.8)  # about once in 20 s of work
-        return (law.base_ms + law.row_ms * rows) * slower / 1000 + more
+            extra_s += self.draw.uniform(0.1, 0.8)  # about once in 20 s of work
+        return (law.base_ms + law.row_ms * rows) * slower / 1000 + extra_s
 
     def answered(self, until: float) -> Iterator[tuple[float, float, float, int]]:
         """Yield (arrival, start, end, requests in the batch) of each request whose batch ends by `until`."""
@@ -197,9 +197,9 @@ class Rollout:
                             counts.queue_us += 1e6 * (begin - arrival)
                             counts.compute_us += 1e6 * (end - begin)
                         counts.times[bisect_right(BOUNDS_MS, int(1000 * (end + late - arrival)))] += 1
-            first, then = waiting.pop(second, (_Counts(), _Counts()))
+            stable_counts, canary_counts = waiting.pop(second, (_Counts(), _Counts()))
             began = [pod.first_at for pod in canary if pod.first_at is not None]
-            yield first.sample(), then.sample(), until - max(began, default=until)
+            yield stable_counts.sample(), canary_counts.sample(), until - max(began, default=until)
 
 
 def _rate(draw: random.Random, mean: float, *, bursts: bool) -> Callable[[float], float]:

@@ -152,11 +152,11 @@ class Result:
 
 def result(law: ServiceLaw, load: str, *, seed: int = 1) -> Result:
     """Run one kind under one load."""
-    steps, each = LOADS[load], law.peak_rps
+    steps, replica_rps = LOADS[load], law.peak_rps
     first = math.ceil(steps[0][1] / UTILIZATION) if load == "falling" else 1
     run = loop(
         law,
-        *((seconds, share * each) for seconds, share in steps),
+        *((seconds, share * replica_rps) for seconds, share in steps),
         seed=seed,
         first=first,
         slots=max(law.instances * law.max_batch, 2),
@@ -164,12 +164,12 @@ def result(law: ServiceLaw, load: str, *, seed: int = 1) -> Result:
     )
     begin, right, counts, fallen = 0.0, [], [], []
     for number, (seconds, share) in enumerate(steps):
-        wanted = math.ceil(share / UTILIZATION - 1e-9)
-        right.append(wanted)
-        found = run.counts(begin, begin + seconds - 1)
+        desired = math.ceil(share / UTILIZATION - 1e-9)
+        right.append(desired)
+        step_counts = run.counts(begin, begin + seconds - 1)
         is_fall = number > 0 and share < steps[number - 1][1]
-        counts.append(found[-1] if is_fall else found[30])
+        counts.append(step_counts[-1] if is_fall else step_counts[30])
         if is_fall:
-            fallen.append(float(next((n for n, count in enumerate(found) if count <= wanted + 1), seconds)))
+            fallen.append(float(next((n for n, count in enumerate(step_counts) if count <= desired + 1), seconds)))
         begin += seconds
     return Result(tuple(right), tuple(counts), tuple(fallen))

@@ -21,7 +21,7 @@ CUT_GRPC = "UNAVAILABLE"
 class Stream:
     """One request and its responses."""
 
-    wanted: int
+    expected: int
     headers_s: float = 0.0
     """Time from sending the request to the response headers, in seconds. 0 if not measured."""
     first_s: float = 0.0
@@ -36,7 +36,7 @@ class Stream:
     @property
     def is_lost(self) -> bool:
         """Whether the client takes a part for the whole, or gets an error that it can't tell from a failure of the model."""
-        return self.end == "error" or (self.end == "whole" and len(self.delays_ms) < self.wanted)
+        return self.end == "error" or (self.end == "whole" and len(self.delays_ms) < self.expected)
 
     def add(self, word: str, began_s: float) -> None:
         """Add an event with the text `word`, of a request that was sent at `began_s` of the monotonic clock."""

@@ -118,10 +118,10 @@ class _Channel:
 
 
 async def _run(port: int, channels: int, uploads: int, size: int, seconds: float) -> None:
-    made = [_Channel(port, uploads, size, seconds) for _ in range(channels)]
-    await asyncio.gather(*(channel.run() for channel in made))
-    took_ms = sorted(ms for channel in made for ms in channel.took_ms)
-    lost = sum(channel.lost for channel in made)
+    open_channels = [_Channel(port, uploads, size, seconds) for _ in range(channels)]
+    await asyncio.gather(*(channel.run() for channel in open_channels))
+    took_ms = sorted(ms for channel in open_channels for ms in channel.took_ms)
+    lost = sum(channel.lost for channel in open_channels)
     print(json.dumps({"small": len(took_ms) + lost, "lost": lost, "took_ms": took_ms}))
 
 

@@ -62,7 +62,7 @@ LAWS: Final = (Law(), Law(0.020, 0.002, 32, 0.3), Law(0.050, 0.0, 1, 0.5))
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to a request that would miss the objective."""
+    """Treatment of a request that would miss the objective."""
 
     name: str
     mode: Literal["wait", "reject", "late"] = "late"
@@ -97,7 +97,7 @@ def arrivals(rate_rps: float, for_s: float, variation: float, seed: int) -> Iter
 
 @dataclass
 class Outcome:
-    """What became of the requests."""
+    """Outcome of the requests."""
 
     latency_s: list[float] = field(default_factory=list)
     """Latency of each answer."""
@@ -152,12 +152,12 @@ class Balancer:
     over_since: float = -1e9
     over_at: float = -1e9
     refused_at: float = -1e9
-    went_at: float = -1e9
+    late_sent_at: float = -1e9
     moments: float = 0.0
     moment_at: float = -1e9
 
     def loads(self) -> BackendLoads:
-        """Return what the agent reads."""
+        """Return the loads that the agent reads."""
         pairs = zip(self.inside, self.most, strict=True)
         servers = {_key(number): PodLoad((0, inside), (most, most)) for number, (inside, most) in enumerate(pairs)}
         return BackendLoads({"a": (0, len(self.queue))}, {}, servers, late=len(self.late))
@@ -238,8 +238,8 @@ class Simulation:
         agent, limits, servers = balancer.agent, balancer.limits, len(self.running)
         agent.others = tuple(other.agent.own for other in self.balancers if other is not balancer)
         places = tuple(AssignedServer(_key(number), "ready", f"10.0.0.{number}") for number in range(servers))
-        found = agent.limits(self.plan, places, balancer.loads(), now)
-        balancer.most = [found[_key(number)][1] for number in range(servers)]
+        server_limits = agent.limits(self.plan, places, balancer.loads(), now)
+        balancer.most = [server_limits[_key(number)][1] for number in range(servers)]
         limits.capacity = self.capacity
         share = agent.share(BALANCERS)
         share = (agent.served_share(BALANCERS) or share) if limits.lasts else share
@@ -313,15 +313,15 @@ class Simulation:
         while balancer.late:
             waited_s = now - balancer.late[0]
             longest_s = idle_s if now - balancer.refused_at < objective_s else math.inf
-            if waited_s < most_s and min(waited_s, now - balancer.went_at) < longest_s:
+            if waited_s < most_s and min(waited_s, now - balancer.late_sent_at) < longest_s:
                 break
             balancer.late.popleft()
             self._reject(balancer, now, waited_s)
 
     def _answer(self, number: int, now: float) -> None:
-        for balancer, came in self.running[number]:
+        for balancer, arrived_s in self.running[number]:
             balancer.inside[number] -= 1
-            self.out.latency_s.append(now - came)
+            self.out.latency_s.append(now - arrived_s)
             self.out.answered_at_s.append(now)
         self.running[number] = []
 
@@ -334,9 +334,9 @@ class Simulation:
                     break
                 balancer.inside[number] += 1
                 if not balancer.queue:
-                    balancer.went_at = now
-                line = balancer.queue or balancer.late
-                self.waiting[number].append((balancer, line.popleft()))
+                    balancer.late_sent_at = now
+                queue = balancer.queue or balancer.late
+                self.waiting[number].append((balancer, queue.popleft()))
         for number, waiting in enumerate(self.waiting):
             if waiting and not self.running[number]:
                 rows = min(self.law.batch, len(waiting))
@@ -367,14 +367,14 @@ def outcomes(
         parts: each balancer's part of the load.
         seeds: number of seeds.
     """
-    found = []
+    by_seed = []
     for seed in range(1, seeds + 1):
         streams = [
             arrivals(load * pods * law.peak_rps * part, for_s, variation, seed + 100 * number) if part else iter(())
             for number, part in enumerate(parts)
         ]
-        found.append(Simulation(rule, law, pods).run(streams, for_s))
-    return found
+        by_seed.append(Simulation(rule, law, pods).run(streams, for_s))
+    return by_seed
 
 
 def row(rule: Rule, law: Law, *, burst_s: float = 300.0, seeds: int = 3) -> list[str]:
@@ -386,15 +386,15 @@ def row(rule: Rule, law: Law, *, burst_s: float = 300.0, seeds: int = 3) -> list
     threefold = [outcomes(rule, law, 3.0, 30.0, 1.0, parts=parts, seeds=seeds) for parts in ((0.5, 0.5), (1.0, 0.0))]
     slight = [outcomes(rule, law, load, 60.0, 1.0, parts=(0.5, 0.5), seeds=seeds) for load in (1.3, 1.05)]
     return [
-        *(f"{mean(one.rejected for one in some):.2f}, {mean(one.lost(law) for one in some):.1f}" for some in bursts),
+        *(f"{mean(run.rejected for run in group):.2f}, {mean(run.lost(law) for run in group):.1f}" for group in bursts),
         *(
-            f"{mean(one.goodput(law, 30.0) for one in some):.3f}, {mean(one.rejected_slowly for one in some):.2f}, "
-            f"{max((after_s for one in some for after_s in one.rejected_after_s), default=0.0):.1f}"
-            for some in threefold
+            f"{mean(run.goodput(law, 30.0) for run in group):.3f}, {mean(run.rejected_slowly for run in group):.2f}, "
+            f"{max((after_s for run in group for after_s in run.rejected_after_s), default=0.0):.1f}"
+            for group in threefold
         ),
         *(
-            f"{mean(one.lost(law) for one in some):.1f}, {mean(one.rejected_slowly for one in some):.1f}"
-            for some in slight
+            f"{mean(run.lost(law) for run in group):.1f}, {mean(run.rejected_slowly for run in group):.1f}"
+            for group in slight
         ),
     ]
 

@@ -71,7 +71,7 @@ SPEC: Mapping[str, Any] = {
 
 @dataclass
 class Operator:
-    """What an operator knows of the model, from pages with the gauge or without."""
+    """State of an operator for the model, from pages with the gauge or without."""
 
     gauge: bool
     hub: ObservationStore = field(default_factory=ObservationStore)
@@ -89,44 +89,46 @@ class Operator:
         if report.balancer is None:
             report = replace(report, balancer=self.demand.sample(report.pods))
         self.hub.receive(report, now)
-        if (seen := self.hub.observe("n", MODEL, now)) is not None:
-            self.busy = self.busy.with_observation(seen)
+        if (observation := self.hub.observe("n", MODEL, now)) is not None:
+            self.busy = self.busy.with_observation(observation)
 
     def shown(self, now: float) -> ModelNumbers:
         """Return the dashboard's numbers."""
-        picture = self.hub.snapshot("n", MODEL, now)
-        assert picture is not None
-        known = [value.value for pod in picture.pods if (value := self.busy.utilization(pod, now=now, instances=1))]
-        return measured(picture, now, gpu=fmean(known) if known else None)
+        observation = self.hub.snapshot("n", MODEL, now)
+        assert observation is not None
+        utilizations = [
+            value.value for pod in observation.pods if (value := self.busy.utilization(pod, now=now, instances=1))
+        ]
+        return measured(observation, now, gpu=fmean(utilizations) if utilizations else None)
 
     def rules(self, spec: Spec, now: float, pods: int) -> tuple[float | None, int | None]:
         """Return the waiting requests and the replicas that the policy Rules asks for."""
-        seen = self.hub.observe("n", MODEL, now)
-        assert seen is not None
+        observation = self.hub.observe("n", MODEL, now)
+        assert observation is not None
         targets = replace(defaults.targets(spec), gpu_utilization=None)
-        read = metrics.read(seen, targets=targets, replicas=pods)
-        return read.waiting, algorithm.signal_proposals(read, targets)[0].proposal
+        inputs = metrics.read(observation, targets=targets, replicas=pods)
+        return inputs.waiting, algorithm.signal_proposals(inputs, targets)[0].proposal
 
     def planner(self, spec: Spec, now: float, pods: int) -> tuple[float | None, int]:
         """Return the waiting requests and the replicas that the planner asks for; the count in force stays."""
-        picture = self.hub.snapshot("n", MODEL, now)
-        assert picture is not None
-        ready = tuple(PodReading(pod, "ready", -100.0, -90.0) for pod in picture.pods)
-        found = reading(picture, replicas=pods, pods=ready, epoch=WallClock(0.0), memory=self.signals)
-        self.signals = found.memory
-        aims = objectives(spec, largest_seen=largest(found.reading.batches), start_s=20.0)
-        made = plan(now, aims, found.reading, self.planned)
-        self.planned = made.memory
-        self.means = self.means.with_values(now, found.reading.waiting, None, "")
-        return self.means.waiting, made.count
+        observation = self.hub.snapshot("n", MODEL, now)
+        assert observation is not None
+        ready = tuple(PodReading(pod, "ready", -100.0, -90.0) for pod in observation.pods)
+        reading_result = reading(observation, replicas=pods, pods=ready, epoch=WallClock(0.0), memory=self.signals)
+        self.signals = reading_result.memory
+        aims = objectives(spec, largest_seen=largest(reading_result.reading.batches), start_s=20.0)
+        decision = plan(now, aims, reading_result.reading, self.planned)
+        self.planned = decision.memory
+        self.means = self.means.with_values(now, reading_result.reading.waiting, None, "")
+        return self.means.waiting, decision.count
 
 
 @asynccontextmanager
 async def balancer(servers: list[Triton], stack: ExitStack) -> AsyncIterator[tuple[HaproxyController, Any]]:
     """Run a HAProxy with its controller in front of the servers."""
     haproxy = stack.enter_context(real_haproxy.haproxy())
-    taken = haproxy.ports
-    haproxy.ports = Ports(taken.http, taken.grpc, taken.metrics, HTTP_PORT, GRPC_PORT)
+    ports = haproxy.ports
+    haproxy.ports = Ports(ports.http, ports.grpc, ports.metrics, HTTP_PORT, GRPC_PORT)
     haproxy.listen = Listen(haproxy.ports, dual_stack=False, socket_path=str(haproxy.directory / "haproxy.sock"))
     haproxy.runtime = haproxy.runtime_of(haproxy.ports)
     controller = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen)
@@ -146,8 +148,8 @@ def _endpoints(servers: Iterable[Triton]) -> tuple[Endpoint, ...]:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one operator shows at one time."""
+class OperatorSample:
+    """Numbers that one operator shows at one time."""
 
     at: float
     numbers: ModelNumbers
@@ -161,21 +163,21 @@ class Run:
 
     sent: list[Sent]
     apart: Apart
-    looks: dict[bool, list[Look]]
+    samples: dict[bool, list[OperatorSample]]
     """What is shown, by whether Triton's pages have the gauge."""
     quantiles: list[tuple[Moment, Moment, tuple[float | None, ...]]]
     """Quantiles of the latency in ms, each with the readings of HAProxy's counters between which the responses ended."""
 
 
 async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run:
-    """Send the load, and look at what is shown every second.
+    """Send the load, and sample the shown numbers every second.
 
     Raises:
         BenchError: the machine was too busy (`truth.check_pace`).
     """
     operators = {gauge: Operator(gauge) for gauge in (True, False)}
     apart, spec = Apart(), parse(MODEL, dict(SPEC))
-    looks: dict[bool, list[Look]] = {True: [], False: []}
+    samples: dict[bool, list[OperatorSample]] = {True: [], False: []}
     quantiles: list[tuple[Moment, Moment, tuple[float | None, ...]]] = []
     shown_at: Moment | None = None
     endpoints = _endpoints(servers)
@@ -185,7 +187,7 @@ async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run
             scraper = sampler.PodSampler(client, time.time)
             context = balancer(servers, stack)
             controller, haproxy = await context.__aenter__() if balanced else (None, None)
-            addresses = [one.grpc for one in servers] if haproxy is None else [f"127.0.0.1:{haproxy.ports.grpc}"]
+            addresses = [server.grpc for server in servers] if haproxy is None else [f"127.0.0.1:{haproxy.ports.grpc}"]
             loads = [
                 stack.enter_context(
                     open_loop.running(address, MODEL, _part(profile, len(addresses)), deadline_s=60.0, seed=n)
@@ -196,7 +198,7 @@ async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run
             watching = asyncio.create_task(watch(apart, servers, path))
             until, next_latency = time.monotonic() + profile.until_s, 0.0
             while (now := time.monotonic()) < until:
-                seen = await scraper.sample(endpoints)
+                pod_samples = await scraper.sample(endpoints)
                 before = time.monotonic()
                 if controller is not None:
                     await controller.run_pass(endpoints)
@@ -208,14 +210,14 @@ async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run
                     at=time.time(),
                     balancer=balancer_sample(None if controller is None else controller.reading),
                     endpoints=endpoints,
-                    samples=seen,
+                    samples=pod_samples,
                     maintenance=frozenset(),
                 )
                 at = time.monotonic()
                 for gauge, operator in operators.items():
                     operator.receive(report, at)
-                    looks[gauge].append(
-                        Look(
+                    samples[gauge].append(
+                        OperatorSample(
                             at,
                             operator.shown(at),
                             operator.rules(spec, at, len(servers)),
@@ -235,37 +237,37 @@ async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run
                 await watching
             sent = [await asyncio.to_thread(load.result) for load in loads]
     check_pace(apart, sent)
-    return Run(sent, apart, looks, quantiles)
+    return Run(sent, apart, samples, quantiles)
 
 
 def _part(profile: Profile, parts: int) -> Profile:
     return Profile(tuple(replace(phase, rate_rps=phase.rate_rps / parts) for phase in profile.phases), profile.until_s)
 
 
-def compared(found: Run, *, pods: int, balanced: bool) -> list[Pair]:
+def compared(measured_run: Run, *, pods: int, balanced: bool) -> list[Pair]:
     """Return each number as a mean over the measured time, and the quantiles of each interval."""
-    apart, begin = found.apart, found.apart.at[0] + SETTLE_S
+    apart, begin = measured_run.apart, measured_run.apart.at[0] + SETTLE_S
     pairs: list[tuple[str, float | None, float]] = []
-    for gauge, looks in found.looks.items():
+    for gauge, samples in measured_run.samples.items():
         suffix = "" if gauge else ", without the gauge"
-        for look in looks:
-            if look.at < begin:
+        for sample in samples:
+            if sample.at < begin:
                 continue
-            waits = apart.mean_waiting(look.at - WINDOW_S, look.at)
+            waits = apart.mean_waiting(sample.at - WINDOW_S, sample.at)
             for name, value in (
-                ("dashboard", look.numbers.waiting),
-                ("Rules", look.rules[0]),
-                ("status", look.planner[0]),
+                ("dashboard", sample.numbers.waiting),
+                ("Rules", sample.rules[0]),
+                ("status", sample.planner[0]),
             ):
                 pairs.append((f"waiting, {name}{suffix}", value, waits))
             if gauge:
-                pairs += rates(look.numbers, apart, found.sent, look.at, pods=pods, balanced=balanced)
-    made = means(pairs)
-    for first, last, quantiles in found.quantiles[1:]:
+                pairs += rates(sample.numbers, apart, measured_run.sent, sample.at, pods=pods, balanced=balanced)
+    comparisons = means(pairs)
+    for first, last, quantiles in measured_run.quantiles[1:]:
         for share, value in zip((0.5, 0.95, 0.99), quantiles, strict=True):
             name = f"latency p{share * 100:g} at {last[-1] - apart.at[0]:.0f} s"
-            made.append(Pair(name, value, client_quantiles(found.sent, first, last, share), "quantile"))
-    return made
+            comparisons.append(Pair(name, value, client_quantiles(measured_run.sent, first, last, share), "quantile"))
+    return comparisons
 
 
 def rates(
@@ -276,20 +278,20 @@ def rates(
     spent, ended = high - low, apart.grown("succeeded", low, high)
     runs, rows = apart.grown("executions", low, high), apart.grown("rows", low, high)
     in_triton_us = apart.grown("queue_us", low, high) + apart.grown("compute_us", low, high)
-    asked, rejected = client_counts(sent, low, high)
+    requests, rejected = client_counts(sent, low, high)
     errors = None if numbers.errors is None else 100 * numbers.errors
-    found = [
-        ("requests per second", numbers.rate, asked / spent),
+    shown_rates = [
+        ("requests per second", numbers.rate, requests / spent),
         ("time in Triton", numbers.latency_ms, in_triton_us / ended / 1000),
         ("batch size", numbers.batch, rows / runs),
         ("GPU (busy share)", numbers.gpu, busy_percent(apart, low, high, pods)),
     ]
     if balanced:
-        found += [
+        shown_rates += [
             ("rejected", numbers.rejected, rejected / spent),
-            ("errors in percent", errors, 100 * rejected / max(asked, 1)),
+            ("errors in percent", errors, 100 * rejected / max(requests, 1)),
         ]
-    return found
+    return shown_rates
 
 
 def busy_percent(apart: Apart, begin: float, end: float, pods: int) -> float:

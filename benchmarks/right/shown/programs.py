@@ -55,7 +55,7 @@ _EACH = promql.NAME
 
 @dataclass
 class Shown:
-    """What the places have shown, with the time on the monotonic clock before and after each reading."""
+    """Readings of each place, with the time on the monotonic clock before and after each."""
 
     dashboard: list[tuple[float, float, dict[str, Any]]] = field(default_factory=list)
     quantiles: list[tuple[float, float, float, tuple[float | None, ...]]] = field(default_factory=list)
@@ -74,15 +74,15 @@ async def measure(pods: int, share: float) -> list[Pair]:
     """
     apart, shown = Apart(), Shown()
     profile = steady(pods, share, SETTLE_S + (MEASURE_S if share > 1 else LONG_S))
-    with tritons.running([Work(MODEL, T0_MS, PER_ROW_MS)] * pods) as found:
-        async with scene(found) as site:
+    with tritons.running([Work(MODEL, T0_MS, PER_ROW_MS)] * pods) as triton_servers:
+        async with scene(triton_servers) as site:
             with open_loop.running(site.balancer.grpc, MODEL, profile, deadline_s=60.0, seed=1) as load:
                 tasks = [
-                    asyncio.create_task(one)
-                    for one in (
-                        watch(apart, found, site.haproxy),
+                    asyncio.create_task(work)
+                    for work in (
+                        watch(apart, triton_servers, site.haproxy),
                         _every(1.0, lambda: _read(site, shown)),
-                        _every(_PANELS_INTERVAL_S, lambda: _ask(site, shown)),
+                        _every(_PANELS_INTERVAL_S, lambda: _query(site, shown)),
                         _run_programs(site, shown),
                     )
                 ]
@@ -98,18 +98,18 @@ async def measure(pods: int, share: float) -> list[Pair]:
             shown.same += await asyncio.to_thread(_counts, site, pods)
     begin = load.began_s + SETTLE_S
     return [
-        *_of_dashboard(shown, apart, sent, begin, pods),
-        *_of_metrics(shown, apart, begin, pods),
-        *_of_panels(shown, apart, sent, begin, pods),
-        *_of_status(shown, begin),
+        *_dashboard_pairs(shown, apart, sent, begin, pods),
+        *_metric_pairs(shown, apart, begin, pods),
+        *_panel_pairs(shown, apart, sent, begin, pods),
+        *_status_pairs(shown, begin),
         *shown.same,
     ]
 
 
-async def _every(seconds: float, look: Callable[[], None]) -> None:
+async def _every(seconds: float, action: Callable[[], None]) -> None:
     while True:
         began = time.monotonic()
-        await asyncio.to_thread(look)
+        await asyncio.to_thread(action)
         await asyncio.sleep(max(began + seconds - time.monotonic(), 0.0))
 
 
@@ -124,8 +124,8 @@ def _read(site: Scene, shown: Shown) -> None:
         shown.quantiles.append((shown.dashboard[-2][0] if last else began, time.monotonic(), history["end"], point))
     began = time.monotonic()
     page = samples(site.operator.fetch("/metrics"))
-    ours = {one.name: one.value for one in page if one.labels.get("namespace") == site.space.namespace}
-    shown.metrics.append((began, time.monotonic(), ours))
+    model_samples = [sample for sample in page if sample.labels.get("namespace") == site.space.namespace]
+    shown.metrics.append((began, time.monotonic(), {sample.name: sample.value for sample in model_samples}))
     began = time.monotonic()
     shown.status.append((began, time.monotonic(), site.space.status()))
 
@@ -141,16 +141,16 @@ def variables(namespace: str) -> dict[str, str]:
     }
 
 
-def _ask(site: Scene, shown: Shown) -> None:
+def _query(site: Scene, shown: Shown) -> None:
     """Evaluate Grafana's queries once."""
     chosen = variables(site.space.namespace)
     began = time.monotonic()
-    found = {
-        one.where: sum(got)
-        for one in queries.panels(chosen)
-        if one.where in EXPECTED and (got := values(site.site.address, one.expression))
+    panels = {
+        panel.where: sum(series)
+        for panel in queries.panels(chosen)
+        if panel.where in EXPECTED and (series := values(site.site.address, panel.expression))
     }
-    shown.panels.append((began, time.monotonic(), found))
+    shown.panels.append((began, time.monotonic(), panels))
 
 
 async def _run_programs(site: Scene, shown: Shown) -> None:
@@ -159,39 +159,39 @@ async def _run_programs(site: Scene, shown: Shown) -> None:
     while True:
         before = await asyncio.to_thread(site.space.status)
         [top] = json.loads(await site.program("top", "-o", "json"))
-        [got] = json.loads(await site.program("get", "-o", "report"))
+        [listed] = json.loads(await site.program("get", "-o", "report"))
         explained = json.loads(await site.program("explain", MODEL, "-o", "json"))
-        said = json.loads(await site.program("status", MODEL, "-o", "json"))
-        both = before, await asyncio.to_thread(site.space.status)
+        report = json.loads(await site.program("status", MODEL, "-o", "json"))
+        statuses = before, await asyncio.to_thread(site.space.status)
         for name in ("queue", "gpu", "batch"):
-            true = tuple(value for status in both if (value := _number(status["summary"].get(name))) is not None)
-            for program, row in (("top", top), ("get", got)):
+            true = tuple(value for status in statuses if (value := _number(status["summary"].get(name))) is not None)
+            for program, row in (("top", top), ("get", listed)):
                 if true or _number(row[name]) is not None:
                     shown.same.append(Pair(f"{name}, {program}", _number(row[name]), true, "same"))
         for signal in explained["signals"]:
-            true = tuple(value for status in both if (value := _signal(status, signal["name"])) is not None)
+            true = tuple(value for status in statuses if (value := _signal(status, signal["name"])) is not None)
             if true or signal["value"] is not None:
                 shown.same.append(Pair(f"{signal['name']}, explain", _number(signal["value"]), true, "same"))
         for name in ("requestsPerSecond", "sustainedRequestsPerSecond"):
             capacity = explained["capacity"] or {}
-            true = tuple(float(status["capacity"][name]) for status in both if name in status.get("capacity", {}))
+            true = tuple(float(status["capacity"][name]) for status in statuses if name in status.get("capacity", {}))
             if true:
                 shown.same.append(Pair(f"capacity, {name}, explain", _number(capacity.get(name)), true, "same"))
-        ready = tuple(float(status["readyReplicas"]) for status in both)
+        ready = tuple(float(status["readyReplicas"]) for status in statuses)
         shown.same.append(Pair("ready replicas, top", _number(top["replicas"]), ready, "same"))
         shown.same.append(
-            Pair("ready replicas, status", _number(said["text"].partition(": ")[2].split(" ")[0]), ready, "same")
+            Pair("ready replicas, status", _number(report["text"].partition(": ")[2].split(" ")[0]), ready, "same")
         )
         await asyncio.sleep(_PROGRAMS_INTERVAL_S)
 
 
 def _counts(site: Scene, pods: int) -> list[Pair]:
     """Compare ready replicas, GPUs and the start time with the pods in the API server, as KWOK reports them."""
-    there = [pod for pod in site.space.every(kinds.POD) if pod["metadata"]["name"] in servers(site.space)]
-    ready = float(sum(map(is_ready, there)))
-    placed = float(sum("nodeName" in pod["spec"] for pod in there))
+    model_pods = [pod for pod in site.space.every(kinds.POD) if pod["metadata"]["name"] in servers(site.space)]
+    ready = float(sum(map(is_ready, model_pods)))
+    placed = float(sum("nodeName" in pod["spec"] for pod in model_pods))
     status, page = site.space.status(), site.page("")
-    starts = tuple(map(_start_s, there))
+    starts = tuple(map(_start_s, model_pods))
     started = _number((status.get("coldStart") or {}).get("seconds"))
     return [
         Pair("start time, status field", started, starts, "same"),
@@ -204,12 +204,12 @@ def _counts(site: Scene, pods: int) -> list[Pair]:
 
 def _start_s(pod: dict[str, Any]) -> float:
     """Return the seconds from a pod's creation until it was ready."""
-    [ready] = [one["lastTransitionTime"] for one in pod["status"]["conditions"] if one["type"] == "Ready"]
-    begun, ended = (datetime.fromisoformat(text) for text in (pod["metadata"]["creationTimestamp"], ready))
+    conditions = {condition["type"]: condition["lastTransitionTime"] for condition in pod["status"]["conditions"]}
+    begun, ended = (datetime.fromisoformat(at) for at in (pod["metadata"]["creationTimestamp"], conditions["Ready"]))
     return (ended - begun).total_seconds()
 
 
-def _of_dashboard(shown: Shown, apart: Apart, sent: Sequence[Sent], begin: float, pods: int) -> Iterator[Pair]:
+def _dashboard_pairs(shown: Shown, apart: Apart, sent: Sequence[Sent], begin: float, pods: int) -> Iterator[Pair]:
     pairs = []
     for _, at, page in shown.dashboard:
         if at < begin:
@@ -236,7 +236,7 @@ def _times(first: float, last: float) -> tuple[float, ...]:
     return tuple(begin + (last - begin) * n / count for n in range(count + 1))
 
 
-_OF_METRICS = {
+_METRIC_NUMBERS = {
     "halcyon_model_queue_requests": "waiting",
     "halcyon_model_gpu_utilization_ratio": "GPU in percent",
     "halcyon_model_replica_capacity_requests_per_second": "capacity of a replica",
@@ -245,7 +245,7 @@ _OF_METRICS = {
 }
 
 
-def _of_metrics(shown: Shown, apart: Apart, begin: float, pods: int) -> Iterator[Pair]:
+def _metric_pairs(shown: Shown, apart: Apart, begin: float, pods: int) -> Iterator[Pair]:
     pairs = []
     for _, at, page in shown.metrics:
         if at < begin:
@@ -258,7 +258,7 @@ def _of_metrics(shown: Shown, apart: Apart, begin: float, pods: int) -> Iterator
             "ready replicas": float(pods),
             "GPUs": float(pods),
         }
-        for name, number in _OF_METRICS.items():
+        for name, number in _METRIC_NUMBERS.items():
             value = page.get(name)
             if value is not None and name.endswith("_ratio"):
                 value *= 100
@@ -268,7 +268,7 @@ def _of_metrics(shown: Shown, apart: Apart, begin: float, pods: int) -> Iterator
 
 @dataclass(frozen=True)
 class _Window:
-    """The rate interval of one evaluation of Grafana's queries, and what is known of it."""
+    """The rate interval of one evaluation of Grafana's queries, with the samples of that time."""
 
     apart: Apart
     sent: Sequence[Sent]
@@ -316,7 +316,7 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Panel:
-    """What a panel shows: the number computed apart, and the factor from the panel's unit to that of the number."""
+    """Expected number of a panel: the number computed apart, and the factor from the panel's unit to that of the number."""
 
     true: Callable[[_Window], float]
     factor: float = 1.0
@@ -348,26 +348,26 @@ EXPECTED: Mapping[str, _Panel | float] = {
 """What panels show: a number, or a quantile of the clients' latency."""
 
 
-def _of_panels(shown: Shown, apart: Apart, sent: Sequence[Sent], begin: float, pods: int) -> Iterator[Pair]:
+def _panel_pairs(shown: Shown, apart: Apart, sent: Sequence[Sent], begin: float, pods: int) -> Iterator[Pair]:
     pairs = []
-    for first, at, found in shown.panels:
+    for first, at, panel_values in shown.panels:
         if first < begin:
             continue
-        for where, expected in EXPECTED.items():
-            value = found.get(where)
+        for panel, expected in EXPECTED.items():
+            value = panel_values.get(panel)
             if isinstance(expected, _Panel):
                 scaled = None if value is None else value * expected.factor
-                pairs.append((f"{where}, Grafana", scaled, expected.true(_Window(apart, sent, at, pods))))
+                pairs.append((f"{panel}, Grafana", scaled, expected.true(_Window(apart, sent, at, pods))))
                 continue
             true = client_quantiles(sent, _times(first - RATE_S, at - RATE_S), _times(first, at), expected)
-            name = f"{where} at {at - apart.at[0]:.0f} s, Grafana"
+            name = f"{panel} at {at - apart.at[0]:.0f} s, Grafana"
             yield Pair(name, None if value is None else value * 1000, true, "quantile")
     yield from means(pairs)
 
 
-def _of_status(shown: Shown, begin: float) -> Iterator[Pair]:
+def _status_pairs(shown: Shown, begin: float) -> Iterator[Pair]:
     """Compare values that the status newly has with the operator's metrics of the same time."""
-    of = {
+    metric_of = {
         "queueDepth": ("halcyon_model_queue_requests", 1.0),
         "gpuUtilization": ("halcyon_model_gpu_utilization_ratio", 100.0),
         "requestRate": ("halcyon_model_requests_per_second", 1.0),
@@ -375,7 +375,7 @@ def _of_status(shown: Shown, begin: float) -> Iterator[Pair]:
     for (before, _, old), (_, after, new) in zip(shown.status, shown.status[1:], strict=False):
         if before < begin or old.get("scaling", {}).get("decidedAt") == new.get("scaling", {}).get("decidedAt"):
             continue
-        for signal, (metric, factor) in of.items():
+        for signal, (metric, factor) in metric_of.items():
             value = _signal(new, signal)
             near = [
                 page[metric] * factor
@@ -390,7 +390,7 @@ def _of_status(shown: Shown, begin: float) -> Iterator[Pair]:
 
 def _signal(status: Mapping[str, Any], name: str) -> float | None:
     signals = status.get("scaling", {}).get("signals") or ()
-    return next((_number(one.get("value")) for one in signals if one["name"] == name), None)
+    return next((_number(signal.get("value")) for signal in signals if signal["name"] == name), None)
 
 
 def _number(text: object) -> float | None:

@@ -72,8 +72,8 @@ class Scene:
         """Return a document of the dashboard about the model."""
         url = f"http://127.0.0.1:{self.dashboard_port}/api/models/{self.space.namespace}/{MODEL}{path}"
         with urllib.request.urlopen(url, timeout=10) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            document: dict[str, Any] = json.load(answer)
+        return document
 
     async def program(self, *arguments: str) -> str:
         """Run a command of the command line, and return what it prints."""
@@ -96,13 +96,13 @@ def _site(pods: int, folder: Path) -> Iterator[tuple[Operator, Space, Path, int]
     name, [port] = f"test-{os.getpid()}", free_ports(1)
     try:
         cluster = clusters.up(name, Options(control_plane_only=True))
-        more = ("--dashboard=localhost", f"--dashboard-port={port}")
-        with running(cluster, folder, more=more) as operator:
+        options = ("--dashboard=localhost", f"--dashboard-port={port}")
+        with running(cluster, folder, more=options) as operator:
             operator.wait_ready()
             space = Space(cluster.api, f"t-{uuid.uuid4().hex[:8]}")
             space.make()
-            for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
-                path = f"/api/v1/namespaces/{space.namespace}/{made}"
+            for required in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+                path = f"/api/v1/namespaces/{space.namespace}/{required}"
                 wait_until(lambda path=path: cluster.api.exists(path), what=f"{path} exists", limit_s=30, every_s=0.05)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
             space.apply(files(f"max_batch_size: {BATCH}"), deployment(MODEL, **spec(pods)))
             space.wait_settled(MODEL)
@@ -120,7 +120,7 @@ async def scene(tritons: Sequence[Triton]) -> AsyncIterator[Scene]:
         queue_timeout_ms=60000,
         response_timeout_ms=60000,
     )
-    addresses = [one.address for one in tritons]
+    addresses = [triton.address for triton in tritons]
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halcyon-shown-")))
         site = _site(len(tritons), folder)
@@ -132,9 +132,9 @@ async def scene(tritons: Sequence[Triton]) -> AsyncIterator[Scene]:
         stack.push_async_callback(_ended, forwarding)
         jobs = _jobs(operator, balancer, tritons, sorted(names.values()), space.namespace)
         prometheus_context = prometheus(jobs)
-        made = await asyncio.to_thread(prometheus_context.__enter__)
+        prometheus_server = await asyncio.to_thread(prometheus_context.__enter__)
         stack.push(prometheus_context.__exit__)
-        yield Scene(operator, space, kubeconfig, port, balancer, made)
+        yield Scene(operator, space, kubeconfig, port, balancer, prometheus_server)
         if forwarding.done():
             forwarding.result()
 
@@ -166,19 +166,19 @@ def _jobs(
     operator: Operator, balancer: ways.Balancer, tritons: Sequence[Triton], pods: Sequence[str], namespace: str
 ) -> list[object]:
     """Return what Prometheus scrapes, with the labels that the chart's monitors give."""
-    of = {"namespace": namespace, "model_deployment": MODEL}
+    labels = {"namespace": namespace, "model_deployment": MODEL}
     agent = f"{balancer.agent.host}:{balancer.agent.port}"
     targets = {
         "halcyon-metrics": [
             {"targets": [f"127.0.0.1:{operator.http_port}"], "labels": {"namespace": operator.namespace}}
         ],
-        "balancers": [{"targets": [agent], "labels": {**of, "pod": f"{MODEL}-balancer-0"}}],
+        "balancers": [{"targets": [agent], "labels": {**labels, "pod": f"{MODEL}-balancer-0"}}],
         "servers": [
-            {"targets": [f"{one.address}:{one.metrics_port}"], "labels": {**of, "pod": pod}}
-            for one, pod in zip(tritons, pods, strict=True)
+            {"targets": [f"{triton.address}:{triton.metrics_port}"], "labels": {**labels, "pod": pod}}
+            for triton, pod in zip(tritons, pods, strict=True)
         ],
     }
     return [
-        {"job_name": name, "honor_labels": name == "halcyon-metrics", "static_configs": each}
-        for name, each in targets.items()
+        {"job_name": name, "honor_labels": name == "halcyon-metrics", "static_configs": static_configs}
+        for name, static_configs in targets.items()
     ]

@@ -78,12 +78,14 @@ async def watch(apart: Apart, servers: Iterable[Triton], haproxy: str | None) ->
             began = time.monotonic()
             pages = [await _page(session, triton) for triton in servers]
             queued, inside = (0.0, 0.0) if haproxy is None else await asyncio.to_thread(_held, haproxy)
-            found = [samples(page) for page in pages]
+            parsed = [samples(page) for page in pages]
             apart.at.append((began + time.monotonic()) / 2)
             apart.queued.append(queued)
             apart.inside.append(inside)
-            apart.pending.append(sum(total(one, "nv_inference_pending_request_count") for one in found))
-            apart.counters.append({name: sum(total(one, of) for one in found) for name, of in COUNTERS.items()})
+            apart.pending.append(sum(total(page, "nv_inference_pending_request_count") for page in parsed))
+            apart.counters.append(
+                {name: sum(total(page, counter) for page in parsed) for name, counter in COUNTERS.items()}
+            )
             await asyncio.sleep(max(began + _INTERVAL_S - time.monotonic(), 0.01))
 
 
@@ -115,7 +117,7 @@ def check_pace(apart: Apart, sent: Iterable[Sent]) -> None:
     Raises:
         BenchError: requests were sent too late, or samples are too far apart.
     """
-    late_s = max(one.late_sending_s for one in sent)
+    late_s = max(load.late_sending_s for load in sent)
     if late_s > MAX_LATE_S:
         raise BenchError(
             f"a request was sent {late_s:.2f} s late, the limit is {MAX_LATE_S} s: measure on a quiet machine"
@@ -127,13 +129,13 @@ def check_pace(apart: Apart, sent: Iterable[Sent]) -> None:
 
 def client_counts(sent: Iterable[Sent], begin: float, end: float) -> tuple[int, int]:
     """Return the requests that clients sent in a time, and how many of them failed."""
-    asked = failed = 0
-    for one in sent:
-        for at, latency in zip(one.at_s, one.latency_s, strict=True):
-            if begin <= one.began_s + at < end:
-                asked += 1
+    requests = failed = 0
+    for load in sent:
+        for at, latency in zip(load.at_s, load.latency_s, strict=True):
+            if begin <= load.began_s + at < end:
+                requests += 1
                 failed += latency is None
-    return asked, failed
+    return requests, failed
 
 
 Moment = tuple[float, ...]
@@ -147,19 +149,19 @@ def client_quantiles(sent: Sequence[Sent], begin: Moment, end: Moment, share: fl
     there was no response.
     """
     ended = sorted(
-        (one.began_s + at + latency, latency * 1000)
-        for one in sent
-        for at, latency in zip(one.at_s, one.latency_s, strict=True)
+        (load.began_s + at + latency, latency * 1000)
+        for load in sent
+        for at, latency in zip(load.at_s, load.latency_s, strict=True)
         if latency is not None
     )
     times = [at for at, _ in ended]
-    found = []
+    quantiles = []
     for first, last in product(begin, end):
         values = sorted(latency for _, latency in ended[bisect_left(times, first) : bisect_left(times, last)])
         if values:
             # As in a histogram: the lowest value that `share` of all don't exceed.
-            found.append(values[max(math.ceil(share * len(values)) - 1, 0)])
-    return tuple(found)
+            quantiles.append(values[max(math.ceil(share * len(values)) - 1, 0)])
+    return tuple(quantiles)
 
 
 def is_right(shown: float | None, true: float) -> bool:
@@ -171,10 +173,10 @@ def is_right_quantile(shown: float | None, true: Iterable[float]) -> bool:
     """Return whether a quantile is in the bucket of one of the values that it may have, or within 5 % of the bucket's bounds."""
     if shown is None:
         return False
-    places = [max(bisect_left(BUCKETS_MS, value), 1) for value in true]
+    buckets = [max(bisect_left(BUCKETS_MS, value_ms), 1) for value_ms in true]
     return any(
-        BUCKETS_MS[place - 1] * (1 - MAX_OFF) <= shown <= BUCKETS_MS[min(place, len(BUCKETS_MS) - 1)] * (1 + MAX_OFF)
-        for place in places
+        BUCKETS_MS[bucket - 1] * (1 - MAX_OFF) <= shown <= BUCKETS_MS[min(bucket, len(BUCKETS_MS) - 1)] * (1 + MAX_OFF)
+        for bucket in buckets
     )
 
 
@@ -206,12 +208,12 @@ def means(pairs: Iterable[tuple[str, float | None, float]]) -> list[Pair]:
 
     `pairs` has (name, shown, computed apart) for each time.
     """
-    each: dict[str, list[tuple[float | None, float]]] = {}
+    by_name: dict[str, list[tuple[float | None, float]]] = {}
     for name, shown, true in pairs:
-        each.setdefault(name, []).append((shown, true))
-    made = []
-    for name, found in each.items():
-        known = [(shown, true) for shown, true in found if shown is not None]
-        mean = fmean(one for one, _ in known) if 2 * len(known) > len(found) else None
-        made.append(Pair(name, mean, (fmean(true for _, true in (known or found)),)))
-    return made
+        by_name.setdefault(name, []).append((shown, true))
+    mean_pairs = []
+    for name, values in by_name.items():
+        known_values = [(shown, true) for shown, true in values if shown is not None]
+        mean = fmean(number for number, _ in known_values) if 2 * len(known_values) > len(values) else None
+        mean_pairs.append(Pair(name, mean, (fmean(true for _, true in (known_values or values)),)))
+    return mean_pairs

@@ -74,20 +74,22 @@ def step_figures(samples: Samples, profile: Profile) -> StepFigures:
     )
 
 
-def floor_row(found: Mapping[str, Samples]) -> Row:
+def floor_row(runs: Mapping[str, Samples]) -> Row:
     """Return row 4.1 from the samples of its seeds."""
-    made = {name: step_figures(samples, _PROFILE) for name, samples in found.items()}
-    slow = [name for name, one in made.items() if (one.batch_time_ratio or 1.0) > 1.05 or one.late_sending_ms > 100]
+    by_seed = {name: step_figures(samples, _PROFILE) for name, samples in runs.items()}
+    slow = [
+        name for name, seed in by_seed.items() if (seed.batch_time_ratio or 1.0) > 1.05 or seed.late_sending_ms > 100
+    ]
     return Row(
         "4.1",
         f"step 35 -> 210/s on pods that take {step_on_pods.START_S:g} s, README's fields and no others, two balancers, an open-loop "
         "client, seeds 1 to 3",
         {
-            "above_floor_points": max(one.above_floor_points for one in made.values()),
-            "pod_seconds_ratio": max(one.pod_seconds_ratio for one in made.values()),
-            "answered_p99_ms": max(one.answered_p99_ms for one in made.values()),
-            "seeds": len(made),
-            **{name: asdict(one) for name, one in made.items()},
+            "above_floor_points": max(seed.above_floor_points for seed in by_seed.values()),
+            "pod_seconds_ratio": max(seed.pod_seconds_ratio for seed in by_seed.values()),
+            "answered_p99_ms": max(seed.answered_p99_ms for seed in by_seed.values()),
+            "seeds": len(by_seed),
+            **{name: asdict(seed) for name, seed in by_seed.items()},
         },
         "lost or late at most 0.6 points above the same run's floor (arrivals above 62.5/s per ready pod) in each, <= 1.25 x, p99 of the "
         "answered <= 550 ms",
@@ -100,23 +102,23 @@ def floor_row(found: Mapping[str, Samples]) -> Row:
         "python -m benchmarks.right.step 4.1",
         scene.STAND_INS,
         f"the machine was slow in {', '.join(slow)}: batches or requests were late by themselves" if slow else "",
-        n=sum(one.requests for one in made.values()),
+        n=sum(seed.requests for seed in by_seed.values()),
         law=scene.LAW.text,
         load=_text(_PROFILE),
-        raw={name: asdict(samples) for name, samples in found.items()},
+        raw={name: asdict(samples) for name, samples in runs.items()},
     )
 
 
-def repeats_row(found: Mapping[str, Samples]) -> Row:
+def repeats_row(runs: Mapping[str, Samples]) -> Row:
     """Return row 4.4 from the samples of its clients."""
-    replicas = {name: most(samples.replicas) for name, samples in found.items()}
-    more = [replicas[f"{name}_repeated"] - replicas[name] for name in _CLIENTS]
+    replicas = {name: most(samples.replicas) for name, samples in runs.items()}
+    additional = [replicas[f"{name}_repeated"] - replicas[name] for name in _CLIENTS]
     return Row(
         "4.4",
         f"the step, clients that repeat {_REPEATS} times after 1 s, gRPC and HTTP (a connection for each request in progress, and one pool for all)",
         {
-            "more_replicas": max(more),
-            "kinds_of_clients": len(more),
+            "more_replicas": max(additional),
+            "kinds_of_clients": len(additional),
             **{f"replicas_{name}": count for name, count in replicas.items()},
         },
         "at most one replica more than without",
@@ -124,12 +126,12 @@ def repeats_row(found: Mapping[str, Samples]) -> Row:
         "python -m benchmarks.right.step 4.4",
         scene.STAND_INS,
         "a balancer recognizes a repeated HTTP request by its connection; from a pool, it comes on any connection, and counts as new demand"
-        if max(more) > MAX_MORE
+        if max(additional) > MAX_MORE
         else "",
-        n=sum(len(samples.arrivals_s) for samples in found.values()),
+        n=sum(len(samples.arrivals_s) for samples in runs.values()),
         law=scene.LAW.text,
         load=_text(_SHORT),
-        raw={name: asdict(samples) for name, samples in found.items()},
+        raw={name: asdict(samples) for name, samples in runs.items()},
     )
 
 
@@ -141,14 +143,14 @@ def _text(profile: Profile) -> str:
     return f"Poisson, {spans}, {scene.CHANNELS} channels"
 
 
-def kept(row: str, commit: str) -> dict[str, Samples]:
+def kept_samples(row: str, commit: str) -> dict[str, Samples]:
     """Return the samples of this row's runs that were measured on this commit, by the name of the run."""
-    found = {}
+    by_run = {}
     for run in RUNS[row]:
         content: dict[str, Any] | None = rows.raw("right", f"{row}-{run.name}")
         if content is not None and content["commit"] == commit:
-            found[run.name] = Samples(**content["samples"])
-    return found
+            by_run[run.name] = Samples(**content["samples"])
+    return by_run
 
 
 def keep(row: str, run: Run, commit: str, samples: Samples) -> None:
@@ -163,20 +165,20 @@ def measure(row: str, runs: Sequence[Run], *, again: bool) -> None:
     """Measure those of these runs that this commit lacks, and record the row if it has all of its runs."""
     commit = rows.commit()
     for run in runs:
-        if again or run.name not in kept(row, commit):
-            keep(row, run, commit, _measured(run))
-    found = kept(row, commit)
-    if missing := [run.name for run in RUNS[row] if run.name not in found]:
+        if again or run.name not in kept_samples(row, commit):
+            keep(row, run, commit, _measure_run(run))
+    by_run = kept_samples(row, commit)
+    if missing := [run.name for run in RUNS[row] if run.name not in by_run]:
         say(f"step: row {row} is not recorded, because these runs are missing: {', '.join(missing)}")
         return
-    made = ROWS[row](found)
-    rows.record("right", [made])
-    say(f"step: {row}: {made.value}; holds: {rows.holds(made)}")
+    recorded = ROWS[row](by_run)
+    rows.record("right", [recorded])
+    say(f"step: {row}: {recorded.value}; holds: {rows.holds(recorded)}")
 
 
-def _measured(run: Run) -> Samples:
+def _measure_run(run: Run) -> Samples:
     began_s = time.monotonic()
-    samples = asyncio.run(scene.measured(run.profile, seed=run.seed, client=run.client))
+    samples = asyncio.run(scene.measure(run.profile, seed=run.seed, client=run.client))
     say(f"step: {run.name} in {time.monotonic() - began_s:.0f} s: {step_figures(samples, run.profile)}")
     for line in excess(
         samples, objective_s=scene.LAW.objective_ms / 1000, pod_rps=scene.LAW.peak_rps, until_s=run.profile.until_s
@@ -195,18 +197,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--run", help="this run alone: seed_1 to seed_3, grpc, http_own, http_pool, grpc_repeated, ...")
     parser.add_argument("--again", action="store_true", help="measure runs again that this commit already has")
     parser.add_argument("--trial", action="store_true", help="a step of 95 s, which no row uses")
-    given = parser.parse_args(arguments)
-    names = given.rows or list(ROWS)
-    runs = {name: [run for run in RUNS.get(name, ()) if given.run in {None, run.name}] for name in names}
-    if unknown := [name for name, found in runs.items() if not found]:
+    options = parser.parse_args(arguments)
+    names = options.rows or list(ROWS)
+    runs = {name: [run for run in RUNS.get(name, ()) if options.run in {None, run.name}] for name in names}
+    if unknown := [name for name, selected in runs.items() if not selected]:
         parser.error(f"row {', '.join(unknown)} has no such run; a good example: 4.1 --run seed_1")
-    for name, found in runs.items():
-        if given.trial:
-            for run in found:
+    for name, selected in runs.items():
+        if options.trial:
+            for run in selected:
                 trial = Run(f"{run.name}-trial", _SHORT, run.seed, run.client)
-                keep(name, trial, rows.commit(), _measured(trial))
+                keep(name, trial, rows.commit(), _measure_run(trial))
         else:
-            measure(name, found, again=given.again)
+            measure(name, selected, again=options.again)
     return 0
 
 

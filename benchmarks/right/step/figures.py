@@ -80,19 +80,19 @@ def excess(
     samples: Samples, *, objective_s: float, pod_rps: float, until_s: float
 ) -> list[tuple[int, int, int, float]]:
     """Return (second, late, lost, arrivals above capacity) of each second that has one of them, by the time of arrival."""
-    found = []
+    exceeding = []
     for second in range(math.ceil(until_s)):
         begin, end = (bisect.bisect_left(samples.arrivals_s, at_s) for at_s in (second, second + 1))
         latency_s = samples.latency_s[begin:end]
-        lost = sum(one is None for one in latency_s)
-        late = sum(one is not None and one > objective_s for one in latency_s)
+        lost = sum(latency is None for latency in latency_s)
+        late = sum(latency is not None and latency > objective_s for latency in latency_s)
         ready = [(at_s - second, number) for at_s, number in samples.ready]
         above = above_capacity(
             [at_s - second for at_s in samples.arrivals_s[begin:end]], ready, pod_rps=pod_rps, until_s=1.0
         )
         if late or lost or above:
-            found.append((second, late, lost, round(above, 1)))
-    return found
+            exceeding.append((second, late, lost, round(above, 1)))
+    return exceeding
 
 
 def figures(
@@ -108,19 +108,19 @@ def figures(
         capacity_rps: requests per second of a pod within its objective, from which the clairvoyant schedule follows.
         start_s: time that a pod takes to become an endpoint.
     """
-    found = outcome(samples.latency_s, slo_s=objective_s)
-    count = max(found.requests, 1)
+    request_outcome = outcome(samples.latency_s, slo_s=objective_s)
+    count = max(request_outcome.requests, 1)
     floor_pct = (
         100 * above_capacity(samples.arrivals_s, samples.ready, pod_rps=pod_rps, until_s=profile.until_s) / count
     )
     pod_s = integral(samples.replicas, begin_s=0.0, end_s=profile.until_s)
     answered = [latency_s for latency_s in samples.latency_s if latency_s is not None]
     return StepFigures(
-        requests=found.requests,
-        late_pct=round(100 * found.late / count, 3),
-        lost_pct=round(100 * found.failed / count, 3),
+        requests=request_outcome.requests,
+        late_pct=round(100 * request_outcome.late / count, 3),
+        lost_pct=round(100 * request_outcome.failed / count, 3),
         floor_pct=round(floor_pct, 3),
-        above_floor_points=round(100 * (found.late + found.failed) / count - floor_pct, 3),
+        above_floor_points=round(100 * (request_outcome.late + request_outcome.failed) / count - floor_pct, 3),
         pod_seconds_ratio=round(pod_s / clairvoyant_pod_s(profile, capacity_rps=capacity_rps, start_s=start_s), 3),
         answered_p99_ms=round(1000 * (quantile(answered, 0.99) or math.inf), 1),
         most_replicas=most(samples.replicas),

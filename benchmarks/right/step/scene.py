@@ -6,12 +6,12 @@ beginning, and a pod becomes an endpoint `START_S` after it is ordered.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks import step as step_on_pods
+from benchmarks.background import in_background
 from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import Work
 from benchmarks.open_loop import Sent
@@ -66,17 +66,16 @@ def balancer_plan() -> BalancerPlan:
     return balancer.plan(subject, SPEC, site, (SLOT_A,), start_s=step_on_pods.START_S)
 
 
-async def measured(profile: Profile, *, seed: int, client: Client) -> Samples:
+async def measure(profile: Profile, *, seed: int, client: Client) -> Samples:
     """Offer this load to one pod behind two balancers, and scale it."""
     plan = balancer_plan()
     with tritons.running([Work(plan.model, LAW.t0_ms, LAW.a_ms, LAW.max_batch)] * step_on_pods.MOST) as servers:
         addresses = [server.address for server in servers]
-        async with ways.balancers(BALANCERS, plan, addresses[:1]) as made:
-            scaler = Autoscaler(made, addresses, time.monotonic(), spec=SPEC, start_s=step_on_pods.START_S)
-            deciding = asyncio.create_task(scaler.run())
-            try:
+        async with ways.balancers(BALANCERS, plan, addresses[:1]) as balancers:
+            scaler = Autoscaler(balancers, addresses, time.monotonic(), spec=SPEC, start_s=step_on_pods.START_S)
+            async with in_background(scaler.run()):
                 sent = await overload.offer(
-                    [one.http if client.protocol == "http" else one.grpc for one in made],
+                    [balancer.http if client.protocol == "http" else balancer.grpc for balancer in balancers],
                     profile,
                     model=plan.model,
                     seed=seed,
@@ -85,32 +84,29 @@ async def measured(profile: Profile, *, seed: int, client: Client) -> Samples:
                     repeats=client.repeats,
                     connections=client.connections,
                 )
-            finally:
-                deciding.cancel()
-                await asyncio.gather(deciding, return_exceptions=True)
             return samples(sent, scaler)
 
 
 def samples(sent: Sequence[Sent], scaler: Autoscaler) -> Samples:
     """Return what the clients and the autoscaler recorded, on the clock of the load."""
-    began_s = min(one.began_s for one in sent)
+    began_s = min(load.began_s for load in sent)
     requests = sorted(
         (
-            (one.began_s - began_s + at_s, latency_s)
-            for one in sent
-            for at_s, latency_s in zip(one.at_s, one.latency_s, strict=True)
+            (load.began_s - began_s + at_s, latency_s)
+            for load in sent
+            for at_s, latency_s in zip(load.at_s, load.latency_s, strict=True)
         ),
         key=lambda request: request[0],
     )
     failures: dict[str, int] = {}
-    for one in sent:
-        for kind, count in one.failures.items():
+    for load in sent:
+        for kind, count in load.failures.items():
             failures[kind] = failures.get(kind, 0) + count
 
     def since(changes: Sequence[tuple[float, int]]) -> Changes:
         return tuple((round(scaler.began + at_s - began_s, 2), number) for at_s, number in changes)
 
-    reports = [one.agent.collectors[0].records[-1][1] for one in scaler.balancers]
+    reports = [balancer.agent.collectors[0].records[-1][1] for balancer in scaler.balancers]
     batches = [size for pod in reports[0].pods if pod.batches is not None for size in pod.batches.sizes]
     balanced = [report.balancer for report in reports if report.balancer is not None]
     return Samples(
@@ -119,7 +115,7 @@ def samples(sent: Sequence[Sent], scaler: Autoscaler) -> Samples:
         failures=failures,
         replicas=since([(0.0, 1), *scaler.counts]),
         ready=since(scaler.ready),
-        late_sending_s=max(one.late_sending_s for one in sent),
+        late_sending_s=max(load.late_sending_s for load in sent),
         batch_time_ratio=batch_time_ratio(batches, LAW.t0_ms, LAW.a_ms),
         reported={
             "requests": sum(sample.requests for sample in balanced),

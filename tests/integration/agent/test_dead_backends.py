@@ -29,7 +29,7 @@ async def test_wrong_requests_alone_take_no_pod_out_and_are_reported(tmp_path: P
             answered |= set(await asyncio.gather(*(fleet.infer(session, -4.0) for _ in range(16))))
             await asyncio.sleep(0.05)
         assert answered == {500}
-        assert fleet.taken_out == set()
+        assert fleet.ever_out == set()
         assert fleet.failing == dict.fromkeys(fleet.pods, EVERY_REQUEST_FAILS)
         assert await fleet.infer(session, 1.0) == 200
 

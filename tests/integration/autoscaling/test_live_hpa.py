@@ -96,7 +96,7 @@ async def loaded(there: Plane, name: str, **scaling: Any) -> AsyncIterator[Subje
         agents.set_rate(name, 30.0)
         await asyncio.sleep(5)
         agents.set_rate(name, RATE_RPS)
-        await counts.until(lambda: counts.count(name) >= NEEDED, what="the load is planned for", limit_s=LIMIT_S)
+        await counts.until(lambda: counts.count(name) >= NEEDED, goal="the load is planned for", limit_s=LIMIT_S)
         await asyncio.sleep(AT_REST_S)
         yield Subject(name, counts)
         agents.check()
@@ -151,7 +151,7 @@ async def test_replicas_set_by_a_person_stay_despite_a_live_hpa(there: Plane, mo
         assert (await subject.status())["scaling"]["desired"] == held
 
         await subject.change(mode="Active")
-        await subject.counts.until(lambda: subject.count == held, what="it is as planned", limit_s=LIMIT_S)
+        await subject.counts.until(lambda: subject.count == held, goal="it is as planned", limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("actuator", ["HPA", "Direct"])
@@ -166,7 +166,7 @@ async def test_replicas_set_with_a_pause_stay_despite_a_live_scaler(there: Plane
             assert subject.changes_since(began_s) == [held + more]
 
             await subject.change(mode="Active")
-            await subject.counts.until(lambda: subject.count == held, what="it is as planned", limit_s=LIMIT_S)
+            await subject.counts.until(lambda: subject.count == held, goal="it is as planned", limit_s=LIMIT_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ends", "is killed"])

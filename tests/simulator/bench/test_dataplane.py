@@ -13,7 +13,7 @@ from benchmarks.dataplane import loss, overload, page, peer_configs, results, th
 from benchmarks.dataplane.h2load import rate_of, times_us
 from benchmarks.dataplane.leftovers import owner_of
 from benchmarks.dataplane.loss import Window
-from benchmarks.dataplane.results import KEYS_OF, PARTS, Found, merged
+from benchmarks.dataplane.results import KEYS_OF, PARTS, PartResults, merged
 from benchmarks.dataplane.sender import Failure, Sent
 from benchmarks.dataplane.stage import PodTimes
 from benchmarks.dataplane.throughput import Turn
@@ -39,7 +39,7 @@ ISSUE_KEYS = {
 
 
 def test_every_key_is_present_and_an_unmeasured_figure_is_none() -> None:
-    content = merged({}, "exits", Found(figures={"haproxy_exits": 0}), short=True, seconds=1.0)
+    content = merged({}, "exits", PartResults(figures={"haproxy_exits": 0}), short=True, seconds=1.0)
     assert content.keys() >= ISSUE_KEYS
     assert content["haproxy_exits"] == 0
     assert {content[key] for key in ISSUE_KEYS - {"haproxy_exits"}} == {None}
@@ -52,7 +52,7 @@ def test_a_part_that_runs_again_replaces_its_own_figures_and_no_others(tmp_path:
         ("rest", {"rss_mib": 60.0, "agent_idle_cores": 0.005}),
         ("zero", {"wake_s": 0.7}),
     ):
-        content = merged(results.read(file), part, Found(figures=figures), short=False, seconds=1.0)
+        content = merged(results.read(file), part, PartResults(figures=figures), short=False, seconds=1.0)
         results.write(content, file)
     read = results.read(file)
     assert (read["wake_s"], read["held"], read["rss_mib"]) == (0.7, None, 60.0)
@@ -62,7 +62,7 @@ def test_a_part_that_runs_again_replaces_its_own_figures_and_no_others(tmp_path:
 
 def test_a_figure_under_anothers_key_is_refused() -> None:
     with pytest.raises(ValueError, match="part zero measured rss_mib; its keys are wake_s, held, held_answered"):
-        merged({}, "zero", Found(figures={"rss_mib": 1.0}), short=False, seconds=1.0)
+        merged({}, "zero", PartResults(figures={"rss_mib": 1.0}), short=False, seconds=1.0)
 
 
 def test_each_key_has_one_part() -> None:
@@ -72,8 +72,8 @@ def test_each_key_has_one_part() -> None:
 
 
 def test_the_share_of_a_service_joins_the_others_whichever_part_ran_last() -> None:
-    shares = Found(figures={"throughput_share": {"halcyon": 0.6}})
-    service = Found(figures={}, details={"share": {"direct": 1.0, "service": 0.98}})
+    shares = PartResults(figures={"throughput_share": {"halcyon": 0.6}})
+    service = PartResults(figures={}, details={"share": {"direct": 1.0, "service": 0.98}})
     for order in ((("throughput", shares), ("service", service)), (("service", service), ("throughput", shares))):
         content: dict[str, object] = {}
         for part, found in order:
@@ -104,7 +104,7 @@ def turns(*per_s: float, us: float = 30.0) -> list[Turn]:
 
 def test_shares_and_latencies_are_of_turns_of_one_round() -> None:
     # The machine is twice as quick in the second round: the medians of the rates would tell a share that no round had.
-    found = throughput.found(
+    found = throughput.figures(
         {"direct": turns(1000, 2000, 3000), "halcyon": turns(700, 1400, 2100), "haproxy": turns(800, 1600, 2400)},
         {"direct": [0.3, 0.4, 0.5], "halcyon": [0.4, 0.5, 0.6], "haproxy": [0.35, 0.45, 0.55]},
         {"envoy": "no wheel"},
@@ -228,10 +228,10 @@ def test_a_request_has_its_length_before_it() -> None:
 
 def test_the_page_says_which_targets_hold_and_which_do_not() -> None:
     content = merged(
-        {}, "exits", Found(figures={"haproxy_exits": 0}, details={"replacements": 2000}), short=False, seconds=1
+        {}, "exits", PartResults(figures={"haproxy_exits": 0}, details={"replacements": 2000}), short=False, seconds=1
     )
     content = merged(
-        content, "rest", Found(figures={"rss_mib": 93.25, "agent_idle_cores": None}), short=True, seconds=1
+        content, "rest", PartResults(figures={"rss_mib": 93.25, "agent_idle_cores": None}), short=True, seconds=1
     )
     text = page.text(content)
     assert "| exits of HAProxy workers while 2,000 pods are replaced | 0 | 0 | yes |" in text

@@ -101,7 +101,7 @@ def test_measured_part_is_kept_with_its_commit_and_read_again(tmp_path: Path) ->
     part = numbers.PARTS[0]
     numbers.keep([{"number": "waiting", "shown": 1.0, "true": [1.0], "right": True}], part, tmp_path)
 
-    [(found, [entry])] = numbers.known(tmp_path).items()
+    [(found, [entry])] = numbers.measured_parts(tmp_path).items()
 
     assert (found, entry["number"], entry["commit"]) == (part, "waiting", commit())
 

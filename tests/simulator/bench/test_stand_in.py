@@ -15,9 +15,9 @@ EPOCH = 1_763_700_000.0
 def played(rate_rps: float, pods: list[str], *, seconds: int = 60) -> tuple[StandIn, AgentReport]:
     model = StandIn("ns", "m")
     model.set_rate(EPOCH, rate_rps, pods)
-    record = model.record(EPOCH, pods, "m-balancer-0")
+    record = model.report(EPOCH, pods, "m-balancer-0")
     for second in range(1, seconds + 1):
-        record = model.record(EPOCH + second, pods, "m-balancer-0")
+        record = model.report(EPOCH + second, pods, "m-balancer-0")
     return model, record
 
 
@@ -56,10 +56,10 @@ def test_the_service_line_can_be_read_from_its_batches(rate_rps: float) -> None:
 
 def test_counters_never_fall_while_the_same_pods_serve() -> None:
     model = StandIn("ns", "m", rate_rps=50)
-    before = model.record(EPOCH, ["a"], "x")
+    before = model.report(EPOCH, ["a"], "x")
     for second, pods in enumerate((["a"], ["a", "b"], ["a", "b"], ["a"]), start=1):
         model.rate_rps = 50.0 * second
-        after = model.record(EPOCH + second, pods, "x")
+        after = model.report(EPOCH + second, pods, "x")
         was = {pod.name: pod for pod in before.pods}
         for pod in after.pods:
             old = was.get(pod.name)

@@ -144,9 +144,9 @@ def test_samples_of_another_commit_are_not_kept(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(quality_rows, "OUT", tmp_path)
     seed = step.RUNS["4.1"][0]
     step.keep("4.1", seed, "abc", run([0.1] * len(ARRIVALS)))
-    assert step.kept("4.1", "def") == {}
-    assert list(step.kept("4.1", "abc")) == ["seed_1"]
-    assert found(step.kept("4.1", "abc")["seed_1"]) == found(run([0.1] * len(ARRIVALS)))
+    assert step.kept_samples("4.1", "def") == {}
+    assert list(step.kept_samples("4.1", "abc")) == ["seed_1"]
+    assert found(step.kept_samples("4.1", "abc")["seed_1"]) == found(run([0.1] * len(ARRIVALS)))
 
 
 def test_excess_of_a_second_is_listed_by_arrival() -> None:
