@@ -97,7 +97,7 @@ def served(kube: Kube, document: dict[str, Any], *, replicas: int) -> Iterator[s
         models.wait_until_served(kube, name, replicas=replicas, limit_s=_SERVED_WITHIN_S)
         wait_for(
             lambda: sum(map(is_ready, kube.pods(name, "balancer"))) >= balancers,
-            what=f"{balancers} balancers of {name} are ready",
+            goal=f"{balancers} balancers of {name} are ready",
             limit_s=60,
         )
         yield name

@@ -56,7 +56,7 @@ def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kub
         models.wait_until_served(there, "digits", replicas=1)
         there("patch", "mdep", "digits", "--type=merge", "-p", 'spec: {model: {parameters: {gpu_ms: "4"}}}')
         run("halcyon status digits --watch", there, limit_s=LIMIT_S)
-        wait_for(lambda: there.external_metric("digits", METRIC) is not None, what="the planner's metric", limit_s=30)
+        wait_for(lambda: there.external_metric("digits", METRIC) is not None, goal="the planner's metric", limit_s=30)
         yield there
     finally:
         models.delete(there, "digits")

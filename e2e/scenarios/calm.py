@@ -39,8 +39,8 @@ def wait_until_calm(kube: Kube, name: str, rate_rps: float) -> dict[str, Any]:
         )
 
     try:
-        wait_for(known, what="capacity and rate are known", limit_s=60)
-        wait_for(lambda: models.ready_servers(kube, name) == 1 and known(), what="one serves", limit_s=400)
+        wait_for(known, goal="capacity and rate are known", limit_s=60)
+        wait_for(lambda: models.ready_servers(kube, name) == 1 and known(), goal="one serves", limit_s=400)
     except DemoError as error:
         raise DemoError(f"{error}; scaling: {scaling(kube, name)}") from error
     return found

@@ -29,8 +29,8 @@ def three(served: Callable[..., str]) -> str:
 @pytest.fixture
 def whole(kube: Kube, three: str) -> str:
     """The model with all its pods, which all balancers use, after whatever the test before did to them."""
-    wait_for(lambda: _is_whole(kube, three), what=f"{three} is whole", limit_s=60)
-    wait_for(lambda: _all_in_use(kube, three), what=f"all balancers of {three} use all servers", limit_s=30)
+    wait_for(lambda: _is_whole(kube, three), goal=f"{three} is whole", limit_s=60)
+    wait_for(lambda: _all_in_use(kube, three), goal=f"all balancers of {three} use all servers", limit_s=30)
     return three
 
 
@@ -54,7 +54,7 @@ def _names(pods: list[dict[str, Any]]) -> set[str]:
 
 
 def test_one_long_lived_channel_is_shared_by_three_pods(kube: Kube, whole: str) -> None:
-    report = serving.one_channel(kube, whole, duration_s=6)
+    report = serving.load_one_channel(kube, whole, duration_s=6)
     assert report.failed == 0, report
     assert len(report.shares) == 3
     assert all(0.25 <= share <= 0.42 for share in report.shares), report.shares
@@ -68,11 +68,11 @@ def test_no_request_is_lost_when_a_pod_is_deleted_under_load(kube: Kube, whole: 
         kube("delete", "pod", gone, "--wait=false")
         wait_for(
             lambda: gone not in _names(kube.pods(whole, "server")) and _is_whole(kube, whole),
-            what="another pod takes its place",
+            goal="another pod takes its place",
             limit_s=60,
         )
         new = _names(kube.pods(whole, "server"))
-        wait_for(lambda: load.latest is not None and new <= load.latest.who.keys(), what="all three answer", limit_s=30)
+        wait_for(lambda: load.latest is not None and new <= load.latest.who.keys(), goal="all three answer", limit_s=30)
         report = load.stop()
     assert report.failed == 0, report
     assert gone in report.who
@@ -114,7 +114,7 @@ def _wait_for_restart(kube: Kube, name: str, pod: dict[str, Any], container: str
         now = next((p for p in kube.pods(name, "balancer") if p["metadata"]["uid"] == pod["metadata"]["uid"]), None)
         return now is not None and is_ready(now) and processes.restarts(now, container) > before
 
-    wait_for(restarted, what=f"{container} of {pod['metadata']['name']} is up again", limit_s=60)
+    wait_for(restarted, goal=f"{container} of {pod['metadata']['name']} is up again", limit_s=60)
 
 
 def test_a_pod_whose_python_stub_died_is_out_and_restarts_in_place(kube: Kube, whole: str) -> None:
@@ -136,7 +136,7 @@ def _kill_a_stub(kube: Kube, model: str) -> None:
         time.sleep(2)
         assert processes.kill(dead, lambda command: "triton_python_backend_stub" in command) >= 1
         killed_s = time.monotonic()
-        wait_for(lambda: _is_out(kube, model, name), what="it is taken out", limit_s=10, every_s=0.05)
+        wait_for(lambda: _is_out(kube, model, name), goal="it is taken out", limit_s=10, every_s=0.05)
         out_after_s = time.monotonic() - killed_s
 
         def found() -> dict[str, Any]:
@@ -145,12 +145,12 @@ def _kill_a_stub(kube: Kube, model: str) -> None:
         before = processes.restarts(dead, "triton")
         wait_for(
             lambda: processes.restarts(found(), "triton") > before,
-            what="its container restarts",
+            goal="its container restarts",
             limit_s=30,
             every_s=0.1,
         )
         restarted_after_s = time.monotonic() - killed_s
-        wait_for(lambda: is_ready(found()), what="it is ready again", limit_s=60)
+        wait_for(lambda: is_ready(found()), goal="it is ready again", limit_s=60)
         time.sleep(2)
         report = load.stop()
     print(f"{model}: out after {out_after_s:.1f} s, restarted after {restarted_after_s:.1f} s")

@@ -31,7 +31,7 @@ def loaded(kube: Kube) -> None:
     def is_recorded() -> bool:
         return bool(((kube.model(DIGITS) or {}).get("status") or {}).get("revision", {}).get("current"))
 
-    wait_for(is_recorded, what="the serving revision of digits", limit_s=60)
+    wait_for(is_recorded, goal="the serving revision of digits", limit_s=60)
 
 
 def bench(kube: Kube, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -66,7 +66,7 @@ def test_a_copy_is_measured_and_nothing_is_left(kube: Kube, capsys: pytest.Captu
     # The client reads the metrics of the copy's servers and balancers, though it has no token.
     assert [one["pod"].startswith(f"{DIGITS}-bench-") for one in document["hardware"]["replicas"]] == [True]
     assert {one["name"]: one for one in document["phases"]["parts"]}["balancer_queued"]["mean"]["value"] is not None
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not left(kube), goal="nothing of the measurement is left", limit_s=90)
     after = kube.model(DIGITS)
     assert after is not None
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
@@ -92,7 +92,7 @@ def test_a_trial_pod_shares_memory_and_its_cgroup_with_the_client(
     assert hardware["server_cpu"]["mean"]["value"] is not None, hardware["server_cpu"]
     # Only the server's own cgroup has these.
     assert hardware["server_oom_kills"]["value"] == 0, hardware["server_oom_kills"]
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not left(kube), goal="nothing of the measurement is left", limit_s=90)
 
 
 def test_points_of_a_tuning_are_measured_in_a_trial_pod(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_points_of_a_tuning_are_measured_in_a_trial_pod(kube: Kube, capsys: pyte
     assert max(made.batches) <= 4
     assert made.memory_bytes
     assert "no balancer" in capsys.readouterr().err
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not left(kube), goal="nothing of the measurement is left", limit_s=90)
 
 
 def test_a_model_is_tuned_in_a_trial_pod_and_stays_as_it_is(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_a_model_is_tuned_in_a_trial_pod_and_stays_as_it_is(kube: Kube, capsys: 
     assert first["step"] == 1
     assert first["found"][0].startswith("S(1) ")
     assert "batching" in document["tuned"]
-    wait_for(lambda: not left(kube), what="nothing of the tuning is left", limit_s=90)
+    wait_for(lambda: not left(kube), goal="nothing of the tuning is left", limit_s=90)
     after = kube.model(DIGITS)
     assert after is not None
     assert after["spec"] == before["spec"]
@@ -143,4 +143,4 @@ def test_a_served_model_is_loaded_until_the_bound(kube: Kube, capsys: pytest.Cap
     assert (place["kind"], place["measured"]) == ("live", DIGITS)
     assert main(["explain", DIGITS, "-n", "default", "--kubeconfig", str(kube.kubeconfig)]) == 0
     assert "halcyon bench --live" in capsys.readouterr().out
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not left(kube), goal="nothing of the measurement is left", limit_s=90)

@@ -87,13 +87,13 @@ def test_it_serves_from_its_image_and_another_one_rolls_it(
         seen.append(answer(serving))
         return seen[-1] == [4.0, 7.0]
 
-    wait_for(rolled, what="the second image answers", limit_s=60)
+    wait_for(rolled, goal="the second image answers", limit_s=60)
 
     def is_alone() -> bool:
         seen.append(answer(serving))
         return pod["metadata"]["name"] not in {one["metadata"]["name"] for one in kube.pods(NAME, "server")}
 
-    wait_for(is_alone, what="the first image's pod is gone", limit_s=60)
+    wait_for(is_alone, goal="the first image's pod is gone", limit_s=60)
     models.wait_until_served(kube, NAME)
     assert answer(serving) == [4.0, 7.0]
     assert {tuple(one) for one in seen} <= {(3.0, 5.0), (4.0, 7.0)}
@@ -109,7 +109,7 @@ def test_an_image_that_nobody_has_is_named_and_what_serves_goes_on(
         def told() -> str:
             return str(((kube.model(NAME) or {}).get("status", {}).get("rollout") or {}).get("message"))
 
-        wait_for(lambda: "localhost/models/none:1" in told(), what="the failed pull is told", limit_s=30)
+        wait_for(lambda: "localhost/models/none:1" in told(), goal="the failed pull is told", limit_s=30)
         assert "ErrImagePull" in told() or "ImagePullBackOff" in told(), told()
         assert answer(serving) == before
     finally:

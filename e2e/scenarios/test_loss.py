@@ -64,7 +64,7 @@ class Model:
                     return False
             return True
 
-        wait_for(is_whole, what=f"{self.name} is whole", limit_s=_LIMIT_S)
+        wait_for(is_whole, goal=f"{self.name} is whole", limit_s=_LIMIT_S)
 
     def patch(self, spec: Mapping[str, Any]) -> None:
         patch = json.dumps({"spec": spec})
@@ -90,7 +90,7 @@ class Model:
                 return False
             return True
 
-        wait_for(evicted, what=f"{pod} may be evicted", limit_s=30)
+        wait_for(evicted, goal=f"{pod} may be evicted", limit_s=30)
         self.whole(without={pod})
 
     def roll_out(self) -> None:
@@ -119,7 +119,7 @@ class Model:
             now = next((p for p in self.kube.pods(self.name, component) if p["metadata"]["uid"] == uid), None)
             return now is not None and is_ready(now) and processes.restarts(now, container) > before
 
-        wait_for(is_back, what=f"{container} is back", limit_s=60)
+        wait_for(is_back, goal=f"{container} is back", limit_s=60)
 
 
 EVENTS: dict[str, Callable[[Model], None]] = {
@@ -243,13 +243,13 @@ class Streaming:
 @pytest.mark.usefixtures("costs")
 def test_a_stream_goes_on_until_the_drain_is_over_and_is_told_that_its_pod_went(model: Model) -> None:
     stream = Streaming(model.kube.must_address(model.name, GRPC_PORT), model.name)
-    wait_for(lambda: len(stream.answers) > 5, what="the stream has answers", limit_s=10, every_s=0.05)
+    wait_for(lambda: len(stream.answers) > 5, goal="the stream has answers", limit_s=10, every_s=0.05)
     (pod,) = set(stream.answers)
     deleted_s = time.monotonic()
     model.kube("delete", "pod", pod, "--wait=false")
     wait_for(
         lambda: agents.drains(model.kube, model.name, pod),
-        what="the balancers know that it goes",
+        goal="the balancers know that it goes",
         limit_s=10,
         every_s=0.05,
     )
@@ -262,7 +262,7 @@ def test_a_stream_goes_on_until_the_drain_is_over_and_is_told_that_its_pod_went(
     assert "UNAVAILABLE" in str(stream.ended.status()), (stream.ended, stream.ended_s - known_s)
     assert set(stream.answers) == {pod}
     assert stream.sent - len(stream.answers) in {0, 1}, "each message was answered, but for one under way at the end"
-    wait_for(lambda: pod not in model.names("server"), what="the pod is gone", limit_s=60)
+    wait_for(lambda: pod not in model.names("server"), goal="the pod is gone", limit_s=60)
     assert time.time() < killed_at - 2, "no connection holds Triton's exit until its grace is over"
     model.whole(without={pod})
 

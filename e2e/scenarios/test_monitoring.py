@@ -104,7 +104,7 @@ def watching(kube: Kube, digits: ColdStart) -> Iterator[Prometheus]:  # noqa: AR
         slices = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
         wait_for(
             lambda: any(len(part["endpoints"]) > 1 for part in kube.items(slices, labelSelector=OF_METRICS)),
-            what=f"both operator pods are behind the Service {METRICS}",
+            goal=f"both operator pods are behind the Service {METRICS}",
             limit_s=30,
         )
         with prometheus([job for one in monitors for job in jobs(kube, one)]) as running:
@@ -130,13 +130,13 @@ def test_what_the_monitors_choose_is_scraped(kube: Kube, watching: Prometheus) -
         "agents": balancers,
         "Triton": len(kube.pods(DIGITS, "server")),
     }
-    wait_for(lambda: up() == there, what=f"{there} are scraped", limit_s=LIMIT_S)
+    wait_for(lambda: up() == there, goal=f"{there} are scraped", limit_s=LIMIT_S)
 
 
 def test_each_operator_publishes_the_memory_limit_of_its_container(kube: Kube, watching: Prometheus) -> None:
     limits = [quantity(pod["spec"]["containers"][0]["resources"]["limits"]["memory"]) for pod in kube.operators()]
     published = f'{operator_metrics.MEMORY_LIMIT.name}{{job="{METRICS}"}}'
-    wait_for(lambda: values(watching.address, published) == limits, what=f"limits of {limits}", limit_s=LIMIT_S)
+    wait_for(lambda: values(watching.address, published) == limits, goal=f"limits of {limits}", limit_s=LIMIT_S)
 
 
 def test_every_query_of_dashboards_and_alerts_has_data(
@@ -150,7 +150,7 @@ def test_every_query_of_dashboards_and_alerts_has_data(
     many = len(left)
     assert len(without_streams) - many <= 2 * len(NOT_ON_CPU)
     # Only digits' balancers are scraped here, and it has no objective: tests/integration/signals has this query's data.
-    left = [one for one in left if one.where != "HalcyonLatencyObjectiveMissed, what it watches"]
+    left = [one for one in left if one.location != "HalcyonLatencyObjectiveMissed, what it watches"]
     assert many - len(left) == 1
     broken = models.variant(BROKEN)
     # A pod whose image can't be pulled has failed; one whose ConfigMap is absent only waits for it.
@@ -171,12 +171,12 @@ def test_every_query_of_dashboards_and_alerts_has_data(
                 return not left
 
             try:
-                wait_for(ask, what="every query has data", limit_s=LIMIT_S)
+                wait_for(ask, goal="every query has data", limit_s=LIMIT_S)
             finally:
-                said = [f"{one.where}: {one.expression}" for one in left]
+                said = [f"{one.location}: {one.expression}" for one in left]
                 assert said == []
     finally:
         models.delete(kube, BROKEN, wait=False)
-        wait_for(lambda: models.ready_servers(kube, DIGITS) == 1, what="one server, as before", limit_s=LIMIT_S)
+        wait_for(lambda: models.ready_servers(kube, DIGITS) == 1, goal="one server, as before", limit_s=LIMIT_S)
     figures.record("queries_with_data", many - len(left))
     figures.record("queries_asked_live", many)

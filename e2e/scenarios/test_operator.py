@@ -58,9 +58,9 @@ def _leader(kube: Kube) -> str | None:
 
 @pytest.mark.usefixtures("digits")
 def test_a_deleted_leader_costs_no_request_and_no_metric_beyond_the_hand_over(kube: Kube) -> None:
-    wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, what="two operators", limit_s=60)
-    wait_for(lambda: kube.external_metric(DIGITS, "queueDepth") is not None, what="the metric is served", limit_s=30)
-    wait_for(lambda: _leader(kube) is not None, what="one leads", limit_s=10)
+    wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, goal="two operators", limit_s=60)
+    wait_for(lambda: kube.external_metric(DIGITS, "queueDepth") is not None, goal="the metric is served", limit_s=30)
+    wait_for(lambda: _leader(kube) is not None, goal="one leads", limit_s=10)
     first = _leader(kube)
     assert first is not None
     load = Load(address=kube.must_address(DIGITS, GRPC_PORT), model=DIGITS, rate_rps=20, clients=256, duration_s=120)
@@ -68,8 +68,8 @@ def test_a_deleted_leader_costs_no_request_and_no_metric_beyond_the_hand_over(ku
         running.began_s()
         time.sleep(2)
         kube("delete", "pod", first, "--wait=false", namespace=SYSTEM)
-        wait_for(lambda: _leader(kube) not in {None, first}, what="the other leads", limit_s=20)
-        wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, what="two operators", limit_s=60)
+        wait_for(lambda: _leader(kube) not in {None, first}, goal="the other leads", limit_s=20)
+        wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, goal="two operators", limit_s=60)
         time.sleep(6)  # at least one more round of the HPA
         report = running.stop()
     assert report.failed == 0, report
@@ -85,9 +85,9 @@ def test_children_of_a_model_that_is_deleted_while_no_operator_runs_go_too(
     assert _children(kube, name)
     kube("scale", "deployment/halcyon", "--replicas=0", namespace=SYSTEM)
     try:
-        wait_for(lambda: not kube.operators(), what="no operator runs", limit_s=60)
+        wait_for(lambda: not kube.operators(), goal="no operator runs", limit_s=60)
         kube("delete", "modeldeployment", name, "--wait=false")
-        wait_for(lambda: not _children(kube, name), what=f"the children of {name} go", limit_s=90, every_s=1)
+        wait_for(lambda: not _children(kube, name), goal=f"the children of {name} go", limit_s=90, every_s=1)
     finally:
         kube("scale", "deployment/halcyon", "--replicas=2", namespace=SYSTEM)
         kube("rollout", "status", "deployment/halcyon", "--timeout=90s", namespace=SYSTEM)

@@ -86,8 +86,8 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
                 capacities.extend(capacity(kube))
                 return models.ready_servers(kube, NAME) > 2
 
-            wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, what="it is raised", limit_s=30)
-            wait_for(are_ready, what="three are ready", limit_s=30)
+            wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, goal="it is raised", limit_s=30)
+            wait_for(are_ready, goal="three are ready", limit_s=30)
             scaled = settled(kube)
             capacities.extend(capacity(kube))
             explained = explain(kube)
@@ -96,24 +96,24 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
             report = running.stop()
         change = watch.first_change(since_s=began_s, up=True)
         assert change is not None
-        idle_s = wait_for(lambda: count(kube) == 0, what="none is left", limit_s=60)
-        wait_for(lambda: not kube.pods(NAME, "server"), what="the pods are gone", limit_s=60)
+        idle_s = wait_for(lambda: count(kube) == 0, goal="none is left", limit_s=60)
+        wait_for(lambda: not kube.pods(NAME, "server"), goal="the pods are gone", limit_s=60)
         with RunningLoad(load(2, 20)) as knocking:
             knocked_s = knocking.began_s()
-            wait_for(lambda: watch.first_change(since_s=knocked_s, up=True) is not None, what="one comes", limit_s=20)
+            wait_for(lambda: watch.first_change(since_s=knocked_s, up=True) is not None, goal="one comes", limit_s=20)
             up = watch.first_change(since_s=knocked_s, up=True)
             woken = knocking.wait()
         assert up is not None
     return Story(
         before,
         change,
-        change.look.at_s - began_s,
+        change.sample.at_s - began_s,
         scaled,
         capacities,
         explained,
         report,
         idle_s,
-        up.look.at_s - knocked_s,
+        up.sample.at_s - knocked_s,
         woken,
     )
 
@@ -126,7 +126,7 @@ def settled(kube: Kube) -> dict[str, Any]:
         found.append(scaling(kube, NAME))
         return "desired" in found[-1] and found[-1].get("current") == found[-1]["desired"]
 
-    wait_for(is_there, what="the status follows", limit_s=20)
+    wait_for(is_there, goal="the status follows", limit_s=20)
     return found[-1]
 
 

@@ -96,31 +96,31 @@ def test_secrets_that_lack_are_told_and_what_comes_is_served(
     lacks = f"Secret {CERTIFICATE}: key tls.crt is missing"
     wait_for(
         lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no valid API key" in trouble(kube),
-        what=lacks,
+        goal=lacks,
         limit_s=60,
     )
     assert (kube.condition(NAME, "Ready") or {})["status"] == "False"
     # Not stuck before its start, where only an Event of the pod would say why.
     wait_for(
         lambda: [pod["status"]["phase"] for pod in kube.pods(NAME, "balancer")] == ["Running"],
-        what="it runs",
+        goal="it runs",
         limit_s=30,
     )
 
     put(kube, first)
     kube.apply(secret(KEYS, alice=KEY))
     served(document())
-    wait_for(lambda: serves(kube, first), what="the first certificate is served", limit_s=HANDED_OVER_S)
+    wait_for(lambda: serves(kube, first), goal="the first certificate is served", limit_s=HANDED_OVER_S)
     wait_for(
         lambda: (kube.condition(NAME, "BalancerReady") or {})["reason"] == "BalancerReady",
-        what="no trouble",
+        goal="no trouble",
         limit_s=30,
     )
     assert asked(kube, "/v2/health/ready", trusting=first, key="") == 401
     assert asked(kube, "/v2/health/ready", trusting=first, key=KEY[1:]) == 401
 
     put(kube, second)
-    wait_for(lambda: serves(kube, second), what="the second certificate is served", limit_s=HANDED_OVER_S)
+    wait_for(lambda: serves(kube, second), goal="the second certificate is served", limit_s=HANDED_OVER_S)
     log = kube("logs", f"deploy/{NAME}-balancer", "-c", "haproxy")
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert {(line["status"], line["client"]) for line in lines} >= {(200, "alice"), (401, None)}

@@ -87,9 +87,9 @@ def wait_phase(kube: Kube, name: str, phase: str, *, target: str = "", limit_s: 
         return rollout(kube, name).get("phase") == phase and revision(kube, name).get("target") != target
 
     try:
-        wait_for(there, what=f"{name}: {phase}", limit_s=limit_s)
+        wait_for(there, goal=f"{name}: {phase}", limit_s=limit_s)
     finally:
-        print(models.said(kube, name), rollout(kube, name), sep="\n")
+        print(models.condition_lines(kube, name), rollout(kube, name), sep="\n")
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def test_a_revision_that_does_not_load_never_serves_and_the_one_before_comes_bac
         with load(kube, name) as reports:
             kube.apply(files(name, factor=3, fails=True))
             wait_for(lambda: (kube.condition(name, "ModelLoaded") or {}).get("reason") == "LoadFailed",
-                     what="Triton's reason is told", limit_s=30)  # fmt: skip
+                     goal="Triton's reason is told", limit_s=30)  # fmt: skip
             # It is told at once; the old pods serve on, and the new one is none of the balancers'.
             bad = revision(kube, name)["target"]
             assert bad != first
@@ -159,7 +159,7 @@ def _fill(kube: Kube, name: str) -> int:
         container = {"name": "pause", "image": "localhost/pause:3.10", "resources": {"limits": {_GPU: str(free)}}}
         pod = {"containers": [container], "terminationGracePeriodSeconds": 0}
         kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod})
-        wait_for(lambda: kube("get", "pod", name, "-o", "jsonpath={.status.phase}") == "Running", what=name, limit_s=30)
+        wait_for(lambda: kube("get", "pod", name, "-o", "jsonpath={.status.phase}") == "Running", goal=name, limit_s=30)
     return free
 
 
@@ -171,7 +171,7 @@ def test_without_a_free_gpu_pods_are_replaced_one_by_one_and_one_that_fails_give
         _fill(kube, "gpus-taken")
         with load(kube, name) as reports:
             kube.apply(files(name, factor=3))
-            wait_for(lambda: rollout(kube, name).get("strategy") == "Replace", what="it replaces", limit_s=30)
+            wait_for(lambda: rollout(kube, name).get("strategy") == "Replace", goal="it replaces", limit_s=30)
             assert "needs 1 more nvidia.com/gpu" in rollout(kube, name)["strategyReason"]
             wait_phase(kube, name, "Complete", target=first, limit_s=120)
             second = revision(kube, name)["current"]
@@ -179,7 +179,7 @@ def test_without_a_free_gpu_pods_are_replaced_one_by_one_and_one_that_fails_give
             before = time.monotonic()
             kube.apply(files(name, factor=4, fails=True))
             wait_phase(kube, name, "RolledBack", limit_s=90)
-            wait_for(lambda: models.ready_servers(kube, name) == 2, what="both old pods", limit_s=60)
+            wait_for(lambda: models.ready_servers(kube, name) == 2, goal="both old pods", limit_s=60)
             # Long before the deadline: a pod had gone for it.
             assert time.monotonic() - before < 70 * PATIENCE
             assert "the weights are for another model" in rollout(kube, name)["failed"]["message"]

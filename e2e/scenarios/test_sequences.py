@@ -130,7 +130,7 @@ def told(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], l
     files, deployment = documents()
     kube.apply(files)
     address = kube.must_address(served(deployment, replicas=3), GRPC_PORT)
-    wait_for(lambda: len(kube.pods(NAME, "balancer")) == 2, what="balancers are there", limit_s=30)
+    wait_for(lambda: len(kube.pods(NAME, "balancer")) == 2, goal="balancers are there", limit_s=30)
 
     def begin(first: int) -> tuple[list[Sequence], list[threading.Thread]]:
         made = [Sequence(address, number) for number in range(first, first + SEQUENCES)]
@@ -140,7 +140,7 @@ def told(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], l
         return made, threads
 
     before, running = begin(1)
-    wait_for(lambda: all(len(s.pods) > 3 or s.error for s in before), what="all have begun", limit_s=30, every_s=0.05)
+    wait_for(lambda: all(len(s.pods) > 3 or s.error for s in before), goal="all have begun", limit_s=30, every_s=0.05)
     went = before[0].pods[0]
     kube("delete", "pod", went, "--wait=false")
 
@@ -149,9 +149,9 @@ def told(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], l
             p["metadata"]["name"] == went and p["metadata"].get("deletionTimestamp") for p in kube.pods(NAME, "server")
         )
 
-    wait_for(is_leaving, what=f"{went} goes", limit_s=10, every_s=0.05)
+    wait_for(is_leaving, goal=f"{went} goes", limit_s=10, every_s=0.05)
     wait_for(
-        lambda: agents.drains(kube, NAME, went), what=f"the balancers know that {went} goes", limit_s=10, every_s=0.05
+        lambda: agents.drains(kube, NAME, went), goal=f"the balancers know that {went} goes", limit_s=10, every_s=0.05
     )
     after, more = begin(100)
     for thread in (*running, *more):

@@ -164,7 +164,7 @@ def test_a_clients_trace_reaches_the_model_and_the_access_log(kube: Kube, models
         lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         return [line["protocol"] for line in lines if line["trace"] == trace.split("-")[1]]
 
-    wait_for(lambda: sorted(logged()) == ["grpc", "http"], what="both requests are in the access log", limit_s=20)
+    wait_for(lambda: sorted(logged()) == ["grpc", "http"], goal="both requests are in the access log", limit_s=20)
 
 
 def test_log_level_decides_the_lines_of_the_log(kube: Kube, models: Callable[[str, int], str]) -> None:
@@ -201,13 +201,13 @@ class Sent:
     def busy(self, **options: Any) -> None:
         """Send the request that all others wait for, and return once the model executes it."""
         self._begin("busy", options, {"gate": self._gate})
-        wait_for(lambda: f"{self._gate}.waits" in self._in_pod("ls", "/tmp"), what="the model is busy", limit_s=20)
+        wait_for(lambda: f"{self._gate}.waits" in self._in_pod("ls", "/tmp"), goal="the model is busy", limit_s=20)
 
     def queued(self, name: str, place: int, **options: Any) -> None:
         """Send a request, and return once this many wait in Triton's queue."""
         self._begin(name, options, {})
         waits = "nv_inference_pending_request_count"
-        wait_for(lambda: metrics(self._kube, QUEUED)[waits] == place, what=f"{place} in Triton's queue", limit_s=20)
+        wait_for(lambda: metrics(self._kube, QUEUED)[waits] == place, goal=f"{place} in Triton's queue", limit_s=20)
 
     def rejected(self, name: str, **options: Any) -> None:
         """Send a request, and return once it has its response."""
@@ -247,5 +247,5 @@ def test_priorities_order_requests_and_a_full_queue_rejects(kube: Kube, models: 
     assert "Exceeds maximum queue size" in sent.errors["too many"]
     assert metrics(kube, QUEUED)["nv_inference_request_failure"] == before["nv_inference_request_failure"]
     # Triton counts it nowhere, so the balancers do, in their next reading of HAProxy.
-    wait_for(lambda: rejected_by_servers(kube) >= 1, what="the balancer counts the rejection", limit_s=10)
+    wait_for(lambda: rejected_by_servers(kube) >= 1, goal="the balancer counts the rejection", limit_s=10)
     assert rejected_by_servers(kube) == 1

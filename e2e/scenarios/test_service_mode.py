@@ -64,14 +64,14 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
         calm = wait_until_calm(kube, NAME, CALM_RPS)
         running.stop()
     with RunningLoad(load(STEP_RPS)) as running:
-        wait_for(lambda: models.ready_servers(kube, NAME) == 3, what="three are ready", limit_s=60)
-        wait_for(lambda: running.done or len(pods_asked(kube)) == 3, what="all are asked", limit_s=3 * AGE_S)
+        wait_for(lambda: models.ready_servers(kube, NAME) == 3, goal="three are ready", limit_s=60)
+        wait_for(lambda: running.done or len(pods_asked(kube)) == 3, goal="all are asked", limit_s=3 * AGE_S)
         step = running.stop()
     with RunningLoad(load(STEP_RPS / 2)) as running:
         running.began_s()
         evicted = pod_that_is_asked(kube)
         kube("delete", "pod", evicted, "--wait=false")
-        wait_for(lambda: evicted not in names(kube), what=f"{evicted} is gone", limit_s=60)
+        wait_for(lambda: evicted not in names(kube), goal=f"{evicted} is gone", limit_s=60)
         after = running.stop()
     return Story(calm, step, evicted, after)
 
@@ -93,7 +93,7 @@ def pod_that_is_asked(kube: Kube) -> str:
         now = models.triton_counts(kube, NAME)
         return sorted(pod for pod, (requests, _) in now.items() if requests > before.get(pod, (0.0, 0.0))[0])
 
-    wait_for(lambda: bool(rising()), what="a pod is asked", limit_s=10)
+    wait_for(lambda: bool(rising()), goal="a pod is asked", limit_s=10)
     return rising()[0]
 
 

@@ -172,10 +172,10 @@ def _condition(kube: Kube, name: str, kind: str, reason: str) -> dict[str, Any]:
     """Wait for a condition's reason and return the condition."""
     try:
         wait_for(
-            lambda: (kube.condition(name, kind) or {}).get("reason") == reason, what=f"{name}: {reason}", limit_s=60
+            lambda: (kube.condition(name, kind) or {}).get("reason") == reason, goal=f"{name}: {reason}", limit_s=60
         )
     finally:
-        print(models.said(kube, name))
+        print(models.condition_lines(kube, name))
     condition = kube.condition(name, kind)
     assert condition is not None
     return condition

@@ -148,7 +148,7 @@ def _wait_until(kube: Kube, tag: str) -> None:
         images = {c["image"] for p in pods for c in (*p["spec"]["containers"], *p["spec"].get("initContainers", ()))}
         return len(pods) == BALANCERS and all(map(is_ready, pods)) and {i.rpartition(":")[2] for i in images} == {tag}
 
-    wait_for(are, what=f"balancers of {tag}", limit_s=_LIMIT_S)
+    wait_for(are, goal=f"balancers of {tag}", limit_s=_LIMIT_S)
 
 
 def _release(kube: Kube) -> dict[str, Any]:
