@@ -40,23 +40,23 @@ text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mo
 
 def lines(cast: str) -> list[tuple[float, str]]:
     """Return the lines of an asciicast, version 2, with the seconds at which each appeared."""
-    found: list[tuple[float, str]] = []
+    timed_lines: list[tuple[float, str]] = []
     for event in cast.splitlines()[1:]:
         at, kind, text = json.loads(event)
         if kind == "o":
-            found += [(float(at), line) for line in str(text).splitlines()]
-    return found
+            timed_lines += [(float(at), line) for line in str(text).splitlines()]
+    return timed_lines
 
 
 def paced(times: Iterable[float]) -> list[float]:
     """Return the times with each wait between `MIN_WAIT_S` and `MAX_WAIT_S`."""
-    shown: list[float] = []
+    paced_times: list[float] = []
     last = now = 0.0
     for time in times:
-        now += min(max(time - last, MIN_WAIT_S), MAX_WAIT_S) if shown else MIN_WAIT_S
+        now += min(max(time - last, MIN_WAIT_S), MAX_WAIT_S) if paced_times else MIN_WAIT_S
         last = time
-        shown.append(round(now, 2))
-    return shown
+        paced_times.append(round(now, 2))
+    return paced_times
 
 
 def wrapped(text: str) -> list[str]:

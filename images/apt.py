@@ -55,11 +55,11 @@ def unpacked(package: str, cache: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         tree = cache / f"{package}-{_candidate(package)}"
         if not tree.exists():
-            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{package}.part-") as made:
-                _fetch(package, Path(made))
-                [archive] = Path(made).glob("*.deb")
-                _run(package, ["dpkg-deb", "-x", archive.name, "tree"], Path(made))
-                (Path(made) / "tree").rename(tree)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{package}.part-") as scratch:
+                _fetch(package, Path(scratch))
+                [archive] = Path(scratch).glob("*.deb")
+                _run(package, ["dpkg-deb", "-x", archive.name, "tree"], Path(scratch))
+                (Path(scratch) / "tree").rename(tree)
     return tree
 
 
@@ -68,10 +68,10 @@ def _candidate(package: str) -> str:
     if shutil.which("apt-get") is None:
         raise AptError(f"missing: {package}, and there is no apt-get; on Debian: apt-get download {package}")
     for _ in range(2):
-        shown = subprocess.run(
+        output = subprocess.run(
             ["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=False
         )
-        for line in shown.stdout.splitlines():
+        for line in output.stdout.splitlines():
             if line.startswith("Version: "):
                 return line.removeprefix("Version: ").strip()
         _run(package, ["apt-get", "update", "-qq"])

@@ -74,7 +74,7 @@ def daemon(cache: Path) -> Iterator[Docker]:
                 running = subprocess.Popen(_command(tree, home), stdout=log, stderr=subprocess.STDOUT)
             try:
                 docker = Docker(tree / "usr" / "bin" / "docker", home / "socket")
-                _wait_until_it_answers(docker, running, home / "log")
+                _wait_until_ready(docker, running, home / "log")
                 yield docker
             finally:
                 running.terminate()
@@ -92,13 +92,13 @@ def _command(tree: Path, home: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _wait_until_it_answers(docker: Docker, running: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_WITHIN_S
+def _wait_until_ready(docker: Docker, running: subprocess.Popen[bytes], log: Path) -> None:
+    deadline_s = time.monotonic() + _START_WITHIN_S
     while True:
         try:
             docker("version")
         except ImagesError:
-            if running.poll() is not None or time.monotonic() > until:
+            if running.poll() is not None or time.monotonic() > deadline_s:
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LINES_OF_AN_ERROR:])
                 raise ImagesError(f"docker: the daemon doesn't answer; the end of its log:\n{tail}") from None
             time.sleep(0.2)

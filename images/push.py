@@ -25,7 +25,7 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
     directory = images_directory()
     prepare(directory)
     workshop = Workshop(directory)
-    written: dict[str, dict[str, dict[str, str]]] = {}
+    image_values: dict[str, dict[str, dict[str, str]]] = {}
     with workshop.locked():
         for recipe in recipes:
             repository, tag = _target(recipe, registry)
@@ -33,9 +33,11 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
             digest = _push(workshop, recipe, target=f"{repository}:{tag}", plain_http=plain_http)
             host, _, path = repository.partition("/")
             section, _, key = recipe.values_key.partition(".")
-            written.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
+            image_values.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
     values.parent.mkdir(parents=True, exist_ok=True)
-    values.write_text("# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump(written))
+    values.write_text(
+        "# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump(image_values)
+    )
     print(f"images: wrote {values}", flush=True)
 
 
@@ -46,11 +48,11 @@ def pushed(values: Path) -> dict[str, str]:
         ImagesError: the file doesn't exist.
     """
     try:
-        written = yaml.safe_load(values.read_text())
+        image_values = yaml.safe_load(values.read_text())
     except OSError as error:
         raise ImagesError(f"images: {values}: {error.strerror}; push first: make push REGISTRY=...") from error
     return {
-        recipe.name: "{registry}/{repository}@{digest}".format(**written[section][key])
+        recipe.name: "{registry}/{repository}@{digest}".format(**image_values[section][key])
         for recipe in RECIPES.values()
         for section, _, key in [recipe.values_key.partition(".")]
         if key

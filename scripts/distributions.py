@@ -36,5 +36,5 @@ def _requirement(name: str, folder: Path, version: str) -> str:
     return f"{name} @ {folder.resolve().as_uri()}"
 
 
-def _replaced(needed: list[str], ours: dict[str, str]) -> list[str]:
-    return [ours.get(one, one) for one in needed]
+def _replaced(requirements: list[str], ours: dict[str, str]) -> list[str]:
+    return [ours.get(requirement, requirement) for requirement in requirements]
