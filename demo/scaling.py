@@ -75,7 +75,7 @@ def step_up(
         DemoError: the load ended before this.
     """
     before = models.triton_counts(kube, watch.name)
-    with RunningLoad(load, watch=on_report) as running:
+    with RunningLoad(load, on_report=on_report) as running:
         began_s = running.began_s()
         limit_s = load.duration_s
 

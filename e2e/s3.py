@@ -50,14 +50,14 @@ class Store:
         with only the path).
         """
         host, path = urlsplit(self.url).netloc, f"/{folder}/"
-        at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        nothing = hashlib.sha256().hexdigest()
-        signed = {"host": host, "x-amz-content-sha256": nothing, "x-amz-date": at}
+        timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        empty_digest = hashlib.sha256().hexdigest()
+        signed = {"host": host, "x-amz-content-sha256": empty_digest, "x-amz-date": timestamp}
         names, lines = ";".join(signed), "".join(f"{name}:{value}\n" for name, value in signed.items())
-        asked = hashlib.sha256(f"PUT\n{path}\n\n{lines}\n{names}\n{nothing}".encode()).hexdigest()
-        scope = (at[:8], "us-east-1", "s3", "aws4_request")
+        request_digest = hashlib.sha256(f"PUT\n{path}\n\n{lines}\n{names}\n{empty_digest}".encode()).hexdigest()
+        scope = (timestamp[:8], "us-east-1", "s3", "aws4_request")
         key = f"AWS4{SECRET_KEY}".encode()
-        for part in (*scope, f"AWS4-HMAC-SHA256\n{at}\n{'/'.join(scope)}\n{asked}"):
+        for part in (*scope, f"AWS4-HMAC-SHA256\n{timestamp}\n{'/'.join(scope)}\n{request_digest}"):
             key = hmac.digest(key, part.encode(), "sha256")
         credential = f"{ACCESS_KEY}/{'/'.join(scope)}"
         signature = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={key.hex()}"
@@ -70,9 +70,9 @@ def arguments(program: Path, listen: str, folder: Path, *more: str, bucket: str 
     """Return the command line of a store at HOST:PORT that keeps everything in `folder` and has one bucket."""
     (folder / "buckets" / bucket).mkdir(parents=True, exist_ok=True)
     (folder / "sidecar").mkdir(exist_ok=True)
-    given = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *more]
+    options = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *more]
     # Store metadata in files next to the objects, because some file systems don't support extended attributes.
-    return [str(program), *given, "posix", f"--sidecar={folder / 'sidecar'}", str(folder / "buckets")]
+    return [str(program), *options, "posix", f"--sidecar={folder / 'sidecar'}", str(folder / "buckets")]
 
 
 @contextmanager
@@ -91,9 +91,9 @@ def running(program: Path, port: int, folder: Path, *more: str, scheme: str = "h
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + _LIMIT_S
+    deadline_s = time.monotonic() + _LIMIT_S
     while not answers(url):
-        if process.poll() is not None or time.monotonic() > until:
+        if process.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError(f"the store at {url} doesn't answer:\n{log.read_text()[-2000:]}")
         time.sleep(0.05)
 

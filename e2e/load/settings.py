@@ -133,9 +133,9 @@ def together(reports: list[Report]) -> Report:
     failures: dict[str, int] = {}
     who: dict[str, int] = {}
     for report in reports:
-        for counted, counts in ((failures, report.failures), (who, report.who)):
+        for totals, counts in ((failures, report.failures), (who, report.who)):
             for name, count in counts.items():
-                counted[name] = counted.get(name, 0) + count
+                totals[name] = totals.get(name, 0) + count
     return Report(
         answered=answered,
         failed=sum(report.failed for report in reports),

@@ -37,7 +37,7 @@ PAUSE = "pause.tar"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Has no image but `pause`: all others come from the registry."""
+    """Start a cluster that has only the image `pause`: all others come from the registry."""
     build_images()
     images = tmp_path_factory.mktemp("images")
     (images / PAUSE).symlink_to(cache() / "images" / PAUSE)
@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def shell(cluster: Cluster) -> dict[str, str]:
-    """The reader's environment: kubectl and helm, a kubeconfig, and trust in the registry."""
+    """Return the reader's environment: kubectl and helm, a kubeconfig, and trust in the registry."""
     path = f"{cluster.bin}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
     trust = str(registry.trusting(cluster.place))
     return {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig), "SSL_CERT_FILE": trust}
@@ -58,7 +58,7 @@ def shell(cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def nvidia(cluster: Cluster, shell: dict[str, str]) -> str:
-    """The chart's default image of Triton, which the node can pull: from the mirror."""
+    """Push the chart's default image of Triton to the mirror, from which the node can pull it, and return its name."""
     default = yaml.safe_load((REPOSITORY / "charts" / "halcyon" / "values.yaml").read_text())["images"]["triton"]
     name = f"{default['repository']}:{default['tag']}"
     host, _, path = default["registry"].partition("/")
@@ -74,7 +74,7 @@ def kube(cluster: Cluster) -> Kube:
 
 
 def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
-    """Run it as a reader's shell would, but end at the first command that fails."""
+    """Run a script as a reader's shell would, but end at the first command that fails."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,
@@ -90,7 +90,7 @@ def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
 
 
 def put_model(kube: Kube, volume: Path) -> None:
-    """The volume `models` with the digits model in the folder `digits`."""
+    """Create the volume `models` with the digits model in the folder `digits`."""
     source = models.documents()["ConfigMap"]
     version = volume / "digits" / "1"
     version.mkdir(parents=True)
@@ -131,9 +131,9 @@ def test_what_readme_says_is_what_happens(
     assert file.name in use_it
     script = use_it.replace(REGISTRY, f"{cluster.registry}/halcyon").replace(file.name, str(file))
 
-    told = run(script, shell, limit_s=600)
+    output = run(script, shell, limit_s=600)
 
-    assert "digits" in told.splitlines()[-1], "kubectl get mdep"
+    assert "digits" in output.splitlines()[-1], "kubectl get mdep"
     for pod in json.loads(kube("get", "pods", "-o", "json", namespace=SYSTEM))["items"]:
         assert pod["spec"]["containers"][0]["image"].startswith(f"{cluster.registry}/halcyon/")
     run("kubectl wait --for=condition=Ready mdep/digits --timeout=180s", shell, limit_s=200)
@@ -148,12 +148,10 @@ def test_what_readme_says_is_what_happens(
     assert "ServersReady" in run("kubectl describe mdep digits", shell, limit_s=30)
     assert "replica" in run("halcyon explain digits", shell, limit_s=30)
     run("kubectl delete mdep digits", shell, limit_s=60)
-    without = yaml.safe_load(document)
-    del without["spec"]["scaling"]
-    without["spec"]["runtime"]["resources"]["requests"]["cpu"] = (
-        "100m"  # three have to fit beside all else on two cores
-    )
-    file.write_text(yaml.safe_dump(without))
+    fixed = yaml.safe_load(document)
+    del fixed["spec"]["scaling"]
+    fixed["spec"]["runtime"]["resources"]["requests"]["cpu"] = "100m"  # three have to fit beside all else on two cores
+    file.write_text(yaml.safe_dump(fixed))
     run(f"kubectl apply -f {file} && kubectl scale mdep/digits --replicas=3", shell, limit_s=30)
     models.wait_until_served(kube, "digits", replicas=3)
     run("kubectl delete mdep digits", shell, limit_s=60)

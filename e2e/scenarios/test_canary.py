@@ -18,15 +18,15 @@ _STEPS = [{"weight": 30, "pause": {"duration": "5s"}}]
 
 
 def _slot(kube: Kube, name: str, slot: str) -> set[str]:
-    """A slot's pods that are not on their way out: those of a canary before may still be."""
-    there = [p["metadata"] for p in kube.pods(name, "server") if not p["metadata"].get("deletionTimestamp")]
-    return {meta["name"] for meta in there if meta["labels"].get("serving.halcyon.dev/slot") == slot}
+    """Return the names of a slot's pods that aren't terminating: those of an earlier canary may still be."""
+    pods = [p["metadata"] for p in kube.pods(name, "server") if not p["metadata"].get("deletionTimestamp")]
+    return {meta["name"] for meta in pods if meta["labels"].get("serving.halcyon.dev/slot") == slot}
 
 
 def _is_observed(kube: Kube, name: str) -> bool:
-    """Whether the operator has seen the spec as it is now."""
-    found = kube.model(name) or {}
-    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
+    """Return True if the operator has observed the current spec."""
+    model = kube.model(name) or {}
+    return bool((model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"])
 
 
 def _canary(name: str, mode: str) -> dict[str, Any]:

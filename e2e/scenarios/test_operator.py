@@ -16,15 +16,15 @@ from e2e.load.settings import Load
 
 _CHILDREN = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,horizontalpodautoscalers,controllerrevisions,pods"
 _HAND_OVER_S = 2.0
-"""What the design allows a leader that ends by itself."""
+"""Longest gap that the design allows if a leader ends by itself."""
 
 
-class Asking:
-    """Asks for a model's metric four times a second, as an impatient HPA would, and keeps when it was refused."""
+class MetricPoller:
+    """Poller of a model's metric, four times a second, as an impatient HPA would. It records failures."""
 
     def __init__(self, kube: Kube, name: str) -> None:
-        self.refused: list[tuple[float, str]] = []
-        """When, in seconds of the monotonic clock, and in which words."""
+        self.failures: list[tuple[float, str]] = []
+        """Time of each failure, in seconds of the monotonic clock, and its text."""
         self.answered = 0
         self._kube = kube
         self._path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{kube.namespace}/queueDepth"
@@ -46,7 +46,7 @@ class Asking:
             if status == 200 and json.loads(body)["items"]:
                 self.answered += 1
             else:
-                self.refused.append((time.monotonic(), f"{status} {body.decode()}"))
+                self.failures.append((time.monotonic(), f"{status} {body.decode()}"))
 
 
 def _leader(kube: Kube) -> str | None:
@@ -64,7 +64,7 @@ def test_a_deleted_leader_costs_no_request_and_no_metric_beyond_the_hand_over(ku
     first = _leader(kube)
     assert first is not None
     load = Load(address=kube.must_address(DIGITS, GRPC_PORT), model=DIGITS, rate_rps=20, clients=256, duration_s=120)
-    with Asking(kube, DIGITS) as asking, RunningLoad(load) as running:
+    with MetricPoller(kube, DIGITS) as poller, RunningLoad(load) as running:
         running.began_s()
         time.sleep(2)
         kube("delete", "pod", first, "--wait=false", namespace=SYSTEM)
@@ -73,9 +73,9 @@ def test_a_deleted_leader_costs_no_request_and_no_metric_beyond_the_hand_over(ku
         time.sleep(6)  # at least one more round of the HPA
         report = running.stop()
     assert report.failed == 0, report
-    assert asking.answered > 20
-    if asking.refused:
-        assert asking.refused[-1][0] - asking.refused[0][0] <= _HAND_OVER_S * PATIENCE, asking.refused
+    assert poller.answered > 20
+    if poller.failures:
+        assert poller.failures[-1][0] - poller.failures[0][0] <= _HAND_OVER_S * PATIENCE, poller.failures
 
 
 def test_children_of_a_model_that_is_deleted_while_no_operator_runs_go_too(
@@ -94,7 +94,7 @@ def test_children_of_a_model_that_is_deleted_while_no_operator_runs_go_too(
 
 
 def _children(kube: Kube, name: str) -> list[str]:
-    found = json.loads(kube("get", _CHILDREN, f"--selector={OWNER_LABEL}={name}", "-o", "json"))["items"]
+    items = json.loads(kube("get", _CHILDREN, f"--selector={OWNER_LABEL}={name}", "-o", "json"))["items"]
     return [
-        f"{item['kind']}/{item['metadata']['name']}" for item in found if COMPONENT_LABEL in item["metadata"]["labels"]
+        f"{item['kind']}/{item['metadata']['name']}" for item in items if COMPONENT_LABEL in item["metadata"]["labels"]
     ]

@@ -49,7 +49,7 @@ _REVISION = "serving.halcyon.dev/revision"
 
 
 def files(name: str, *, factor: int, fails: bool = False, failing_below: int = 0) -> dict[str, Any]:
-    """The model's ConfigMap; other content is another revision. It may fail to load, or fail requests.
+    """Return the model's ConfigMap; other content is another revision. The model may fail to load, or fail requests.
 
     Inputs are random from 0 to 16.
     """
@@ -57,44 +57,44 @@ def files(name: str, *, factor: int, fails: bool = False, failing_below: int = 0
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-files"}, "data": data}
 
 
-def document(name: str, *, gpus: int, **how: Any) -> dict[str, Any]:
-    """A model of 2 pods and 1 balancer, from the ConfigMap of `files`."""
-    made = models.variant(name, replicas=2, gpus=gpus)
-    spec = made["spec"]
+def document(name: str, *, gpus: int, **rollout_options: Any) -> dict[str, Any]:
+    """Return a model of 2 pods and 1 balancer, from the ConfigMap of `files`."""
+    deployment = models.variant(name, replicas=2, gpus=gpus)
+    spec = deployment["spec"]
     del spec["batching"]
     items = [{"key": "model.py", "path": "1/model.py"}]
     spec["model"] = {"backend": "python", "source": {"configMap": {"name": f"{name}-files", "items": items}}}
     spec["runtime"]["startupTimeout"] = "10s"
     spec["traffic"] = {"balancerReplicas": 1, "drainTimeout": "5s"}
-    spec["rollout"] = how
-    return made
+    spec["rollout"] = rollout_options
+    return deployment
 
 
 def rollout(kube: Kube, name: str) -> dict[str, Any]:
-    """status.rollout."""
+    """Return status.rollout."""
     return dict(((kube.model(name) or {}).get("status") or {}).get("rollout") or {})
 
 
 def revision(kube: Kube, name: str) -> dict[str, str]:
-    """status.revision."""
+    """Return status.revision."""
     return dict(((kube.model(name) or {}).get("status") or {}).get("revision") or {})
 
 
 def wait_phase(kube: Kube, name: str, phase: str, *, target: str = "", limit_s: float = 90) -> None:
-    """Wait until the rollout is there; with `target`, of another revision than that one."""
+    """Wait until the rollout reaches a phase; with `target`, that of another revision than this one."""
 
-    def there() -> bool:
+    def is_reached() -> bool:
         return rollout(kube, name).get("phase") == phase and revision(kube, name).get("target") != target
 
     try:
-        wait_for(there, goal=f"{name}: {phase}", limit_s=limit_s)
+        wait_for(is_reached, goal=f"{name}: {phase}", limit_s=limit_s)
     finally:
         print(models.condition_lines(kube, name), rollout(kube, name), sep="\n")
 
 
 @contextmanager
 def load(kube: Kube, name: str) -> Iterator[list[Report]]:
-    """Requests over both protocols while the block runs; their reports are there when it has ended."""
+    """Send requests over both protocols while the block runs, and report at its end."""
     common: dict[str, Any] = {"input": "x", "shape": (1, 2), "batch_output": None, "who_output": None}
     common |= {"model": name, "rate_rps": 20, "clients": 2048, "duration_s": 300}
     grpc = Load(address=kube.must_address(name, GRPC_PORT), protocol="grpc", **common)
@@ -107,10 +107,10 @@ def load(kube: Kube, name: str) -> Iterator[list[Report]]:
         reports += [first.stop(), second.stop()]
 
 
-def serve(kube: Kube, asked: dict[str, Any]) -> str:
-    """Have it served; the name of its revision."""
-    name = str(asked["metadata"]["name"])
-    kube.apply(files(name, factor=2), asked)
+def serve(kube: Kube, deployment: dict[str, Any]) -> str:
+    """Apply a model, wait until it is served, and return the name of its revision."""
+    name = str(deployment["metadata"]["name"])
+    kube.apply(files(name, factor=2), deployment)
     models.wait_until_served(kube, name, replicas=2)
     wait_phase(kube, name, "Complete")
     return revision(kube, name)["current"]
@@ -146,15 +146,15 @@ def test_a_revision_that_does_not_load_never_serves_and_the_one_before_comes_bac
 
 
 def _fill(kube: Kube, name: str) -> int:
-    """Take every GPU that is free with one pod, which does nothing; returns how many there were."""
+    """Occupy all free GPUs with one idle pod, and return their number."""
     (node,) = kube.items("/api/v1/nodes")
-    taken = sum(
+    used = sum(
         int((c.get("resources") or {}).get("limits", {}).get(_GPU, 0))
         for p in kube.items("/api/v1/pods")
         if p["status"].get("phase") in {"Pending", "Running"}
         for c in p["spec"]["containers"]
     )
-    free = int(node["status"]["allocatable"][_GPU]) - taken
+    free = int(node["status"]["allocatable"][_GPU]) - used
     if free:
         container = {"name": "pause", "image": "localhost/pause:3.10", "resources": {"limits": {_GPU: str(free)}}}
         pod = {"containers": [container], "terminationGracePeriodSeconds": 0}

@@ -18,7 +18,7 @@ _COUNT = 7
 
 @dataclass(frozen=True)
 class Story:
-    """All that happened, in its order."""
+    """Steps of the scenario, in order."""
 
     queue: Step
     back_s: float
@@ -29,7 +29,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(kube: Kube, digits: ColdStart) -> Story:  # noqa: ARG001  # what it brings up is all that is wanted
-    """Up for the queue, down, up for the GPU, down; about two minutes."""
+    """Scale up for the queue, down, up for the GPU, and down; about two minutes."""
     probes = scaling.Probes(kube, DIGITS)
     with Watch(kube, DIGITS) as watch, probes:
         scaling.step_down(watch)

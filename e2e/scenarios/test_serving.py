@@ -19,7 +19,7 @@ from demo.kube import PATIENCE, Kube, wait_for
 from demo.models import DIGITS, GRPC_PORT, HTTP_PORT
 from manifests.examples.digits import train
 
-# It tells Triton its own inputs and outputs, so it needs no config.pbtxt.
+# It declares its inputs and outputs itself, so it needs no config.pbtxt.
 _DOUBLE = """
 import triton_python_backend_utils as pb_utils
 
@@ -141,7 +141,7 @@ def _fill(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cases(kube: Kube, digits: ColdStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:  # noqa: ARG001  # it comes first
-    """All the models of this module, started at once."""
+    """Apply all the models of this module at once."""
     directory = tmp_path_factory.mktemp("models")
     _fill(directory)
     claim = {"persistentVolumeClaim": {"claimName": "models", "path": "vision/digits"}}
@@ -189,9 +189,9 @@ def test_apply_is_answered_within_the_budget(digits: ColdStart) -> None:
 
 @pytest.mark.usefixtures("digits")
 def test_held_out_digits_are_labelled_right_over_both_protocols(kube: Kube) -> None:
-    found = serving.accuracy(kube, DIGITS)
-    assert found.digits == 450
-    assert found.http == found.grpc >= 0.95
+    accuracy = serving.accuracy(kube, DIGITS)
+    assert accuracy.digits == 450
+    assert accuracy.http == accuracy.grpc >= 0.95
 
 
 @pytest.mark.usefixtures("digits")
@@ -251,7 +251,7 @@ def test_what_controls_triton_is_closed_over_grpc_too(kube: Kube) -> None:
 
 
 def _server(kube: Kube) -> str:
-    """Address of a server pod, past the balancer."""
+    """Return the address of a server pod, past the balancer."""
     return str(kube.pods(DIGITS, "server")[0]["status"]["podIP"])
 
 

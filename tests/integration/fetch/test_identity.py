@@ -122,7 +122,7 @@ def test_a_model_is_read_with_a_service_accounts_token_and_no_secret(
 ) -> None:
     download(remote(cloud), to, lambda _: None)
     assert (to / "config.pbtxt").read_bytes() == CONFIG
-    assert len(service.asked) == 1
+    assert len(service.paths) == 1
 
 
 DENIALS: dict[str, dict[str, Any]] = {
