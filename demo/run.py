@@ -131,7 +131,7 @@ class Demo:
         self.kube.apply(models.variant(name, replicas=3, image=self.installed.triton_image))
         try:
             models.wait_until_served(self.kube, name, replicas=3)
-            report = serving.load_one_channel(self.kube, name, duration_s=10)
+            report = serving.load_single_channel(self.kube, name, duration_s=10)
         finally:
             models.delete(self.kube, name)
         self._reports.append(report)

@@ -78,7 +78,7 @@ def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 
     return Comparison(batched=together(reports[batched]), unbatched=together(reports[unbatched]))
 
 
-def load_one_channel(kube: Kube, name: str, *, duration_s: float, clients: int = 12) -> Report:
+def load_single_channel(kube: Kube, name: str, *, duration_s: float, clients: int = 12) -> Report:
     """Send requests over a single gRPC connection. The report contains each pod's share of the responses."""
     address = kube.must_address(name, GRPC_PORT)
     return process.run(Load(address=address, model=name, clients=clients, channels=1, duration_s=duration_s))

@@ -54,7 +54,7 @@ def _names(pods: list[dict[str, Any]]) -> set[str]:
 
 
 def test_one_long_lived_channel_is_shared_by_three_pods(kube: Kube, complete_model: str) -> None:
-    report = serving.load_one_channel(kube, complete_model, duration_s=6)
+    report = serving.load_single_channel(kube, complete_model, duration_s=6)
     assert report.failed == 0, report
     assert len(report.shares) == 3
     assert all(0.25 <= share <= 0.42 for share in report.shares), report.shares
@@ -136,7 +136,7 @@ def _kill_a_stub(kube: Kube, model: str) -> None:
         time.sleep(2)
         assert processes.kill(dead, lambda command: "triton_python_backend_stub" in command) >= 1
         killed_s = time.monotonic()
-        wait_for(lambda: _is_taken_out(kube, model, name), goal="it is taken out", limit_s=10, every_s=0.05)
+        wait_for(lambda: _is_out_of_rotation(kube, model, name), goal="it is taken out", limit_s=10, every_s=0.05)
         out_after_s = time.monotonic() - killed_s
 
         def current_pod() -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _kill_a_stub(kube: Kube, model: str) -> None:
     assert any("BackendDied" in line and name in line and "signal 9" in line for line in events.splitlines()), events
 
 
-def _is_taken_out(kube: Kube, name: str, pod: str) -> bool:
+def _is_out_of_rotation(kube: Kube, name: str, pod: str) -> bool:
     """Return True if an agent has taken the pod out of rotation, or if it already restarts."""
     server = next(p for p in kube.pods(name, "server") if p["metadata"]["name"] == pod)
     return not is_ready(server) or any(

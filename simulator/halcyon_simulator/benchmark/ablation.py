@@ -50,16 +50,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="default build/bench")
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/scaling.md"), metavar="FILE.md")
     options = parser.parse_args(argv)
-    wanted = [cell for cell in cells() if not options.only or {cell.scenario, cell.family} & set(options.only)]
-    if not wanted:
+    selected = [cell for cell in cells() if not options.only or {cell.scenario, cell.family} & set(options.only)]
+    if not selected:
         parser.error(f"--only {' '.join(options.only)}: there are none of them; for example --only S1")
     signal.signal(signal.SIGTERM, _end)
-    runs = Runs(Store(options.out / "cells"), wanted, most_seeds=options.seeds, jobs=options.jobs)
+    runs = Runs(Store(options.out / "cells"), selected, most_seeds=options.seeds, jobs=options.jobs)
     runs.complete()
     options.out.mkdir(parents=True, exist_ok=True)
     document = orjson.dumps(runs.rows(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     (options.out / "ablation.json").write_bytes(document)
-    ablation_section.write(runs.found(), options.page, seeds=runs.seeds_in_words())
+    ablation_section.write(runs.ablation(), options.page, seeds=runs.seeds_in_words())
     return 0
 
 
@@ -88,19 +88,17 @@ def without(part: str) -> Named:
 class Runs:
     """Runs of all policies on some cells. A run is executed, or its result is taken from the store."""
 
-    def __init__(self, store: Store, wanted: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
+    def __init__(self, store: Store, cells: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
         self._store = store
         self._jobs = jobs
-        self._seeds = {cell: range(1, _most(cell, most_seeds) + 1) for cell in wanted}
+        self._seeds = {cell: range(1, _most(cell, most_seeds) + 1) for cell in cells}
 
     def complete(self) -> None:
         """Execute the runs that aren't in the store yet."""
-        wanted = [
-            (cell, policy, seed) for cell, seeds in self._seeds.items() for policy in policies() for seed in seeds
-        ]
-        table.Table(self._store, jobs=self._jobs, names=()).complete("ablation", wanted)
+        runs = [(cell, policy, seed) for cell, seeds in self._seeds.items() for policy in policies() for seed in seeds]
+        table.Table(self._store, jobs=self._jobs, names=()).complete("ablation", runs)
 
-    def found(self) -> Ablation:
+    def ablation(self) -> Ablation:
         """Return the results for the page."""
         planner, installed = self._column(Named(HALCYON)), self._column(Named(BALANCED))
         return Ablation(planner, installed, {part: self._column(without(part)) for part in PARTS})

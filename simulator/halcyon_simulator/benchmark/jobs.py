@@ -102,25 +102,25 @@ class _Progress:
 
     def __init__(self, title: str, runs: int, known: int) -> None:
         self._title, self._runs, self._done = title, runs, 0
-        self._begin_s = self._said_s = time.monotonic()
+        self._begin_s = self._printed_s = time.monotonic()
         self._live = sys.stderr.isatty()
-        self._say(f"{title}: {runs} runs to do, {known - runs} known\n")
+        self._print(f"{title}: {runs} runs to do, {known - runs} known\n")
 
     def step(self, runs: int, doing: str) -> None:
         self._done += runs
         now = time.monotonic()
-        if not self._live and now - self._said_s < 60:
+        if not self._live and now - self._printed_s < 60:
             return
-        self._said_s = now
+        self._printed_s = now
         left_s = (now - self._begin_s) / self._done * (self._runs - self._done)
         text = f"{self._title}: {self._done} of {self._runs} runs, about {left_s / 60:.0f} min left; {doing}"
-        self._say(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        self._print(f"\r\x1b[K{text}" if self._live else f"{text}\n")
 
     def end(self) -> None:
         if self._live and self._runs:
-            self._say("\n")
+            self._print("\n")
 
     @staticmethod
-    def _say(text: str) -> None:
+    def _print(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -66,9 +66,9 @@ def read(path: Path) -> Times:
     rows = csv.reader(io.StringIO(text))
     head = [name.strip() for name in next(rows, [])]
     if COLUMN not in head:
-        there = ", ".join(head) or "none"
+        columns = ", ".join(head) or "none"
         raise TraceError(
-            f"trace {path} has no column {COLUMN} (arrival times in seconds); its columns: {there}; {_EXAMPLE}"
+            f"trace {path} has no column {COLUMN} (arrival times in seconds); its columns: {columns}; {_EXAMPLE}"
         )
     column = head.index(COLUMN)
     try:
@@ -126,10 +126,14 @@ class Clients:
     """Whether the gaps of each row follow a Weibull distribution; if not, they follow a Gamma distribution."""
     shape: NDArray[np.float64]
 
-    def rows(self, wanted: NDArray[np.bool_]) -> Clients:
+    def rows(self, selected: NDArray[np.bool_]) -> Clients:
         """Return the trace with the selected rows only."""
         return Clients(
-            self.client[wanted], self.window[wanted], self.rate_rps[wanted], self.weibull[wanted], self.shape[wanted]
+            self.client[selected],
+            self.window[selected],
+            self.rate_rps[selected],
+            self.weibull[selected],
+            self.shape[selected],
         )
 
     @property
@@ -169,15 +173,15 @@ def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clie
     means = np.bincount(trace.client, weights=trace.rate_rps, minlength=int(names[-1]) + 1) / CLIENT_WINDOWS
     busiest = np.zeros(len(means))
     np.maximum.at(busiest, trace.client, trace.rate_rps)
-    taken: list[int] = []
+    names_chosen: list[int] = []
     sum_rps = 0.0
     for name in rng.permutation(names):
         if sum_rps + means[name] <= mean_rps * (1 + 1e-9) and busiest[name] <= _BUSIEST * mean_rps:
-            taken.append(int(name))
+            names_chosen.append(int(name))
             sum_rps += float(means[name])
         if sum_rps >= mean_rps * (1 - _FILL):
             break
-    return trace.rows(np.isin(trace.client, taken))
+    return trace.rows(np.isin(trace.client, names_chosen))
 
 
 def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:

@@ -196,7 +196,7 @@ class AblatedPolicy(HalcyonPolicy):
     @override
     def desired(self, view: PolicyView) -> int:
         """Return the planner's desired replicas."""
-        return super().desired(view if self._last_known is None else self._last_known.of(view))
+        return super().desired(view if self._last_known is None else self._last_known.update(view))
 
 
 class _LastKnown(ForwardedView):
