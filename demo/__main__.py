@@ -53,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             was_up = remove(options.cluster, step=lambda title: print(f"demo: {title}", flush=True))
             print(f"demo: {options.cluster} is down" if was_up else f"demo: {options.cluster} is not up")
             return 0
-        chosen = Options(cluster=options.cluster, quick=options.quick, rest_s=options.rest, hpa_sync=options.hpa_sync)
-        return up(chosen)
+        up_options = Options(
+            cluster=options.cluster, quick=options.quick, rest_s=options.rest, hpa_sync=options.hpa_sync
+        )
+        return up(up_options)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

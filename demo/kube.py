@@ -256,11 +256,11 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return ready and not pod["metadata"].get("deletionTimestamp")
 
 
-def wait_for(done: Callable[[], bool], *, goal: str, limit_s: float, every_s: float = 0.2) -> float:
-    """Wait until `done` returns a true value, and return the seconds that this took.
+def wait_for(is_met: Callable[[], bool], *, goal: str, limit_s: float, every_s: float = 0.2) -> float:
+    """Wait until `is_met` returns a true value, and return the seconds that this took.
 
     Args:
-        done: condition to wait for.
+        is_met: condition to wait for.
         goal: description of the condition, for the error message.
         limit_s: time limit on an idle machine, in seconds.
         every_s: polling interval in seconds.
@@ -270,7 +270,7 @@ def wait_for(done: Callable[[], bool], *, goal: str, limit_s: float, every_s: fl
     """
     limit_s *= PATIENCE
     began_s = time.monotonic()
-    while not done():
+    while not is_met():
         if time.monotonic() - began_s > limit_s:
             raise DemoError(f"{goal}: not within {limit_s:g} s")
         time.sleep(every_s)

@@ -113,7 +113,7 @@ class Screen:
         self._print(Text("          " + "  ".join(words)))
 
     def _cells(self, sample: ModelSample) -> list[tuple[str, str]]:
-        gpu_percent = sample.gpu_each_percent
+        gpu_percent = sample.gpu_mean_percent
         cells = [
             ("replicas", f"{sample.ready}/{sample.replicas}"),
             ("queue", "-" if sample.queue is None else f"{sample.queue:.0f}"),

@@ -71,10 +71,10 @@ def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 
         process.run(Load(address=address, model=name, clients=CLIENTS, duration_s=1.5, who_output=None))
     reports: dict[str, list[Report]] = {unbatched: [], batched: []}
     for _ in range(rounds):
-        for name, done in reports.items():
+        for name, completed in reports.items():
             address = kube.must_address(name, GRPC_PORT)
             load = Load(address=address, model=name, clients=CLIENTS, duration_s=round_s, who_output=None)
-            done.append(process.run(load))
+            completed.append(process.run(load))
     return Comparison(batched=together(reports[batched]), unbatched=together(reports[unbatched]))
 
 

@@ -24,7 +24,7 @@ class ModelSample:
     gpu_percent: float | None
 
     @property
-    def gpu_each_percent(self) -> float | None:
+    def gpu_mean_percent(self) -> float | None:
         """Return the mean GPU utilization over the pods, as the HPA computes it.
 
         Starting pods count as the metrics API reports them.

@@ -81,8 +81,8 @@ class Store:
         """Create the container."""
         self._put(f"/{CONTAINER}?restype=container", b"", {})
 
-    def _put(self, target: str, content: bytes, more: dict[str, str]) -> None:
-        headers = {**more, "x-ms-date": format_datetime(datetime.now(UTC), usegmt=True), "x-ms-version": _VERSION,
+    def _put(self, target: str, content: bytes, extra_headers: dict[str, str]) -> None:
+        headers = {**extra_headers, "x-ms-date": format_datetime(datetime.now(UTC), usegmt=True), "x-ms-version": _VERSION,
                    "content-length": str(len(content)), "content-type": "application/octet-stream", "host": f"{HOST}:{self.port}"}  # fmt: skip
         headers["authorization"] = _shared_key("PUT", target, headers)
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{target}", content, headers, method="PUT")
@@ -210,12 +210,12 @@ def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandl
         def _error(self, status: int, code: str, message: str) -> None:
             self._answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
 
-        def _answer(self, status: int, content: bytes, more: dict[str, str] | None = None) -> None:
+        def _answer(self, status: int, content: bytes, extra_headers: dict[str, str] | None = None) -> None:
             self.send_response(status)
             for name, value in {
                 "Content-Length": str(len(content)),
                 "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT",
-                **(more or {}),
+                **(extra_headers or {}),
             }.items():
                 self.send_header(name, value)
             self.end_headers()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PROMPT = "$ "
-_HERE = re.compile(r"<<'(\w+)'$")
+_HEREDOC = re.compile(r"<<'(\w+)'$")
 _INVOCATION = re.compile(
     r"(?:^|[|;&(!`] ?|\$ )(?:kubectl )?halcyon (?P<command>[a-z]+)"
     r"|\bpython -m (?P<module>(?:demo|e2e|images|benchmarks|halcyon_simulator)\b[\w.]*)",
@@ -46,8 +46,8 @@ def transcript(block: str) -> list[tuple[str, str]]:
                 command, output = pairs[-1]
                 pairs[-1] = (command, f"{output}{line}\n")
             continue
-        here = _HERE.search(line)
-        continuation = here[1] if here else line[-1:] if line.endswith(("\\", "|")) else ""
+        heredoc = _HEREDOC.search(line)
+        continuation = heredoc[1] if heredoc else line[-1:] if line.endswith(("\\", "|")) else ""
     return pairs
 
 

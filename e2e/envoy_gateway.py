@@ -58,7 +58,7 @@ class EnvoyGateway:
 
 def definitions() -> list[dict[str, Any]]:
     """Return all CRDs of the Gateway API's standard channel. Go downloads the module once, and checks it against go.sum."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [binaries.toolchain(), "mod", "download", "-json", "sigs.k8s.io/gateway-api"],
         cwd=_DEFINITIONS,
         env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
@@ -66,7 +66,7 @@ def definitions() -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
-    folder = Path(json.loads(done.stdout)["Dir"]) / "config" / "crd" / "standard"
+    folder = Path(json.loads(completed.stdout)["Dir"]) / "config" / "crd" / "standard"
     documents = [
         document for file in sorted(folder.glob("*.yaml")) for document in yaml.safe_load_all(file.read_text())
     ]
@@ -81,7 +81,7 @@ def running(cluster: Cluster, directory: Path) -> Iterator[EnvoyGateway]:
         ClusterError: the user isn't root, a program can't be built or installed, or the controller does not start.
     """
     system.check_root()
-    program = binaries.beside("envoy-gateway")
+    program = binaries.extra_program("envoy-gateway")
     _install_envoy(directory)
     _define(cluster)
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "ENVOY_GATEWAY_NAMESPACE": NAMESPACE}

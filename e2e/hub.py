@@ -99,8 +99,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if host == CONTENT_HOST:
             self._content(path, url.query)
             return
-        if (left_s := self.server.hub.busy_until - time.monotonic()) > 0:
-            headers = {"RateLimit": f'"api";r=0;t={math.ceil(left_s)}'}
+        if (remaining_s := self.server.hub.busy_until - time.monotonic()) > 0:
+            headers = {"RateLimit": f'"api";r=0;t={math.ceil(remaining_s)}'}
             self._send(429, b"We had to rate limit your IP", headers)
             return
         if self.server.hub.unavailable:
@@ -141,13 +141,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         folders = sorted({path.rpartition("/")[0] for path in files} - {""})
         entries = [*({"type": "directory", "oid": "", "size": 0, "path": path} for path in folders), *entries]
         begin = int(query.get("cursor", ["0"])[0])
-        more = {}
+        headers = {}
         if begin + _PAGE < len(entries):
             target = f"{self.server.hub.url}{quote(urlsplit(self.path).path)}?recursive=true&cursor={begin + _PAGE}"
-            more["Link"] = f'<{target}>; rel="next"'
+            headers["Link"] = f'<{target}>; rel="next"'
         content = json.dumps(entries[begin : begin + _PAGE]).encode()
         is_cut, self.server.hub.cut_listings = self.server.hub.cut_listings > 0, self.server.hub.cut_listings - 1
-        self._send(200, content, more, begin_of=len(content) // 2 if is_cut else None)
+        self._send(200, content, headers, cut_at=len(content) // 2 if is_cut else None)
 
     def _file(self, repository: str, place: str) -> None:
         content = self.server.hub.repositories[repository].get(place)
@@ -175,24 +175,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.hub.fault == "slow":
             self.server.released.wait(15)
         begin = int(self.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        more = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
+        headers = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
         end = begin + len(content) // 4 if self.server.hub.fault in {"truncated", "interrupted"} else len(content)
         if self.server.hub.fault == "truncated":
             end = min(end, len(content) // 2)
-        self._send(206 if begin else 200, content[begin:], more, begin_of=max(0, end - begin))
+        self._send(206 if begin else 200, content[begin:], headers, cut_at=max(0, end - begin))
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         self._send(status, json.dumps({"error": message}).encode(), {"X-Error-Code": code, "X-Error-Message": message})
 
     def _send(
-        self, status: int, content: bytes, headers: dict[str, str] | None = None, begin_of: int | None = None
+        self, status: int, content: bytes, headers: dict[str, str] | None = None, cut_at: int | None = None
     ) -> None:
         self.send_response_only(status)
         for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content if begin_of is None else content[:begin_of])
-        if begin_of is not None and begin_of < len(content):
+        self.wfile.write(content if cut_at is None else content[:cut_at])
+        if cut_at is not None and cut_at < len(content):
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:

@@ -54,7 +54,7 @@ def version() -> str:
 
 def definitions() -> list[dict[str, Any]]:
     """Return its released CRDs. Go downloads the module once, and checks it against go.sum."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [binaries.toolchain(), "mod", "download", "-json", _MODULE],
         cwd=PINNED,
         env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
@@ -62,7 +62,7 @@ def definitions() -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
-    folder = Path(json.loads(done.stdout)["Dir"]) / "config" / "crd" / "bases"
+    folder = Path(json.loads(completed.stdout)["Dir"]) / "config" / "crd" / "bases"
     return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
 
 
@@ -93,7 +93,7 @@ def running(cluster: Cluster, directory: Path) -> Iterator[Keda]:
     Raises:
         ClusterError: it can't be built, or does not start.
     """
-    programs = {name: binaries.beside(f"keda-{name}") for name in ("operator", "adapter")}
+    programs = {name: binaries.extra_program(f"keda-{name}") for name in ("operator", "adapter")}
     [port] = free_ports(1)
     started: list[Started] = []
     try:

@@ -66,21 +66,21 @@ class Store:
         urllib.request.urlopen(request, timeout=_LIMIT_S).close()
 
 
-def arguments(program: Path, listen: str, folder: Path, *more: str, bucket: str = BUCKET) -> list[str]:
+def arguments(program: Path, listen: str, folder: Path, *extra: str, bucket: str = BUCKET) -> list[str]:
     """Return the command line of a store at HOST:PORT that keeps everything in `folder` and has one bucket."""
     (folder / "buckets" / bucket).mkdir(parents=True, exist_ok=True)
     (folder / "sidecar").mkdir(exist_ok=True)
-    options = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *more]
+    options = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *extra]
     # Store metadata in files next to the objects, because some file systems don't support extended attributes.
     return [str(program), *options, "posix", f"--sidecar={folder / 'sidecar'}", str(folder / "buckets")]
 
 
 @contextmanager
-def running(program: Path, port: int, folder: Path, *more: str, scheme: str = "http") -> Iterator[Store]:
+def running(program: Path, port: int, folder: Path, *extra: str, scheme: str = "http") -> Iterator[Store]:
     """Run a store on 127.0.0.1 while the context is open."""
     log = folder / "log"
     with log.open("wb") as output:
-        command = arguments(program, f"127.0.0.1:{port}", folder, *more)
+        command = arguments(program, f"127.0.0.1:{port}", folder, *extra)
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
         _wait(process, f"{scheme}://127.0.0.1:{port}", log)

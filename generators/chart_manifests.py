@@ -47,17 +47,17 @@ NAMESPACE: Object = {
 
 def rendered(helm: str, mode: str) -> dict[Key, Object]:
     """Return the chart's objects for a mode, without the parts that only Helm needs."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [helm, "template", "halcyon", str(CHART), "--namespace", SYSTEM, "--skip-tests", "--values", "-"],
         input=json.dumps(VALUES | MODES[mode]),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise SystemExit(done.stderr)
+    if completed.returncode:
+        raise SystemExit(completed.stderr)
     objects = {}
-    for obj in filter(None, yaml.safe_load_all(done.stdout)):
+    for obj in filter(None, yaml.safe_load_all(completed.stdout)):
         _without_helm(obj)
         objects[key(obj)] = obj
     return objects

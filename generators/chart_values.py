@@ -294,8 +294,8 @@ def _documented(value: ChartValue) -> Iterator[ChartValue]:
 def _default(value: Any) -> str:
     if value in ("", None, [], {}):
         return "none"
-    written = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    return f"`{_escaped('true' if value is True else 'false' if value is False else written)}`"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return f"`{_escaped('true' if value is True else 'false' if value is False else text)}`"
 
 
 def _escaped(text: str) -> str:
@@ -306,8 +306,8 @@ def main(directory: Path) -> None:
     """Write DIRECTORY/CHART/values.schema.json and README.md of each chart."""
     for chart in sorted(path.parent for path in CHARTS.glob("*/Chart.yaml")):
         root = read((chart / "values.yaml").read_text())
-        before, begins, rest = (chart / "README.md").read_text().partition(BEGIN)
-        _, ends, after = rest.partition(END)
+        before, begins, remainder = (chart / "README.md").read_text().partition(BEGIN)
+        _, ends, after = remainder.partition(END)
         if not (begins and ends):
             raise ValuesError(f"charts/{chart.name}/README.md lacks the lines {BEGIN.strip()} and {END.strip()}")
         folder = directory / chart.name

@@ -82,11 +82,11 @@ def conditions_page() -> str:
         parts += [f"### `{kind.value}`", _table("reason", {reason: reasons[reason] for reason in allowed})]
         if kind in INHERITED:
             parts.append(INHERITED[kind])
-    listed = {reason for allowed in REASONS.values() for reason in allowed}
+    by_type = {reason for allowed in REASONS.values() for reason in allowed}
     parts += [
         "### `status.rollout.failed`",
         "A failed rollout has one of these reasons, `ProgressDeadlineExceeded`, or that of `ModelLoaded` or `ServersReady`.",
-        _table("reason", {reason: text for reason, text in reasons.items() if reason not in listed}),
+        _table("reason", {reason: text for reason, text in reasons.items() if reason not in by_type}),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -67,8 +67,8 @@ def wrapped(text: str) -> list[str]:
 def svg(cast: str) -> str:
     """Return the picture of an asciicast."""
     title = str(json.loads(cast.partition("\n")[0])["title"])
-    shown = list(dropwhile(lambda line: not line[1].startswith(FIRST), lines(cast)))
-    recorded = [(at, part) for at, text in shown for part in wrapped(text)]
+    visible = list(dropwhile(lambda line: not line[1].startswith(FIRST), lines(cast)))
+    recorded = [(at, part) for at, text in visible for part in wrapped(text)]
     delays = paced(at for at, _ in recorded)
     width = round(max((len(text) for _, text in recorded), default=0) * _CHARACTER + 2 * _PADDING)
     height = _BAR + len(recorded) * _LINE + 2 * _PADDING

@@ -27,7 +27,7 @@ def install(packages: Sequence[str]) -> None:
     if shutil.which("apt-get") is None:
         raise AptError(f"{missing}, and there is no apt-get; on Debian: {command}")
     for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
-        done = subprocess.run(
+        completed = subprocess.run(
             ["apt-get", *arguments],
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             capture_output=True,
@@ -35,9 +35,9 @@ def install(packages: Sequence[str]) -> None:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        if done.returncode:
+        if completed.returncode:
             raise AptError(
-                f"{missing}; `apt-get {arguments[0]}` failed: {done.stderr.strip()[-500:]}\nInstall by hand: {command}"
+                f"{missing}; `apt-get {arguments[0]}` failed: {completed.stderr.strip()[-500:]}\nInstall by hand: {command}"
             )
 
 
@@ -89,6 +89,8 @@ def _fetch(package: str, directory: Path) -> None:
 
 
 def _run(package: str, command: Sequence[str], directory: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise AptError(f"missing: {package}; `{' '.join(command[:2])}` failed: {done.stderr.strip()[-500:]}")
+    completed = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if completed.returncode:
+        raise AptError(f"missing: {package}; `{' '.join(command[:2])}` failed: {completed.stderr.strip()[-500:]}")

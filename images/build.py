@@ -56,8 +56,10 @@ class Workshop:
 
     def succeeds(self, *arguments: str) -> bool:
         """Return True if a buildah command succeeds, for queries such as `inspect`."""
-        done = subprocess.run([*self._buildah, *arguments], env=self._environment, capture_output=True, check=False)
-        return done.returncode == 0
+        completed = subprocess.run(
+            [*self._buildah, *arguments], env=self._environment, capture_output=True, check=False
+        )
+        return completed.returncode == 0
 
     def run_in_terminal(self, *arguments: str) -> int:
         """Run buildah with its output on the terminal, and return its exit status."""
@@ -75,15 +77,15 @@ class Workshop:
         with path.open("a") as stream:
             print("+", *command, file=stream, flush=True)
             begin = stream.tell()
-            done = subprocess.run(
+            completed = subprocess.run(
                 list(command), env=self._environment, stdout=subprocess.PIPE, stderr=stream, text=True, check=False
             )
-            stream.write(done.stdout)
-        if done.returncode:
+            stream.write(completed.stdout)
+        if completed.returncode:
             log_lines = path.read_bytes()[begin:].decode(errors="replace").splitlines()
             tail = "\n".join(log_lines[-_LINES_OF_AN_ERROR:])
-            raise ImagesError(f"images: {log}: failed with status {done.returncode}; the end of {path}:\n{tail}")
-        return done.stdout.strip()
+            raise ImagesError(f"images: {log}: failed with status {completed.returncode}; the end of {path}:\n{tail}")
+        return completed.stdout.strip()
 
 
 def build_images(names: Iterable[str] = (), *, fresh: bool = False) -> dict[str, Path]:

@@ -160,12 +160,12 @@ def _write(values: Path, head: str, content: dict[str, Any]) -> None:
 def _run(*command: str) -> str:
     environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise ImagesError(
             f"images: {command[0]} not found; install it, or build on Debian as root: docs/images.md"
         ) from None
-    if done.returncode:
-        tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
-        raise ImagesError(f"{command[0]} {command[1]}: failed with status {done.returncode}:\n{tail}")
-    return done.stdout.strip()
+    if completed.returncode:
+        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-15:])
+        raise ImagesError(f"{command[0]} {command[1]}: failed with status {completed.returncode}:\n{tail}")
+    return completed.stdout.strip()

@@ -135,22 +135,24 @@ def _python(files: Mapping[str, File]) -> Iterator[Package]:
         for meta in metadata.values()
     }
     for folder, meta in metadata.items():
-        needed = {
-            str(purls[name]) for text in meta.get_all("Requires-Dist") or () if (name := _needed(str(text))) in purls
+        required = {
+            str(purls[name])
+            for text in meta.get_all("Requires-Dist") or ()
+            if (name := _requirement_name(str(text))) in purls
         }
         root = posixpath.dirname(folder)
         rows = csv.reader(_text(files, f"{folder}/RECORD").splitlines())
         yield Package(
             purls[canonicalize_name(str(meta["Name"]))],
             _python_licences(meta),
-            tuple(sorted(needed)),
+            tuple(sorted(required)),
             frozenset(posixpath.normpath(posixpath.join(root, row[0])) for row in rows if row)
             | {f"{folder}/{name}" for name in ("METADATA", "RECORD", "INSTALLER")},
             str(meta["Summary"] or ""),
         )
 
 
-def _needed(text: str) -> NormalizedName | None:
+def _requirement_name(text: str) -> NormalizedName | None:
     """Return the name of a requirement that applies without extras, else None."""
     try:
         requirement = Requirement(text)

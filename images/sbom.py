@@ -73,13 +73,13 @@ def document(reference: str, image: Image) -> str:
     )
     installed = packages.installed_packages(image.files)
     components = {str(package.purl): _component(package) for package in installed}
-    loose, others = _unowned(image, installed)
+    loose, other_files = _unowned(image, installed)
     bom.components.update(components.values(), loose)
     bom.register_dependency(root, [*components.values(), *loose])
     for package in installed:
         bom.register_dependency(components[str(package.purl)], [components[need] for need in package.needs])
     bom.properties.add(Property(name=f"{_PREFIX}id", value=image.identity))
-    bom.properties.add(Property(name=f"{_PREFIX}other-files", value=str(others)))
+    bom.properties.add(Property(name=f"{_PREFIX}other-files", value=str(other_files)))
     text = JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
     try:
         schema_error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)

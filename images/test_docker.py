@@ -94,9 +94,9 @@ def test_docker_builds_what_buildah_builds(
     recipe = RECIPES[name]
     image = build(docker, recipe, bases[recipe.base])
     (inspected,) = json.loads(docker("image", "inspect", image))
-    ours = configuration(archives[name])
+    expected_config = configuration(archives[name])
     for key in COMPARED:
-        assert (inspected["Config"].get(key) or None) == (ours.get(key) or None), key
+        assert (inspected["Config"].get(key) or None) == (expected_config.get(key) or None), key
 
     command, expected = EXPECTED_OUTPUT[name]
     alone = ("run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--entrypoint=/bin/sh")

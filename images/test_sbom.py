@@ -48,12 +48,12 @@ def test_it_tells_the_packages_that_dpkg_and_python_find_in_the_image(documents:
     prepare(images_directory())
     workshop = Workshop(images_directory())
     with workshop.locked(), container(workshop, RECIPES[name]) as run:
-        of_debian = run("dpkg-query", "-W", "-f", "${Package} ${Version}\\n")
-        of_python = run(PYTHONS[name], "-c", _ASK_PYTHON) if name in PYTHONS else ""
+        dpkg_output = run("dpkg-query", "-W", "-f", "${Package} ${Version}\\n")
+        python_output = run(PYTHONS[name], "-c", _ASK_PYTHON) if name in PYTHONS else ""
 
-    assert components(documents[name], "deb") == {tuple(line.split()) for line in of_debian.splitlines()}
+    assert components(documents[name], "deb") == {tuple(line.split()) for line in dpkg_output.splitlines()}
     assert components(documents[name], "pypi") == {
-        (plain(package), version) for package, version in (line.split() for line in of_python.splitlines())
+        (plain(package), version) for package, version in (line.split() for line in python_output.splitlines())
     }
 
 

@@ -56,13 +56,13 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
         ReleaseError: it failed; the message ends with its last lines.
     """
     variables = os.environ | environment
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False, env=variables
     )
-    if done.returncode:
-        tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
-        raise ReleaseError(f"release: {Path(command[0]).name}: exit status {done.returncode}\n{tail}")
-    return done.stdout
+    if completed.returncode:
+        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-15:])
+        raise ReleaseError(f"release: {Path(command[0]).name}: exit status {completed.returncode}\n{tail}")
+    return completed.stdout
 
 
 def version() -> str:
@@ -125,11 +125,11 @@ def pinned(values: str, images: Mapping[str, Mapping[str, str]]) -> str:
 
 def described(text: str, images: Mapping[str, Mapping[str, str]]) -> str:
     """Return the text of Chart.yaml with the images by digest, in the annotation that Artifact Hub reads."""
-    listed = [
+    entries = [
         {"name": key, "image": "{registry}/{repository}@{digest}".format(**image)} for key, image in images.items()
     ]
     document = yaml.safe_load(text)
-    document["annotations"]["artifacthub.io/images"] = yaml.safe_dump(listed)
+    document["annotations"]["artifacthub.io/images"] = yaml.safe_dump(entries)
     return yaml.safe_dump(document, sort_keys=False)
 
 

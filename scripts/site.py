@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 _BUILT = "site"
-_BESIDE = Path("repository")
+_OUTSIDE = Path("repository")
 """Folder of the site for files from outside of docs/."""
 _CODE_OR_LINK = re.compile(
     r"^```.*?^```$|^    .*?$|`[^`\n]*`|(?<=\]\()(?P<link>[^()\s]+)(?=\))", re.DOTALL | re.MULTILINE
@@ -57,9 +57,9 @@ def main() -> int:
         "--config-file",
         str(configuration),
     ]
-    done = subprocess.run(command, cwd=source, check=False)
-    if done.returncode:
-        return done.returncode
+    completed = subprocess.run(command, cwd=source, check=False)
+    if completed.returncode:
+        return completed.returncode
     shutil.rmtree(target, ignore_errors=True)
     shutil.move(source / _BUILT, target)
     print(f"site: {len(pages)} pages in {os.path.relpath(target)}")
@@ -92,7 +92,7 @@ def _place(path: Path) -> Path:
         return Path("index.md")
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS)
-    place = _BESIDE / path.relative_to(ROOT)
+    place = _OUTSIDE / path.relative_to(ROOT)
     return place / "index.md" if path.is_dir() else place.with_name(f"{place.stem}.md")
 
 
@@ -172,11 +172,12 @@ def _navigation(pages: dict[Path, Path]) -> list[dict[str, Any]]:
         for title, link in _ENTRY.findall(text):
             page = (DOCS / link).resolve()
             if page.name == "README.md":
-                beside = sorted(path for path in unlisted if path.parent == page.parent)
+                siblings = sorted(path for path in unlisted if path.parent == page.parent)
                 entries.append(
                     {
                         title: [
-                            {_title(path): str(unlisted.pop(path))} for path in sorted(beside, key=lambda p: p != page)
+                            {_title(path): str(unlisted.pop(path))}
+                            for path in sorted(siblings, key=lambda p: p != page)
                         ]
                     }
                 )

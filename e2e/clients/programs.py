@@ -149,7 +149,7 @@ def loadgen(
 
 def _run(command: list[str], **environment: str) -> str:
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             env=os.environ | environment,
             capture_output=True,
@@ -160,7 +160,7 @@ def _run(command: list[str], **environment: str) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise ClientError(f"{command[0]} did not end within {_LIMIT_S} s") from error
-    if done.returncode:
-        output = f"{done.stdout[-1000:]}\n{done.stderr[-1000:]}".strip()
-        raise ClientError(f"{' '.join(command)[:200]} ended with status {done.returncode}: {output}")
-    return done.stdout
+    if completed.returncode:
+        output = f"{completed.stdout[-1000:]}\n{completed.stderr[-1000:]}".strip()
+        raise ClientError(f"{' '.join(command)[:200]} ended with status {completed.returncode}: {output}")
+    return completed.stdout

@@ -130,8 +130,8 @@ def _down(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     current = cluster.find(options.name)
     if current is None:
-        others = ", ".join(names())
-        print(f"{options.name}: down" + (f" (there are: {others})" if others else ""))
+        other_names = ", ".join(names())
+        print(f"{options.name}: down" + (f" (there are: {other_names})" if other_names else ""))
         return 3
     health = cluster.health(current)
     state = "up" if current.complete else "half-way: `up` is at work or was interrupted"

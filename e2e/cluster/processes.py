@@ -165,16 +165,16 @@ def tail(log: Path, *, lines: int = 6) -> str:
 
 
 def wait_until(
-    done: Callable[[], bool], *, goal: str, limit_s: float, watched: Iterable[Started] = (), every_s: float = 0.05
+    is_met: Callable[[], bool], *, goal: str, limit_s: float, watched: Iterable[Started] = (), every_s: float = 0.05
 ) -> None:
-    """Wait until DONE returns a true value.
+    """Wait until IS_MET returns a true value.
 
     Raises:
         ClusterError: a watched component has exited, or LIMIT_S seconds have passed.
     """
     watched = tuple(watched)
     deadline = time.monotonic() + limit_s
-    while not done():
+    while not is_met():
         for started in watched:
             started.check()
         if time.monotonic() > deadline:

@@ -60,7 +60,7 @@ def _traces(name: str) -> list[str]:
     paths = place(name)
     traces = [f"process {process}" for process in leavings.alive(paths)]
     traces += [f"mount {point}" for point in leavings.mounts(paths)]
-    traces += [f"namespace {paths.namespace}" for ours in network.namespaces() if ours == paths.namespace]
+    traces += [f"namespace {paths.namespace}" for namespace in network.namespaces() if namespace == paths.namespace]
     traces += [f"cgroup {paths.cgroup}"] if cgroups.exists(paths.cgroup) else []
     traces += [str(path) for path in (paths.state, paths.run) if path.exists()]
     traces += [str(path) for path in Path("/var/lib/cni/results").glob(f"{paths.namespace}-*")]

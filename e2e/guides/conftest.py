@@ -56,7 +56,7 @@ def run_steps(scripts: Sequence[str], shell: Mapping[str, str], *, limit_s: floa
 
 def _bash(script: str, shell: Mapping[str, str], limit_s: float, *options: str) -> tuple[int, str]:
     """Run a script that ends at its first failing command. Return its exit status and its output."""
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", *options, "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,
         env=shell,
@@ -67,4 +67,4 @@ def _bash(script: str, shell: Mapping[str, str], limit_s: float, *options: str) 
         check=False,
         timeout=limit_s,
     )
-    return done.returncode, done.stdout
+    return completed.returncode, completed.stdout

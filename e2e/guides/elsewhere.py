@@ -193,9 +193,9 @@ def is_compared(step: Step) -> bool:
     return test is None or (test == INSTALL_TEST and step.page == INSTALL_PAGE)
 
 
-def entry(step: Step, listed: Mapping[str, Entry]) -> Entry | None:
+def entry(step: Step, values: Mapping[str, Entry]) -> Entry | None:
     """Return what a list has about a shell block or a command; None if it isn't listed."""
-    return next((value for start, value in listed.items() if step.name.startswith(start)), None)
+    return next((value for start, value in values.items() if step.name.startswith(start)), None)
 
 
 def expected(step: Step) -> str:

@@ -65,9 +65,9 @@ def test_the_push_is_the_one_that_readme_has() -> None:
 def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path) -> None:
     assert REMOVE.script == REMOVE_TOO.script
     assert UPGRADE.script in {step.script for step in console_steps(PAGE.with_name("upgrade.md"))}
-    ours = (VALUES, str(values))
+    values_file = (VALUES, str(values))
     assert all(VALUES in step.script for step in (INSTALL, UPGRADE))
-    differences = [follow(step, bare, replacement=ours) for step in (INSTALL, TEST, UPGRADE)]
+    differences = [follow(step, bare, replacement=values_file) for step in (INSTALL, TEST, UPGRADE)]
     assert not exists(bare, "modeldeployments"), "helm test leaves nothing"
     bare("apply", "-f", EXAMPLE)
     models.wait_until_served(bare, "digits", replicas=1)
@@ -78,7 +78,7 @@ def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path
     assert {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")} == serving
     assert bare.model("digits") is not None
 
-    differences.append(follow(INSTALL, bare, replacement=ours))
+    differences.append(follow(INSTALL, bare, replacement=values_file))
     models.wait_until_served(bare, "digits", replicas=1)
     assert {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")} == serving
 

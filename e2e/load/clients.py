@@ -94,8 +94,8 @@ class Connections:
             }
             batch = None if load.batch_output is None else _INT32.unpack_from(contents[load.batch_output])[0]
             # A string is prefixed with its length.
-            who = None if load.who_output is None else contents[load.who_output][_INT32.size :].decode()
-            return Answer(batch, who)
+            replica = None if load.who_output is None else contents[load.who_output][_INT32.size :].decode()
+            return Answer(batch, replica)
 
         return call
 
@@ -113,8 +113,8 @@ class Connections:
             async with asyncio.timeout(load.timeout_s + 1):
                 result = await client.infer(load.model, inputs[n % _INPUTS], outputs=requested)
             batch = None if load.batch_output is None else int(result.as_numpy(load.batch_output).flat[0])
-            who = None if load.who_output is None else bytes(result.as_numpy(load.who_output).flat[0]).decode()
-            return Answer(batch, who)
+            replica = None if load.who_output is None else bytes(result.as_numpy(load.who_output).flat[0]).decode()
+            return Answer(batch, replica)
 
         return call
 

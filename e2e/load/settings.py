@@ -131,9 +131,9 @@ def together(reports: list[Report]) -> Report:
     seconds = sum(report.seconds for report in reports)
     executions = sum(report.answered / report.mean_batch for report in reports if report.mean_batch)
     failures: dict[str, int] = {}
-    who: dict[str, int] = {}
+    by_replica: dict[str, int] = {}
     for report in reports:
-        for totals, counts in ((failures, report.failures), (who, report.who)):
+        for totals, counts in ((failures, report.failures), (by_replica, report.who)):
             for name, count in counts.items():
                 totals[name] = totals.get(name, 0) + count
     return Report(
@@ -143,5 +143,5 @@ def together(reports: list[Report]) -> Report:
         rate_rps=round(answered / seconds, 1) if seconds else 0.0,
         mean_batch=round(answered / executions, 2) if executions else None,
         failures=failures,
-        who=who,
+        who=by_replica,
     )

@@ -75,7 +75,7 @@ def kube(cluster: Cluster) -> Kube:
 
 def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
     """Run a script as a reader's shell would, but end at the first command that fails."""
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,
         env=shell,
@@ -85,8 +85,8 @@ def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
         timeout=limit_s,
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    assert completed.returncode == 0, f"{script}\n{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"
+    return completed.stdout
 
 
 def put_model(kube: Kube, volume: Path) -> None:
@@ -123,13 +123,13 @@ def test_what_readme_says_is_what_happens(
     # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
     volume = cluster.place.state / "volume"
     put_model(kube, volume)
-    _, use_it, _ = blocks(README, "sh")
+    _, installation, _ = blocks(README, "sh")
     [document] = blocks(README, "yaml")
     file = tmp_path / "my-model.yaml"
     file.write_text(document)
-    assert REGISTRY in use_it
-    assert file.name in use_it
-    script = use_it.replace(REGISTRY, f"{cluster.registry}/halcyon").replace(file.name, str(file))
+    assert REGISTRY in installation
+    assert file.name in installation
+    script = installation.replace(REGISTRY, f"{cluster.registry}/halcyon").replace(file.name, str(file))
 
     output = run(script, shell, limit_s=600)
 

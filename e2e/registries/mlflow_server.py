@@ -69,8 +69,8 @@ class MlflowServer:
 
 def site() -> Path:
     """Return the folder with the packages of the registries; install them first if they are missing."""
-    done = subprocess.run([_ROOT / "scripts" / "registries-site"], check=True, stdout=subprocess.PIPE, text=True)
-    return Path(done.stdout.strip())
+    completed = subprocess.run([_ROOT / "scripts" / "registries-site"], check=True, stdout=subprocess.PIPE, text=True)
+    return Path(completed.stdout.strip())
 
 
 @contextmanager

@@ -151,13 +151,13 @@ class Comparison:
     """Means over the same times: the shown or computed value, and the one from Triton's counters."""
 
     name: str
-    ours: float
-    tritons: float
+    shown_or_computed: float
+    from_triton: float
 
     @property
     def relative_difference(self) -> float:
         """Difference as a share of Triton's value."""
-        return abs(self.ours / self.tritons - 1)
+        return abs(self.shown_or_computed / self.from_triton - 1)
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _waiting(counted: TritonCounters, begin: float, end: float) -> float:
 def test_many_requests_are_in_triton_at_a_time(story: Story) -> None:
     assert story.report.failed == 0, story.report
     # What is counted is above one second per second, or it would say nothing of the sums of many requests.
-    assert story.compared["rules"].tritons > 4, story
+    assert story.compared["rules"].from_triton > 4, story
 
 
 @pytest.mark.parametrize("column", ["latency", "rate", "batch"])

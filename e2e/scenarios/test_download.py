@@ -34,7 +34,7 @@ def store(kube: Kube) -> Iterator[s3.Store]:
     address = f"{cluster.network.node_address}:{PORT}"
     folder = cluster.place.state / "s3"
     folder.mkdir(exist_ok=True)
-    command = s3.arguments(binaries.beside("versitygw"), address, folder)
+    command = s3.arguments(binaries.extra_program("versitygw"), address, folder)
     started = start(cluster.place, "s3", command, enter=cluster.network.enter)
     running = s3.Store(f"http://{address}")
     chart = (

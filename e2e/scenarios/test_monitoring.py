@@ -47,10 +47,12 @@ def jobs(kube: Kube, monitor: Object) -> Iterator[Object]:
     """Yield a scrape configuration for each endpoint of a monitor, with its current targets."""
     spec, meta = monitor["spec"], monitor["metadata"]
     selector = ",".join(f"{key}={value}" for key, value in spec["selector"]["matchLabels"].items())
-    of_services = monitor["kind"] == "ServiceMonitor"
-    for endpoint in spec["endpoints" if of_services else "podMetricsEndpoints"]:
+    is_service_monitor = monitor["kind"] == "ServiceMonitor"
+    for endpoint in spec["endpoints" if is_service_monitor else "podMetricsEndpoints"]:
         targets = (
-            services(kube, selector, endpoint, meta["namespace"]) if of_services else pods(kube, selector, endpoint)
+            services(kube, selector, endpoint, meta["namespace"])
+            if is_service_monitor
+            else pods(kube, selector, endpoint)
         )
         yield {
             "job_name": f"{meta['namespace']}/{meta['name']}/{endpoint['port']}",

@@ -130,8 +130,8 @@ def test_a_revision_that_does_not_load_never_serves_and_the_one_before_comes_bac
             # It is told at once; the old pods serve on, and the new one is none of the balancers'.
             bad = revision(kube, name)["target"]
             assert bad != first
-            ours = [p for p in kube.pods(name, "server") if f"{name}-{p['metadata']['labels'][_REVISION]}" == bad]
-            assert [is_ready(p) for p in ours] == [False]
+            new_pods = [p for p in kube.pods(name, "server") if f"{name}-{p['metadata']['labels'][_REVISION]}" == bad]
+            assert [is_ready(p) for p in new_pods] == [False]
             assert models.ready_servers(kube, name) == 2
             wait_phase(kube, name, "RolledBack", limit_s=100)
             stalled = kube.condition(name, "Stalled") or {}

@@ -23,7 +23,7 @@ class Story:
     queue: Step
     back_s: float
     gpu: Step
-    back_again_s: float
+    second_back_s: float
     probes: tuple[Report, ...]
 
 

@@ -157,8 +157,8 @@ def sequence_runs(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Seq
         limit_s=10,
         every_s=0.05,
     )
-    after, more = begin(100)
-    for thread in (*running, *more):
+    after, later = begin(100)
+    for thread in (*running, *later):
         thread.join(60)
     return deleted_pod, before, after
 

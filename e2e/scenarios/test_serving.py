@@ -329,7 +329,7 @@ def test_an_image_that_can_not_be_pulled_is_named_in_the_condition(kube: Kube) -
 
 @pytest.mark.usefixtures("digits")
 def test_kubectl_get_shows_the_state_at_a_glance(kube: Kube) -> None:
-    shown = kube("get", "mdep", DIGITS).splitlines()
-    assert shown[0].split()[:3] == ["NAME", "STATUS", "READY"]
-    assert shown[1].split()[:2] == [DIGITS, "Ready"]
+    lines = kube("get", "mdep", DIGITS).splitlines()
+    assert lines[0].split()[:3] == ["NAME", "STATUS", "READY"]
+    assert lines[1].split()[:2] == [DIGITS, "Ready"]
     assert json.loads(kube("get", "mdep", DIGITS, "-o", "json"))["status"]["address"]["url"].endswith(":8000")

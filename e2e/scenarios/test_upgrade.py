@@ -106,7 +106,7 @@ def load(kube: Kube) -> Iterator[list[Report]]:
         for each in running:
             each.began_s()
         yield reports
-        reports += [each.stop() for each in running]
+        reports += [running_load.stop() for running_load in running]
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_an_upgrade_and_the_way_back_restart_no_model_and_lose_nothing(
             )
             assert _release(kube)["chart"] == initial_release["chart"]
             _wait_until(kube, "dev")
-        took_s = time.monotonic() - began_s
+        duration_s = time.monotonic() - began_s
 
         assert observed.servers == before
         assert _revision(kube) == revision
@@ -206,7 +206,7 @@ def test_an_upgrade_and_the_way_back_restart_no_model_and_lose_nothing(
         assert [report.failed for report in reports] == [0, 0], reports
         assert min(report.answered for report in reports) > 100
         figures.record("upgrade", upgraded_s)
-        figures.record("upgrade_and_rollback", took_s)
+        figures.record("upgrade_and_rollback", duration_s)
         figures.record("upgrade_requests", sum(report.answered for report in reports))
     finally:
         models.delete(kube, NAME, wait=False)

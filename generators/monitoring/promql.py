@@ -65,9 +65,9 @@ def operators_rate(metric: Metric | str, *by: str) -> str:
     return f"{aggregation} (rate({operators(metric)}[$__rate_interval]))"
 
 
-def operators_quantile(share: float, metric: Metric, over: str = "$__rate_interval") -> str:
-    """Return a query for a quantile of an operator histogram, over the time range `over`."""
-    return f"histogram_quantile({share:g}, sum by (le) (rate({operators(f'{metric.name}_bucket')}[{over}])))"
+def operators_quantile(share: float, metric: Metric, window: str = "$__rate_interval") -> str:
+    """Return a query for a quantile of an operator histogram, over the time range `window`."""
+    return f"histogram_quantile({share:g}, sum by (le) (rate({operators(f'{metric.name}_bucket')}[{window}])))"
 
 
 def _matcher_list(*matchers: str) -> str:

@@ -97,9 +97,9 @@ class TritonPythonModel:
             parts = [pb_utils.get_input_tensor_by_name(request, "pixels").as_numpy() for request in requests]
             rows = np.concatenate(parts)
             probabilities = self._session.run(["probabilities"], {"pixels": rows})[0]
-            left_s = start_s + self._cost_s + self._row_cost_s * len(rows) - time.monotonic()
-            if left_s > 0:
-                time.sleep(left_s)
+            remaining_s = start_s + self._cost_s + self._row_cost_s * len(rows) - time.monotonic()
+            if remaining_s > 0:
+                time.sleep(remaining_s)
         finally:
             self._busy.stop(time.monotonic())
 

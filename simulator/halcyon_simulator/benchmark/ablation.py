@@ -140,7 +140,7 @@ class Runs:
             name = cell.family if cell.family == "S9" else cell.scenario
             members.setdefault(name, []).append(self._figures(cell, policy))
             wrong += sum(result.wrong_scalings for result in self._results(cell, policy))
-        return Column({name: _mean(listed) for name, listed in members.items()}, wrong)
+        return Column({name: _mean(cell_figures) for name, cell_figures in members.items()}, wrong)
 
     def _results(self, cell: Cell, policy: Named) -> list[StoredResult]:
         results = (self._store.find(cell, policy, seed) for seed in self._seeds[cell])
@@ -155,8 +155,8 @@ def _most(cell: Cell, most_seeds: int) -> int:
     return 1 if cell.family in _LONG else min(table.effort(cell).compared, most_seeds)
 
 
-def _mean(listed: Sequence[Figures]) -> Figures:
-    a, b, c = (sum(values) / len(listed) for values in zip(*listed, strict=True))
+def _mean(figures: Sequence[Figures]) -> Figures:
+    a, b, c = (sum(values) / len(figures) for values in zip(*figures, strict=True))
     return a, b, c
 
 

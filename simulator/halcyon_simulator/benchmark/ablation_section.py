@@ -166,8 +166,8 @@ def write(ablation: Ablation, path: Path, *, seeds: str) -> None:
     if begin >= 0:
         text = text[:begin] + section + text[begin + len(former) :]
     else:
-        head, _, rest = text.partition(f"{_NEXT}\n")
-        text = f"{head}{section}\n" + (f"\n{_NEXT}\n{rest}" if rest else "")
+        head, _, tail = text.partition(f"{_NEXT}\n")
+        text = f"{head}{section}\n" + (f"\n{_NEXT}\n{tail}" if tail else "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 

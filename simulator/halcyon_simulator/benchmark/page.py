@@ -38,7 +38,7 @@ TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
 clairvoyant schedule). They were set with the fluid model, before this simulator existed."""
 _DRAWN = ("S1", "S2", "S3")
 """Scenarios for which the page has a plot of a run over time. The run is the one with the first seed."""
-_BESIDE = ("kpa", "hpa")
+_COMPARED = ("kpa", "hpa")
 _GRID = 100
 """Minimum number of settings in a full grid of knobs. A Pareto front that is borrowed from another scenario has
 fewer."""
@@ -54,7 +54,9 @@ def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
     """Write the page, and its pictures into the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
-        cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
+        cell: cell_points
+        for cell, cell_points in points.items()
+        if cell.family != "S9" and _own(cell_points) and _peers(cell_points)
     }
     parts = [
         page_text.HEAD,
@@ -106,14 +108,14 @@ def _cell_columns(cell: Cell) -> list[str]:
 
 def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows, all_verdicts = [], []
-    for cell, listed in points.items():
-        own, others = _own(listed), _peers(listed)
+    for cell, cell_points in points.items():
+        own, peer_points = _own(cell_points), _peers(cell_points)
         if own is None:
             continue
-        near, installed = statistics.nearest(own, others), _own(listed, BALANCED)
+        nearest, installed = statistics.nearest(own, peer_points), _own(cell_points, BALANCED)
         verdicts = [
-            statistics.standing(own, others),
-            "-" if installed is None else statistics.standing(installed, others),
+            statistics.standing(own, peer_points),
+            "-" if installed is None else statistics.standing(installed, peer_points),
         ]
         all_verdicts.append(verdicts)
         rows.append(
@@ -121,7 +123,7 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
                 *_cell_columns(cell),
                 figures(own),
                 *pace(own),
-                f"{figures(near)} (`{near.policy}`)",
+                f"{figures(nearest)} (`{nearest.policy}`)",
                 _WORDS[verdicts[0]],
                 "-" if installed is None else figures(installed),
                 _WORDS.get(verdicts[1], "-"),
@@ -158,21 +160,21 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     for law in dict.fromkeys(cell.law for cell in points):
         # Without any grid (S5, S11), settings can't be compared across scenarios.
         selected = {
-            cell: listed
-            for cell, listed in points.items()
-            if cell.law == law and sum(":" in point.policy for point in listed) >= _GRID
+            cell: cell_points
+            for cell, cell_points in points.items()
+            if cell.law == law and sum(":" in point.policy for point in cell_points) >= _GRID
         }
         results = statistics.overall(selected) if selected else []
         own = [result for result in results if result.policy in {HALCYON, BALANCED}]
-        others = [result for result in results if result.policy.partition(":")[0] not in OWN | BASELINES]
-        if not own or not others:
+        peer_results = [result for result in results if result.policy.partition(":")[0] not in OWN | BASELINES]
+        if not own or not peer_results:
             continue
         rows = [
             [f"`{result.policy}`", f"{result.violations_pct:.2f} %", f"{result.gpu_ratio:.2f}"]
-            for result in (*own, *statistics.front(others))
+            for result in (*own, *statistics.front(peer_results))
         ]
         text = (
-            f"With the {_service_time(law)}, {len(others)} settings of the autoscalers other than Halcyon were simulated in total, each with "
+            f"With the {_service_time(law)}, {len(peer_results)} settings of the autoscalers other than Halcyon were simulated in total, each with "
             f"{len(selected)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the other "
             "autoscalers. Among the settings of the other autoscalers, a setting is Pareto-optimal if no other setting is better in both "
             "violations and GPU time."
@@ -192,11 +194,13 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows = []
-    for cell, listed in points.items():
-        own = _own(listed)
+    for cell, cell_points in points.items():
+        own = _own(cell_points)
         if own is None:
             continue
-        ahead = [p for p in _peers(listed) if p.violations_pct <= own.violations_pct and p.gpu_ratio <= own.gpu_ratio]
+        ahead = [
+            p for p in _peers(cell_points) if p.violations_pct <= own.violations_pct and p.gpu_ratio <= own.gpu_ratio
+        ]
         if ahead:
             named = ", ".join(
                 f"`{p.policy}` {figures(p)}{' (sure)' if statistics.beats(p, own) else ''}"
@@ -216,11 +220,11 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows = []
-    for cell, listed in points.items():
-        target, own = TARGETS.get((cell.scenario, cell.start_s)), _own(listed)
+    for cell, cell_points in points.items():
+        target, own = TARGETS.get((cell.scenario, cell.start_s)), _own(cell_points)
         if target is None or own is None or cell.law != "L1":
             continue
-        floor, installed = own.mean("reactive_floor_pct"), _own(listed, BALANCED)
+        floor, installed = own.mean("reactive_floor_pct"), _own(cell_points, BALANCED)
         rows.append(
             [
                 *_cell_columns(cell),
@@ -243,8 +247,8 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 
 def _target_text(point: PolicyPoint, target: tuple[float, float]) -> str:
-    kept_targets = ("violations", point.violations_pct <= target[0]), ("GPU time", point.gpu_ratio <= target[1])
-    missed = " and ".join(name for name, good in kept_targets if not good)
+    is_met = ("violations", point.violations_pct <= target[0]), ("GPU time", point.gpu_ratio <= target[1])
+    missed = " and ".join(name for name, good in is_met if not good)
     return f"missed: {missed}" if missed else "met"
 
 
@@ -285,14 +289,17 @@ def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         "",
     ]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
-        selected = {cell: listed for cell, listed in points.items() if (cell.law, cell.start_s) == (law, start_s)}
+        selected = {
+            cell: cell_points for cell, cell_points in points.items() if (cell.law, cell.start_s) == (law, start_s)
+        }
         names = dict.fromkeys(
-            point.policy for listed in selected.values() for point in listed if ":" not in point.policy
+            point.policy for cell_points in selected.values() for point in cell_points if ":" not in point.policy
         )
         rows = []
         for name in names:
             defaults = [
-                next((p for p in listed if p.policy == name and p.outcomes), None) for listed in selected.values()
+                next((p for p in cell_points if p.policy == name and p.outcomes), None)
+                for cell_points in selected.values()
             ]
             rows.append([f"`{name}`", *("-" if point is None else figures(point) for point in defaults)])
         head = " policy | " + " | ".join(cell.scenario for cell in selected) + " "
@@ -305,8 +312,8 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
     yield ""
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
         by_scenario = {
-            cell.scenario: [point for point in listed if point.outcomes]
-            for cell, listed in points.items()
+            cell.scenario: [point for point in cell_points if point.outcomes]
+            for cell, cell_points in points.items()
             if (cell.law, cell.start_s) == (law, start_s)
         }
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
@@ -322,7 +329,7 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
             case = scenario(cell.scenario, law=LAWS[cell.law], start_s=cell.start_s, seed=1)
             runs = {
                 name: simulate(case, parsed(name).build(case))
-                for name in (HALCYON, *_BESIDE)
+                for name in (HALCYON, *_COMPARED)
                 if name == HALCYON or name in peers.PEERS
             }
             name = f"{path.stem}-{cell.scenario}.svg"

@@ -56,11 +56,11 @@ def shown(text: str) -> dict[Cell, dict[str, str]]:
 def compare(page: Mapping[Cell, Mapping[str, str]], points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Difference]:
     """Return the figures of the page that differ from those of the points, or for which there is no point."""
     differences = []
-    for cell, listed in page.items():
+    for cell, figures_by_policy in page.items():
         texts = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}
         differences += [
             Difference(str(cell), policy, text, texts.get(policy, "not run"))
-            for policy, text in listed.items()
+            for policy, text in figures_by_policy.items()
             if texts.get(policy) != text
         ]
     return differences

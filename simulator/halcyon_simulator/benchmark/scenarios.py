@@ -278,9 +278,9 @@ def _surging_model(draw: Draw, name: str) -> Case:
     """Return one model of S11: a steady load for an hour, with two surges of 10 minutes to four times this load."""
     base = draw.rng.uniform(5.0, 30.0)
     first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
-    rest = 3600 - first - second - 1200
+    tail = 3600 - first - second - 1200
     return draw.from_profile(
-        name, Profile.steps((first, base), (600, 4 * base), (second, base), (600, 4 * base), (rest, base))
+        name, Profile.steps((first, base), (600, 4 * base), (second, base), (600, 4 * base), (tail, base))
     )
 
 

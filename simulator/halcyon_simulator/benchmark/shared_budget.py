@@ -54,9 +54,9 @@ def quota(desired: Sequence[int], present: Sequence[int], budget: int, tick: int
     free = budget - sum(granted)
     number = len(granted)
     for index in ((tick + offset) % number for offset in range(number)):
-        more = max(0, min(desired[index] - granted[index], free))
-        granted[index] += more
-        free -= more
+        increase = max(0, min(desired[index] - granted[index], free))
+        granted[index] += increase
+        free -= increase
     return granted
 
 

@@ -165,8 +165,8 @@ def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
     Only the first seed is used, because most points of a grid ran with no other seed.
     """
     by_policy: dict[str, list[RunOutcome]] = {}
-    for listed in points.values():
-        for point in listed:
+    for cell_points in points.values():
+        for point in cell_points:
             if point.outcomes:
                 by_policy.setdefault(point.policy, []).append(point.outcomes[0])
     return [
@@ -213,8 +213,8 @@ def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> l
     Only these can affect the verdict on `point`. `slack` is the share by which more seeds may change an excess.
     """
     excesses = [(excess(other, point), other) for other in others]
-    most = max(1.0, min((far for far, _ in excesses), default=1.0)) * (1 + slack)
-    return [other for far, other in excesses if far <= most]
+    most = max(1.0, min((ratio for ratio, _ in excesses), default=1.0)) * (1 + slack)
+    return [other for ratio, other in excesses if ratio <= most]
 
 
 def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoint]:
@@ -222,8 +222,8 @@ def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoi
 
     These are the nearest point, and all points that are at least as good, by their means or in the paired comparison.
     """
-    near = rivals(point, peers, 0.0)
-    return [peer for peer in peers if peer in near or beats(peer, point)]
+    nearest_points = rivals(point, peers, 0.0)
+    return [peer for peer in peers if peer in nearest_points or beats(peer, point)]
 
 
 def standing(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
@@ -275,7 +275,7 @@ def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
         return sum(outcome.gpu_seconds for outcome in outcomes) / sum(bounds) if bounds else math.nan
 
     settled = [outcome.settling_s for outcome in outcomes]
-    known = [value for value in settled if value is not None]
+    values = [value for value in settled if value is not None]
     return replace(
         outcomes[0],
         scenario=scenario,
@@ -290,7 +290,7 @@ def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
         gpu_ratio_clairvoyant=ratio("gpu_ratio_clairvoyant"),
         direction_changes_per_h=sum(outcome.direction_changes_per_h for outcome in outcomes) / len(outcomes),
         overshoot=max(outcome.overshoot for outcome in outcomes),
-        settling_s=max(known) if len(known) == len(settled) else None,
+        settling_s=max(values) if len(values) == len(settled) else None,
         pods_in_vain=sum(outcome.pods_in_vain for outcome in outcomes),
         reactive_floor_pct=share("reactive_floor_pct"),
     )

@@ -169,10 +169,15 @@ class Table:
         self._run_first_seed("grids, first seed", grids)
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
         own = [parsed(name) for name in self._names]
-        ours = [point for point in own if point.name in OWN]
+        own_policies = [point for point in own if point.name in OWN]
         self.complete(
             "grids",
-            [(cell, point, seed) for cell in cells for seed in self._trials(cell) for point in (*ahead[cell], *ours)],
+            [
+                (cell, point, seed)
+                for cell in cells
+                for seed in self._trials(cell)
+                for point in (*ahead[cell], *own_policies)
+            ],
         )
         fronts = {cell: self._front(cell, ahead[cell]) for cell in cells}
         lent = {cell: tuple(self._lent(cell, fronts)) for cell in cells}
@@ -181,19 +186,24 @@ class Table:
             if points:
                 fronts[cell], grids[cell] = self._ahead(cell, points, _LENT_SLACK), points
         compared = {
-            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, ours, fronts[cell]))))
+            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, own_policies, fronts[cell]))))
             for cell in cells
         }
         self.complete(
             "all seeds",
             [(cell, point, seed) for cell in cells for point in compared[cell] for seed in self._seeds(cell, point)],
         )
-        while any((more := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in cells}).values()):
+        while any((deciding := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in cells}).values()):
             self.complete(
                 "points that decide, all seeds",
-                [(cell, point, seed) for cell in cells for point in more[cell] for seed in self._seeds(cell, point)],
+                [
+                    (cell, point, seed)
+                    for cell in cells
+                    for point in deciding[cell]
+                    for seed in self._seeds(cell, point)
+                ],
             )
-            compared = {cell: (*compared[cell], *more[cell]) for cell in cells}
+            compared = {cell: (*compared[cell], *deciding[cell]) for cell in cells}
         for cell in cells:
             if cell.family == "S9":
                 for point in compared[cell]:
@@ -217,7 +227,7 @@ class Table:
         return {cell: self._points(cell, some) for cell, some in points.items()}
 
     def _run_first_seed(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
-        self.complete(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
+        self.complete(title, [(cell, point, 1) for cell, cell_points in points.items() for point in cell_points])
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
         """Return the policies that always run on all seeds.
@@ -234,18 +244,18 @@ class Table:
         """
         return _seeds(max(self._effort(cell).grid, 1))
 
-    def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
+    def _rivals(self, cell: Cell, own_policies: Sequence[Named], front: Sequence[Named]) -> list[Named]:
         """Return the points of a front that run on all seeds: all points if Halcyon isn't among the policies."""
-        if not ours:
+        if not own_policies:
             return list(front)
         trials = len(self._trials(cell))
         points = self._policy_points(cell, front, trials)
-        near = {
+        rival_policies = {
             rival.policy
-            for own in self._policy_points(cell, ours, trials)
+            for own in self._policy_points(cell, own_policies, trials)
             for rival in statistics.rivals(own, points, _FAR)
         }
-        return [point for point in front if str(point) in near]
+        return [point for point in front if str(point) in rival_policies]
 
     def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
         """Return the points that decide a verdict on Halcyon but have only run on the seeds of the grid.
@@ -254,11 +264,11 @@ class Table:
         one of two points that are equal on the seeds of the grid.
         """
         remaining = {str(point): point for point in grid if point not in compared}
-        listed = [point for point in self._points(cell, (*compared, *remaining.values())) if point.outcomes]
+        compared_points = [point for point in self._points(cell, (*compared, *remaining.values())) if point.outcomes]
         names = {str(point): point.name for point in (*compared, *grid)}
-        ours = [point for point in listed if names[point.policy] in OWN]
-        points = [point for point in listed if names[point.policy] not in OWN | page.BASELINES]
-        deciding = {other.policy for own in ours for other in statistics.deciding(own, points)}
+        own_points = [point for point in compared_points if names[point.policy] in OWN]
+        points = [point for point in compared_points if names[point.policy] not in OWN | page.BASELINES]
+        deciding = {other.policy for own in own_points for other in statistics.deciding(own, points)}
         return [point for policy, point in remaining.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
@@ -266,10 +276,12 @@ class Table:
         compared = self._effort(cell).compared
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
-    def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
+    def _ahead(self, cell: Cell, candidates: Sequence[Named], slack: float = _SLACK) -> list[Named]:
         """Return the points that might be on the Pareto front after more seeds, according to the first seed."""
-        by_text = {str(point): point for point in listed}
-        return [by_text[point.policy] for point in statistics.contenders(self._policy_points(cell, listed, 1), slack)]
+        by_text = {str(point): point for point in candidates}
+        return [
+            by_text[point.policy] for point in statistics.contenders(self._policy_points(cell, candidates, 1), slack)
+        ]
 
     def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
         """Return the points to run in a cell without a grid: the peers' defaults, and the fronts of other scenarios."""
@@ -287,13 +299,13 @@ class Table:
             if name not in OWN | page.BASELINES:
                 yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
 
-    def _front(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
-        by_text = {str(point): point for point in listed}
-        best = statistics.front(self._policy_points(cell, listed, self._effort(cell).grid))
+    def _front(self, cell: Cell, candidates: Sequence[Named]) -> list[Named]:
+        by_text = {str(point): point for point in candidates}
+        best = statistics.front(self._policy_points(cell, candidates, self._effort(cell).grid))
         return [by_text[point.policy] for point in best if ":" in point.policy]
 
-    def _policy_points(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[PolicyPoint]:
-        stored = {str(point): self._stored_results(cell, point, _seeds(seeds)) for point in listed}
+    def _policy_points(self, cell: Cell, policies: Sequence[Named], seeds: int) -> list[PolicyPoint]:
+        stored = {str(point): self._stored_results(cell, point, _seeds(seeds)) for point in policies}
         return [PolicyPoint(name, tuple(result.outcome for result in results)) for name, results in stored.items()]
 
     def _stored_results(self, cell: Cell, point: Named, seeds: range) -> list[StoredResult]:
@@ -332,8 +344,8 @@ def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int])
             **statistics.finite(point.means()),
             **({"wrong_scalings": wrong[point.policy]} if cell.family == "S9" else {}),
         }
-        for cell, listed in points.items()
-        for point in listed
+        for cell, cell_points in points.items()
+        for point in cell_points
         if point.outcomes
     ]
 

@@ -70,11 +70,18 @@ def run(options: argparse.Namespace) -> int:
         _progress(f"{len(runs)} runs; {result.case.name}, {result.policy}, seed {result.case.seed}")
     _progress("")
     points = _points(runs)
-    marked = {id(point) for listed in points.values() for point in statistics.front(listed)} if options.sweep else set()
+    marked = (
+        {id(point) for scenario_points in points.values() for point in statistics.front(scenario_points)}
+        if options.sweep
+        else set()
+    )
     if options.plot is not None:
         _draw(options, runs, points)
     if options.json:
-        fronts = {name: [point.policy for point in listed if id(point) in marked] for name, listed in points.items()}
+        fronts = {
+            name: [point.policy for point in scenario_points if id(point) in marked]
+            for name, scenario_points in points.items()
+        }
         sys.stdout.buffer.write(_document(options, law, runs, fronts if options.sweep else None))
     else:
         print(_table(points, marked))  # noqa: T201  # a command line prints
@@ -228,9 +235,9 @@ def _draw(options: argparse.Namespace, runs: Sequence[_Run], points: dict[str, l
         plot.fronts(points, options.plot)
     else:
         first = runs[0].case
-        if others := [name for name in points if name != first.name]:
+        if other_names := [name for name in points if name != first.name]:
             print(  # noqa: T201  # a command line prints
-                f"halcyon simulate: --plot shows {first.name} alone; plot {', '.join(others)} with a --plot of their own",
+                f"halcyon simulate: --plot shows {first.name} alone; plot {', '.join(other_names)} with a --plot of their own",
                 file=sys.stderr,
             )
         plotted = [result for result in runs if result.case is first and result.trajectory is not None]
@@ -263,8 +270,8 @@ def _document(options: argparse.Namespace, law: Law, runs: Sequence[_Run], front
 
 def _table(points: dict[str, list[statistics.PolicyPoint]], marked: set[int]) -> str:
     rows = [("scenario", "policy", *(title for title, _, _ in _COLUMNS), *(["front"] if marked else []))]
-    for name, listed in points.items():
-        for point in listed:
+    for name, scenario_points in points.items():
+        for point in scenario_points:
             cells = []
             for _, field, form in _COLUMNS:
                 value = point.mean(field)

@@ -260,12 +260,12 @@ def _without(slots: Ints, count: int, slot: int) -> int:
 
     The order of the others stays the same.
     """
-    kept = 0
+    count_after = 0
     for place in range(count):
         if slots[place] != slot:
-            slots[kept] = slots[place]
-            kept += 1
-    return kept
+            slots[count_after] = slots[place]
+            count_after += 1
+    return count_after
 
 
 @jit
@@ -489,8 +489,8 @@ def _answer(
             size = int(work[pod, instance, 2])
             if law[REPORTED] != 0:
                 batches[0, size] += 1
-                took = work[pod, instance, 4] if law[LOCK] < np.inf else end - work[pod, instance, 1]
-                batches[1, size] += took if np.isnan(law[REPORTED]) else law[REPORTED]
+                batch_s = work[pod, instance, 4] if law[LOCK] < np.inf else end - work[pod, instance, 1]
+                batches[1, size] += batch_s if np.isnan(law[REPORTED]) else law[REPORTED]
             if law[SHARED] != 0 and end <= law[HORIZON]:
                 request = int(work[pod, instance, 3])
                 latency[request] = end - arrivals[request]

@@ -279,10 +279,10 @@ class _Run:
         for begin, until in sorted(faults.no_capacity):
             if begin <= held_s < until:
                 held_s = until
-        slow, crash, slow_again = self._rng.random(3)
+        slow, crash, slow_restart = self._rng.random(3)
         ready_s = held_s + self._case.start_s * (faults.slow_factor if slow < faults.slow_share else 1.0)
         if crash < faults.crash_share:
-            ready_s += self._case.start_s * (faults.slow_factor if slow_again < faults.slow_share else 1.0)
+            ready_s += self._case.start_s * (faults.slow_factor if slow_restart < faults.slow_share else 1.0)
         self._scheduled_s = max(self._scheduled_s, held_s)
         self._add(now, held_s=held_s, ready_s=ready_s)
 

@@ -192,26 +192,26 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
     """
     scale = _scales(trace)
     parts: list[Times] = []
-    left = np.arange(len(scale))
+    active = np.arange(len(scale))
     reached = _first_gaps(trace, scale, rng)
     while True:
         inside = reached < WINDOW_S
-        left, reached = left[inside], reached[inside]
-        if len(left) == 0:
+        active, reached = active[inside], reached[inside]
+        if len(active) == 0:
             break
         # The last time reached is an arrival. Rows that haven't reached the end of their window continue from there.
-        number = ((WINDOW_S - reached) * trace.rate_rps[left] * _DRAWN).astype(np.int64) + 4
-        row = np.repeat(left, number)
+        number = ((WINDOW_S - reached) * trace.rate_rps[active] * _DRAWN).astype(np.int64) + 4
+        row = np.repeat(active, number)
         sums = np.cumsum(_gaps(trace, row, scale, rng))
         ends = np.cumsum(number) - 1
         before = np.concatenate(([0.0], sums[ends[:-1]]))
         times = sums + np.repeat(reached - before, number)
-        offsets = trace.window[left] * WINDOW_S
+        offsets = trace.window[active] * WINDOW_S
         parts.append(reached + offsets)
         reached = times[ends]
-        kept = times < WINDOW_S
-        kept[ends] = False
-        parts.append((times + np.repeat(offsets, number))[kept])
+        in_window = times < WINDOW_S
+        in_window[ends] = False
+        parts.append((times + np.repeat(offsets, number))[in_window])
     return merged(parts)
 
 

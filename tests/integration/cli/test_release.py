@@ -92,7 +92,7 @@ def test_krews_own_validation_accepts_the_manifest_of_a_release(release: ModuleT
     folder.mkdir()
     program = folder / "halcyon-linux-x86_64-py311"
     program.write_text("#!/bin/sh\n")
-    command = [str(binaries.beside("validate-krew-manifest")), "-skip-install", "-manifest"]
+    command = [str(binaries.extra_program("validate-krew-manifest")), "-skip-install", "-manifest"]
     made = release.krew(program, folder)
     subprocess.run([*command, str(made)], check=True, capture_output=True, timeout=60)
 

@@ -81,8 +81,8 @@ class Kpa:
             return view.replicas
         ready = max(1, ready_pods(view))
         by_stable, by_panic = self._needed(stable, ready), self._needed(panic, ready)
-        over = _pods(panic, self._target) / ready >= knobs.panic_threshold_percentage / 100
-        if over:
+        is_above = _pods(panic, self._target) / ready >= knobs.panic_threshold_percentage / 100
+        if is_above:
             self._panic_s = view.now
         elif self._panic_s is not None and self._panic_s + knobs.stable_window_s < view.now:
             self._panic_s, self._most_in_panic = None, 0
