@@ -168,4 +168,4 @@ async def until(true: Callable[[], bool], *, what: str, limit_s: float) -> None:
     Raises:
         DemoError: the time limit passed.
     """
-    await asyncio.to_thread(wait_for, true, what=what, limit_s=limit_s)
+    await asyncio.to_thread(wait_for, true, goal=what, limit_s=limit_s)

@@ -146,9 +146,9 @@ def _ask(site: Scene, shown: Shown) -> None:
     chosen = variables(site.space.namespace)
     began = time.monotonic()
     found = {
-        one.where: sum(got)
+        one.location: sum(got)
         for one in queries.panels(chosen)
-        if one.where in EXPECTED and (got := values(site.site.address, one.expression))
+        if one.location in EXPECTED and (got := values(site.site.address, one.expression))
     }
     shown.panels.append((began, time.monotonic(), found))
 
