@@ -206,7 +206,7 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
                 def ask() -> list[str]:
                     # Rates come and go: one that had data once has it.
                     left[:] = unanswered(site.address, left)
-                    return [f"{one.where}: {one.expression}" for one in left]
+                    return [f"{one.location}: {one.expression}" for one in left]
 
                 await so(ask, "every query has data")
                 await so(lambda: sorted(RAISED - raised(site.address)), "what is wrong here would raise its alerts")
@@ -221,7 +221,7 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
 
 def raised(address: str) -> set[str]:
     """Alerts whose expressions hold now; for how long is promtool's matter."""
-    return {one.where for one in queries.raised(PLACES) if values(address, one.expression)}
+    return {one.location for one in queries.raised(PLACES) if values(address, one.expression)}
 
 
 LISTED = {metric.name.removesuffix("_total"): metric for metric in (*per_model_metrics.METRICS, *listed.METRICS)}
