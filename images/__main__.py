@@ -53,7 +53,17 @@ def _print_updates(updates: list[Finding]) -> int:
     return 1 if updates else 0
 
 
-def _built(arguments: argparse.Namespace) -> None:
+def _push(arguments: argparse.Namespace) -> None:
+    """Push the images that buildah builds, which are for the machine's own platform."""
+    if arguments.platforms:
+        raise ImagesError(
+            f"images: --platforms {arguments.platforms} needs --with docker, whose buildx builds for several; "
+            "for example: make push WITH=docker REGISTRY=... PLATFORMS=linux/amd64,linux/arm64"
+        )
+    push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
+
+
+def _build_with_engine(arguments: argparse.Namespace) -> None:
     """Build with docker or podman: into kind, or to a registry if `push` names a program."""
     engine = find_engine(arguments.engine)
     if arguments.command == "kind":
@@ -77,9 +87,9 @@ def main() -> int:
             for path in sbom.write(arguments.only, arguments.to):
                 print(path)
         elif arguments.command == "kind" or arguments.engine:
-            _built(arguments)
+            _build_with_engine(arguments)
         else:
-            push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
+            _push(arguments)
     except ImagesError as error:
         print(error, file=sys.stderr)
         return 1

@@ -45,18 +45,22 @@ def pushed(values: Path) -> dict[str, str]:
     """Return the pushed images, from the file written by `push_images`: image name -> REGISTRY/REPOSITORY@DIGEST.
 
     Raises:
-        ImagesError: the file doesn't exist.
+        ImagesError: the file doesn't exist, or names an image without a digest, as that of `make kind` does.
     """
     try:
         image_values = yaml.safe_load(values.read_text())
     except OSError as error:
         raise ImagesError(f"images: {values}: {error.strerror}; push first: make push REGISTRY=...") from error
-    return {
-        recipe.name: "{registry}/{repository}@{digest}".format(**image_values[section][key])
-        for recipe in RECIPES.values()
-        for section, _, key in [recipe.values_key.partition(".")]
-        if key
-    }
+    references = {}
+    for recipe in (recipe for recipe in RECIPES.values() if recipe.values_key):
+        section, _, key = recipe.values_key.partition(".")
+        try:
+            references[recipe.name] = "{registry}/{repository}@{digest}".format(**image_values[section][key])
+        except (KeyError, TypeError):
+            raise ImagesError(
+                f"images: {values}: {recipe.values_key} has no digest; push first: make push REGISTRY=..."
+            ) from None
+    return references
 
 
 def push_image(name: str, target: str) -> None:
