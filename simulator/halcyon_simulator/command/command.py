@@ -26,7 +26,7 @@ from halcyon_simulator.engine.case import Case, RunOutcome, ServiceLaw
 from halcyon_simulator.engine.load import superposed
 from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies import peers
-from halcyon_simulator.policies.registry import HALCYON, Named, PolicyTextError, pairs, parsed
+from halcyon_simulator.policies.registry import HALCYON, OWN, Named, PolicyTextError, pairs, parsed
 
 _KEYS = ("t0_ms", "a_ms", "max_batch", "instances", "delay_ms")
 _EXAMPLE = "t0_ms=80,a_ms=6,max_batch=8,instances=1"
@@ -207,14 +207,14 @@ def _limited(case: Case, options: argparse.Namespace) -> Case:
 
 
 def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
-    """Yield each policy with its grid of settings. Halcyon has no knobs to vary, so it runs only once."""
+    """Yield each policy with its grid of settings. Halcyon has no knobs to vary, so it runs only once.
+
+    A knob that the policy sets replaces that of the grid. Settings that are then equal run only once.
+    """
     for policy in policies:
-        yield policy
-        if policy.name != HALCYON:
-            for params in peers.sweep(policy.name, case):
-                point = Named.of(policy.name, {**params, **dict(policy.params)})
-                if point != policy:
-                    yield point
+        grid = () if policy.name in OWN else peers.sweep(policy.name, case)
+        points = (Named.of(policy.name, {**params, **dict(policy.params)}) for params in grid)
+        yield from dict.fromkeys((policy, *points))
 
 
 def _points(runs: Sequence[_Run]) -> dict[str, list[statistics.PolicyPoint]]:

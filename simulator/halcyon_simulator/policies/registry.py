@@ -5,6 +5,7 @@ Out of scope: the policies (`peers`, `halcyon`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -103,8 +104,11 @@ def pairs(text: str, *, subject: str, example: str) -> dict[str, str]:
 
 def _number(key: str, text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
         raise PolicyTextError(
-            f"policy {HALCYON}: {key} is {text!r}; it has to be a number, for example {HALCYON}:drain_s=20"
-        ) from None
+            f"policy {HALCYON}: {key} is {text!r}; it has to be a number of at least 0, for example {HALCYON}:drain_s=20"
+        )
+    return number
