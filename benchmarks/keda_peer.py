@@ -58,9 +58,9 @@ def scales(kube: Kube, name: str, *, least: int, most: int) -> Iterator[None]:
         kube.apply(_scaled_object(kube, name, scraping.address, least=least, most=most))
         try:
             try:
-                wait_for(lambda: _is_ready(kube, name), what=f"ScaledObject {name} is ready", limit_s=_LIMIT_S)
+                wait_for(lambda: _is_ready(kube, name), goal=f"ScaledObject {name} is ready", limit_s=_LIMIT_S)
             except DemoError as error:
-                raise BenchError(f"{error}\n{running.said()}") from None
+                raise BenchError(f"{error}\n{running.log_tail()}") from None
             yield
         finally:
             kube("delete", "scaledobject", name, "--ignore-not-found", "--timeout=60s")

@@ -20,20 +20,20 @@ def _parser() -> argparse.ArgumentParser:
         help=f"an embedded cluster's name, or `{EXISTING}` for the one in KUBECONFIG (default: %(default)s)",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    begin = commands.add_parser("up", parents=[named], help="bring everything up, measure, and leave it up")
-    begin.add_argument(
+    up_parser = commands.add_parser("up", parents=[named], help="bring everything up, measure, and leave it up")
+    up_parser.add_argument(
         "--quick",
         action="store_true",
         help="leave out the long parts (batching, channel, GPU step, planned step, rest)",
     )
-    begin.add_argument(
+    up_parser.add_argument(
         "--rest",
         type=float,
         default=60,
         metavar="SECONDS",
         help="count writes at rest for so long (default: %(default)s)",
     )
-    begin.add_argument(
+    up_parser.add_argument(
         "--hpa-sync",
         default="15s",
         metavar="DURATION",
@@ -50,18 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     interrupts.heed()
     try:
         if options.command == "down":
-            there = remove(options.cluster, step=lambda title: print(f"demo: {title}", flush=True))
-            print(f"demo: {options.cluster} is down" if there else f"demo: {options.cluster} is not up")
+            was_up = remove(options.cluster, step=lambda title: print(f"demo: {title}", flush=True))
+            print(f"demo: {options.cluster} is down" if was_up else f"demo: {options.cluster} is not up")
             return 0
-        chosen = Options(cluster=options.cluster, quick=options.quick, rest_s=options.rest, hpa_sync=options.hpa_sync)
-        return up(chosen)
+        up_options = Options(
+            cluster=options.cluster, quick=options.quick, rest_s=options.rest, hpa_sync=options.hpa_sync
+        )
+        return up(up_options)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        where = "" if options.cluster == "halcyon" else f" CLUSTER={options.cluster}"
+        cluster_argument = "" if options.cluster == "halcyon" else f" CLUSTER={options.cluster}"
         print(
-            f"\ndemo: stopped; what is up stays up. Go on with: make demo{where}; end it with: make demo-down{where}",
+            f"\ndemo: stopped; what is up stays up. Go on with: make demo{cluster_argument}; end it with: make demo-down{cluster_argument}",
             file=sys.stderr,
         )
         return 130

@@ -11,10 +11,10 @@ from tritonclient.utils import InferenceServerException
 
 from demo.errors import DemoError
 from demo.kube import Kube, is_ready
-from demo.models import GRPC_PORT, said
+from demo.models import GRPC_PORT, condition_lines
 
-_LOOK_EVERY_S = 0.05
-_ASK_EVERY_S = 0.03
+_POLL_INTERVAL_S = 0.05
+_RETRY_INTERVAL_S = 0.03
 # After a refused connection, retry at once: gRPC's default backoff is one second, then two.
 _EAGER = [
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -48,14 +48,14 @@ def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> 
     watch.start()
     try:
         kube("apply", "-f", "-", stdin=manifest)
-        phases["applied"] = _since(began_s)
+        phases["applied"] = _elapsed_s(began_s)
         address = None
         while address is None:
             _check(kube, name, began_s, limit_s)
-            time.sleep(_ASK_EVERY_S)
+            time.sleep(_RETRY_INTERVAL_S)
             address = kube.address(name, GRPC_PORT)
-        _ask(kube, name, address, began_s, limit_s)
-        first_s = _since(began_s)
+        _wait_for_answer(kube, name, address, began_s, limit_s)
+        first_s = _elapsed_s(began_s)
         # The kubelet reports readiness slightly later than the model can respond.
         watch.join(15.0)
     finally:
@@ -65,7 +65,7 @@ def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> 
     return ColdStart(first_s, dict(sorted(phases.items(), key=lambda phase: phase[1])))
 
 
-def _ask(kube: Kube, name: str, address: str, began_s: float, limit_s: float) -> None:
+def _wait_for_answer(kube: Kube, name: str, address: str, began_s: float, limit_s: float) -> None:
     with grpc_client.InferenceServerClient(address, channel_args=_EAGER) as client:
         pixels = grpc_client.InferInput("pixels", [1, 64], "FP32")
         pixels.set_data_from_numpy(np.zeros((1, 64), np.float32))
@@ -74,23 +74,23 @@ def _ask(kube: Kube, name: str, address: str, began_s: float, limit_s: float) ->
                 client.infer(name, [pixels], client_timeout=limit_s)
             except InferenceServerException:
                 _check(kube, name, began_s, limit_s)
-                time.sleep(_ASK_EVERY_S)
+                time.sleep(_RETRY_INTERVAL_S)
             else:
                 return
 
 
 def _check(kube: Kube, name: str, began_s: float, limit_s: float) -> None:
-    if _since(began_s) > limit_s:
-        raise DemoError(f"{name} gave no answer within {limit_s:g} s of kubectl apply\n{said(kube, name)}")
+    if _elapsed_s(began_s) > limit_s:
+        raise DemoError(f"{name} gave no answer within {limit_s:g} s of kubectl apply\n{condition_lines(kube, name)}")
 
 
 def _watch(kube: Kube, name: str, began_s: float, phases: dict[str, float], stop: threading.Event) -> None:
-    while not stop.wait(_LOOK_EVERY_S) and not {"model ready", "balancer ready"} <= phases.keys():
+    while not stop.wait(_POLL_INTERVAL_S) and not {"model ready", "balancer ready"} <= phases.keys():
         for pod in kube.pods(name, "server"):
             for phase in _reached(pod):
-                phases.setdefault(phase, _since(began_s))
+                phases.setdefault(phase, _elapsed_s(began_s))
         if any(is_ready(pod) for pod in kube.pods(name, "balancer")):
-            phases.setdefault("balancer ready", _since(began_s))
+            phases.setdefault("balancer ready", _elapsed_s(began_s))
 
 
 def _reached(pod: dict[str, Any]) -> list[str]:
@@ -107,5 +107,5 @@ def _reached(pod: dict[str, Any]) -> list[str]:
     return reached
 
 
-def _since(began_s: float) -> float:
+def _elapsed_s(began_s: float) -> float:
     return round(time.monotonic() - began_s, 2)

@@ -45,9 +45,9 @@ class Budget:
     """The limit that a figure must keep."""
 
     key: str
-    what: str
-    says: str
-    holds: Callable[[Any], bool]
+    title: str
+    limit_text: str
+    is_kept: Callable[[Any], bool]
 
 
 BUDGETS = (
@@ -103,14 +103,14 @@ def rows(
     figures: Figures, *, skipped: frozenset[str] = frozenset(), unjudged: frozenset[str] = frozenset()
 ) -> list[Row]:
     """Return each budget with its figure. A missing figure that was not skipped on purpose misses its budget."""
-    found = []
+    judged = []
     for budget in BUDGETS:
         value = figures.get(budget.key)
         if value is None:
-            found.append(Row(budget, None, None if budget.key in skipped | BY_TESTS else False))
+            judged.append(Row(budget, None, None if budget.key in skipped | BY_TESTS else False))
         else:
-            found.append(Row(budget, value, None if budget.key in unjudged else budget.holds(value)))
-    return found
+            judged.append(Row(budget, value, None if budget.key in unjudged else budget.is_kept(value)))
+    return judged
 
 
 def from_tests(folder: Path = FROM_TESTS) -> Figures:
@@ -124,26 +124,26 @@ def failures(kinds: Mapping[str, int]) -> dict[str, int]:
     return {"rejected_requests": rejected, "failed_requests": sum(kinds.values()) - rejected}
 
 
-def answers(report: Report) -> str:
+def outcome_text(report: Report) -> str:
     """Return how many requests of a load were answered, rejected for the objective, and failed."""
     counts = failures(report.failures)
     rejected = f"{counts['rejected_requests']} rejected, " if counts["rejected_requests"] else ""
     return f"{report.answered} answered, {rejected}{counts['failed_requests']} failed"
 
 
-def table(found: list[Row]) -> Table:
+def table(rows: list[Row]) -> Table:
     """Return the rows as a table for the terminal."""
-    result = Table(title=None, title_justify="left")
+    terminal_table = Table(title=None, title_justify="left")
     for heading, justify in (("figure", "left"), ("measured", "right"), ("budget", "right"), ("", "left")):
-        result.add_column(heading, justify="right" if justify == "right" else "left")
-    for row in found:
+        terminal_table.add_column(heading, justify="right" if justify == "right" else "left")
+    for row in rows:
         absent = TUNNELLED if row.value is not None else "make test" if row.budget.key in BY_TESTS else SKIPPED
         verdict = {True: "[green]ok[/]", False: "[bold red]MISSED[/]", None: absent}[row.ok]
-        result.add_row(row.budget.what, shown(row.value), row.budget.says, verdict)
-    return result
+        terminal_table.add_row(row.budget.title, figure_text(row.value), row.budget.limit_text, verdict)
+    return terminal_table
 
 
-def shown(value: Any) -> str:
+def figure_text(value: Any) -> str:
     """Return a figure as text."""
     if value is None:
         return "-"

@@ -20,8 +20,8 @@ _STATUS_OF_ALL = ("sh", "-c", "cat /proc/[0-9]*/status 2>/dev/null | grep ^VmRSS
 
 def operator_rss_mib(kube: Kube) -> float:
     """Return the largest resident memory of the operator's processes, in MiB."""
-    found = [total(kube.metrics(pod, _OPERATOR_PORT), "process_resident_memory_bytes") for pod in kube.operators()]
-    return round(max(found, default=0.0) / 2**20, 1)
+    rss_bytes = [total(kube.metrics(pod, _OPERATOR_PORT), "process_resident_memory_bytes") for pod in kube.operators()]
+    return round(max(rss_bytes, default=0.0) / 2**20, 1)
 
 
 def balancer_rss_mib(kube: Kube, name: str) -> tuple[float, float]:
@@ -42,8 +42,8 @@ def balancer_rss_mib(kube: Kube, name: str) -> tuple[float, float]:
 
 def _rss_mib(kube: Kube, pod: str, container: str) -> float:
     # The shell that reads the values isn't part of the container. It is excluded by its size, which is below 1 MiB.
-    said = kube("exec", pod, f"--container={container}", "--", *_STATUS_OF_ALL)
-    sizes = [int(size) / 1024 for size in _RSS.findall(said)]
+    statuses = kube("exec", pod, f"--container={container}", "--", *_STATUS_OF_ALL)
+    sizes = [int(size) / 1024 for size in _RSS.findall(statuses)]
     return sum(size for size in sizes if size > 2)
 
 
@@ -84,7 +84,7 @@ def wait_for_idle_models(kube: Kube, names: list[str], *, limit_s: float = 300) 
             ready += any(map(is_ready, balancers)) and any(map(is_ready, kube.pods(name, "server")))
         return ready == len(names)
 
-    return wait_for(served, what=f"{len(names)} idle models served", limit_s=limit_s, every_s=1.0)
+    return wait_for(served, goal=f"{len(names)} idle models served", limit_s=limit_s, every_s=1.0)
 
 
 def _lower_requests(kube: Kube, pod: str) -> None:
@@ -103,10 +103,10 @@ def writes(kube: Kube) -> dict[str, float]:
     """
     counts = {}
     for pod in kube.operators():
-        found = kube.metrics(pod, _OPERATOR_PORT)
-        if found is None:
+        samples = kube.metrics(pod, _OPERATOR_PORT)
+        if samples is None:
             raise DemoError(f"{pod['metadata']['name']} in {SYSTEM} does not publish its metrics")
-        counts[pod["metadata"]["name"]] = total(found, "halcyon_api_writes_total")
+        counts[pod["metadata"]["name"]] = total(samples, "halcyon_api_writes_total")
     return counts
 
 
@@ -122,9 +122,9 @@ def writes_at_rest(kube: Kube, *, seconds: float) -> int:
     limit_s = since_s + _SETTLE_LIMIT_S
     while time.monotonic() - since_s < _SETTLED_S and time.monotonic() < limit_s:
         time.sleep(1)
-        now = writes(kube)
-        if now != last:
-            last, since_s = now, time.monotonic()
+        current = writes(kube)
+        if current != last:
+            last, since_s = current, time.monotonic()
     before = writes(kube)
     time.sleep(seconds)
     after = writes(kube)
@@ -144,8 +144,8 @@ def versions(kube: Kube, name: str) -> dict[str, str]:
     return {
         "kubernetes": str((kube.json("/version") or {}).get("gitVersion", "?")),
         "triton": _triton(kube, name),
-        "haproxy": _number(haproxy),
-        "halcyon": _number(halcyon),
+        "haproxy": _version_number(haproxy),
+        "halcyon": _version_number(halcyon),
         "helm": kube.helm("version", "--short").strip(),
         "containerd": runtime.removeprefix("containerd://"),
     }
@@ -159,9 +159,9 @@ def _triton(kube: Kube, name: str) -> str:
     return str((kube.json(path) or {}).get("version", "?"))
 
 
-def _number(text: str) -> str:
-    found = re.search(r"\d+\.\d+\S*", text)
-    return found[0] if found else "?"
+def _version_number(text: str) -> str:
+    match = re.search(r"\d+\.\d+\S*", text)
+    return match[0] if match else "?"
 
 
 def delete_idle_models(kube: Kube, names: list[str]) -> None:

@@ -67,7 +67,7 @@ class Kube:
         Raises:
             DemoError: kubectl failed; the message is kubectl's.
         """
-        with _told():
+        with _demo_errors():
             return self._kubectl(namespace or self.namespace)(*arguments, stdin=stdin)
 
     def helm(self, *arguments: str) -> str:
@@ -76,12 +76,12 @@ class Kube:
         Raises:
             DemoError: Helm failed; the message is Helm's.
         """
-        with _told():
+        with _demo_errors():
             return run(self.programs / "helm", *arguments, kubeconfig=self.kubeconfig)
 
     def apply(self, *objects: dict[str, Any]) -> str:
         """Apply objects with kubectl, as a user would."""
-        with _told():
+        with _demo_errors():
             return self._kubectl(self.namespace).apply(*objects, arguments=())
 
     def _kubectl(self, namespace: str) -> Kubectl:
@@ -143,28 +143,28 @@ class Kube:
         """Return a model's external metric as its HPA reads it, summed over pods; None if the API returns an error."""
         selector = f"{OWNER_LABEL}={name}"
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{self.namespace}/{metric}"
-        found = self.items(path, labelSelector=selector)
-        return quantity(found[0]["value"]) if found else None
+        metric_values = self.items(path, labelSelector=selector)
+        return quantity(metric_values[0]["value"]) if metric_values else None
 
     def address(self, service: str, port: int) -> str | None:
         """Return host:port of a model's Service, reachable from this machine; None while it isn't available."""
         if self.reachable:
-            found = self.json(f"/api/v1/namespaces/{self.namespace}/services/{service}")
-            return None if found is None else f"{found['spec']['clusterIP']}:{port}"
+            document = self.json(f"/api/v1/namespaces/{self.namespace}/services/{service}")
+            return None if document is None else f"{document['spec']['clusterIP']}:{port}"
         with self._lock:
-            known = self._forwards.get((service, port))
-            if known is None or known[0].poll() is not None:
+            forward = self._forwards.get((service, port))
+            if forward is None or forward[0].poll() is not None:
                 # kubectl exits immediately if no pod behind the Service is ready.
                 if not any(map(is_ready, self.pods(service, "balancer"))):
                     return None
-                known = self._forward(service, port)
-                self._forwards[service, port] = known
-            return known[1]
+                forward = self._forward(service, port)
+                self._forwards[service, port] = forward
+            return forward[1]
 
     def _forward(self, service: str, port: int) -> tuple[subprocess.Popen[bytes], str]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            free = probe.getsockname()[1]
+            local_port = probe.getsockname()[1]
         process = subprocess.Popen(
             [
                 self.programs / "kubectl",
@@ -172,7 +172,7 @@ class Kube:
                 "port-forward",
                 "--address=127.0.0.1",
                 f"service/{service}",
-                f"{free}:{port}",
+                f"{local_port}:{port}",
             ],
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
             stdout=subprocess.DEVNULL,
@@ -180,19 +180,19 @@ class Kube:
             start_new_session=True,
         )
         wait_for(
-            lambda: process.poll() is not None or _listens(free),
-            what=f"kubectl port-forward of Service {service}",
+            lambda: process.poll() is not None or _listens(local_port),
+            goal=f"kubectl port-forward of Service {service}",
             limit_s=15,
             every_s=0.02,
         )
-        return process, f"127.0.0.1:{free}"
+        return process, f"127.0.0.1:{local_port}"
 
     def connects(self, service: str, port: int) -> bool:
         """Return True if a model's Service accepts a connection from this machine within a second."""
-        found = self.address(service, port)
-        if found is None:
+        address = self.address(service, port)
+        if address is None:
             return False
-        host, _, number = found.rpartition(":")
+        host, _, number = address.rpartition(":")
         try:
             socket.create_connection((host, int(number)), timeout=1).close()
         except OSError:
@@ -208,14 +208,14 @@ class Kube:
 
     def must_address(self, service: str, port: int) -> str:
         """Return the same as `address`, but raise an error if the Service isn't available."""
-        found = self.address(service, port)
-        if found is None:
+        address = self.address(service, port)
+        if address is None:
             raise DemoError(f"Service {service} is missing; see: kubectl describe mdep {service}")
-        return found
+        return address
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _demo_errors() -> Iterator[None]:
     """Convert failures of kubectl and Helm to DemoError."""
     try:
         yield
@@ -230,17 +230,17 @@ def _listens(port: int) -> bool:
 
 def samples(text: str) -> list[Sample]:
     """Parse Prometheus text format."""
-    found = []
+    parsed = []
     for line in text.splitlines():
         match = _SAMPLE.match(line)
         if match is not None:
-            found.append(Sample(match[1], dict(_LABEL.findall(match[2] or "")), float(match[3])))
-    return found
+            parsed.append(Sample(match[1], dict(_LABEL.findall(match[2] or "")), float(match[3])))
+    return parsed
 
 
-def total(found: Iterable[Sample] | None, name: str) -> float:
+def total(metrics: Iterable[Sample] | None, name: str) -> float:
     """Return the sum of a metric's samples; 0 if there are none."""
-    return sum(sample.value for sample in found or () if sample.name == name)
+    return sum(sample.value for sample in metrics or () if sample.name == name)
 
 
 def quantity(text: str) -> float:
@@ -256,12 +256,12 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return ready and not pod["metadata"].get("deletionTimestamp")
 
 
-def wait_for(done: Callable[[], bool], *, what: str, limit_s: float, every_s: float = 0.2) -> float:
-    """Wait until `done` returns a true value, and return the seconds that this took.
+def wait_for(is_met: Callable[[], bool], *, goal: str, limit_s: float, every_s: float = 0.2) -> float:
+    """Wait until `is_met` returns a true value, and return the seconds that this took.
 
     Args:
-        done: condition to wait for.
-        what: description of the condition, for the error message.
+        is_met: condition to wait for.
+        goal: description of the condition, for the error message.
         limit_s: time limit on an idle machine, in seconds.
         every_s: polling interval in seconds.
 
@@ -270,8 +270,8 @@ def wait_for(done: Callable[[], bool], *, what: str, limit_s: float, every_s: fl
     """
     limit_s *= PATIENCE
     began_s = time.monotonic()
-    while not done():
+    while not is_met():
         if time.monotonic() - began_s > limit_s:
-            raise DemoError(f"{what}: not within {limit_s:g} s")
+            raise DemoError(f"{goal}: not within {limit_s:g} s")
         time.sleep(every_s)
     return time.monotonic() - began_s

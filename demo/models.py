@@ -74,16 +74,16 @@ def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float
         )
 
     try:
-        return wait_for(served, what=f"{', '.join(names)} served by {replicas} pods", limit_s=limit_s)
+        return wait_for(served, goal=f"{', '.join(names)} served by {replicas} pods", limit_s=limit_s)
     except DemoError as error:
-        raise DemoError(f"{error}\n" + "\n".join(said(kube, name) for name in names[:3])) from None
+        raise DemoError(f"{error}\n" + "\n".join(condition_lines(kube, name) for name in names[:3])) from None
 
 
 def _needs_none(kube: Kube, name: str) -> bool:
     return (kube.condition(name, "BalancerReady") or {}).get("reason") == "NoBalancer"
 
 
-def said(kube: Kube, name: str) -> str:
+def condition_lines(kube: Kube, name: str) -> str:
     """Return the messages of a model's conditions, one line each."""
     conditions = ((kube.model(name) or {}).get("status") or {}).get("conditions") or []
     lines = [f"  {c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions]
@@ -100,7 +100,7 @@ def delete(kube: Kube, *names: str, wait: bool = True) -> None:
         path = f"/api/v1/namespaces/{kube.namespace}/pods"
         wait_for(
             lambda: kube.raw(path, labelSelector=selector)[0] == 200 and not kube.items(path, labelSelector=selector),
-            what=f"the pods of {', '.join(names)} go",
+            goal=f"the pods of {', '.join(names)} go",
             limit_s=90,
         )
 
@@ -109,9 +109,9 @@ def triton_counts(kube: Kube, name: str) -> dict[str, tuple[float, float]]:
     """Return (rows, executions) of a model by pod, from Triton's counters."""
     counts = {}
     for pod in kube.pods(name, "server"):
-        found = kube.metrics(pod, TRITON_METRICS_PORT)
-        if found is not None:
-            by_name = {sample.name: sample.value for sample in found if sample.labels.get("model") == name}
+        samples = kube.metrics(pod, TRITON_METRICS_PORT)
+        if samples is not None:
+            by_name = {sample.name: sample.value for sample in samples if sample.labels.get("model") == name}
             counts[pod["metadata"]["name"]] = (
                 by_name.get("nv_inference_count", 0.0),
                 by_name.get("nv_inference_exec_count", 0.0),

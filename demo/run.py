@@ -51,15 +51,15 @@ class Demo:
 
     options: Options
     screen: Screen
-    on: Installed
+    installed: Installed
     figures: Figures = field(default_factory=dict)
-    broken: list[str] = field(default_factory=list)
-    _counted: list[Report] = field(default_factory=list)
+    failed_steps: list[str] = field(default_factory=list)
+    _reports: list[Report] = field(default_factory=list)
 
     @property
     def kube(self) -> Kube:
         """The cluster."""
-        return self.on.kube
+        return self.installed.kube
 
     def run(self) -> None:
         """Run all steps. If one fails, the failure is shown, and the steps that don't depend on it continue."""
@@ -73,8 +73,8 @@ class Demo:
         self._step("memory and versions", self._memory)
         if not self.options.quick:
             self._step(f"{footprint.IDLE_MODELS} models at rest for {self.options.rest_s:g} s", self._rest)
-        self.figures["requests"] = sum(report.requests for report in self._counted)
-        self.figures |= figures.failures(kinds := _kinds(self._counted))
+        self.figures["requests"] = sum(report.requests for report in self._reports)
+        self.figures |= figures.failures(kinds := _failure_counts(self._reports))
         if kinds:
             self.figures["failures"] = kinds
 
@@ -83,7 +83,7 @@ class Demo:
         try:
             result = work()
         except (DemoError, LoadFailedError) as error:
-            self.broken.append(f"{title}: {error}")
+            self.failed_steps.append(f"{title}: {error}")
             self.screen.end(str(error), ok=False)
             return False
         self.screen.end(result)
@@ -92,56 +92,56 @@ class Demo:
     def _apply(self) -> str:
         models.delete(self.kube, DIGITS)
         documents = models.documents()
-        documents["ModelDeployment"] = models.digits(image=self.on.triton_image)
+        documents["ModelDeployment"] = models.digits(image=self.installed.triton_image)
         manifest = (
             models.MANIFEST.read_text()
-            if self.on.triton_image is None
+            if self.installed.triton_image is None
             else "\n---\n".join(map(models.as_text, documents.values()))
         )
-        found = cold_start(self.kube, DIGITS, manifest=manifest)
-        self.figures["apply_to_first_answer_s"] = found.first_answer_s
-        self.figures["cold_start_s"] = found.phases
-        return "  ".join(f"{phase} {seconds:.1f}" for phase, seconds in found.phases.items())
+        start = cold_start(self.kube, DIGITS, manifest=manifest)
+        self.figures["apply_to_first_answer_s"] = start.first_answer_s
+        self.figures["cold_start_s"] = start.phases
+        return "  ".join(f"{phase} {seconds:.1f}" for phase, seconds in start.phases.items())
 
     def _accuracy(self) -> str:
-        found = serving.accuracy(self.kube, DIGITS)
-        self.figures["accuracy"] = min(found.http, found.grpc)
-        return f"{found.http:.1%} over HTTP, {found.grpc:.1%} over gRPC, of {found.digits} digits"
+        accuracy = serving.accuracy(self.kube, DIGITS)
+        self.figures["accuracy"] = min(accuracy.http, accuracy.grpc)
+        return f"{accuracy.http:.1%} over HTTP, {accuracy.grpc:.1%} over gRPC, of {accuracy.digits} digits"
 
     def _batching(self) -> str:
-        compared = serving.compared_models(image=self.on.triton_image)
+        compared = serving.compared_models(image=self.installed.triton_image)
         batched, unbatched = names = [document["metadata"]["name"] for document in compared]
         self.kube.apply(*compared)
         try:
             models.wait_until_served(self.kube, *names)
-            found = serving.compare_batching(self.kube, batched=batched, unbatched=unbatched)
+            comparison = serving.compare_batching(self.kube, batched=batched, unbatched=unbatched)
         finally:
             models.delete(self.kube, *names)
-        self._counted += [found.batched, found.unbatched]
-        self.figures["throughput_batched_rps"] = found.batched.rate_rps
-        self.figures["throughput_unbatched_rps"] = found.unbatched.rate_rps
-        self.figures["batching_gain"] = found.gain
+        self._reports += [comparison.batched, comparison.unbatched]
+        self.figures["throughput_batched_rps"] = comparison.batched.rate_rps
+        self.figures["throughput_unbatched_rps"] = comparison.unbatched.rate_rps
+        self.figures["batching_gain"] = comparison.gain
         return (
-            f"{found.batched.rate_rps:.0f} against {found.unbatched.rate_rps:.0f} req/s: {found.gain} x, "
-            f"{found.batched.mean_batch} rows in a batch"
+            f"{comparison.batched.rate_rps:.0f} against {comparison.unbatched.rate_rps:.0f} req/s: {comparison.gain} x, "
+            f"{comparison.batched.mean_batch} rows in a batch"
         )
 
     def _channel(self) -> str:
         name = "digits-three"
-        self.kube.apply(models.variant(name, replicas=3, image=self.on.triton_image))
+        self.kube.apply(models.variant(name, replicas=3, image=self.installed.triton_image))
         try:
             models.wait_until_served(self.kube, name, replicas=3)
-            report = serving.one_channel(self.kube, name, duration_s=10)
+            report = serving.load_single_channel(self.kube, name, duration_s=10)
         finally:
             models.delete(self.kube, name)
-        self._counted.append(report)
+        self._reports.append(report)
         self.figures["channel_share"] = [round(share, 3) for share in report.shares]
-        return f"{figures.shown(report.shares)} of {report.answered} requests"
+        return f"{figures.figure_text(report.shares)} of {report.answered} requests"
 
     def _scaling(self) -> None:
         """Scale up by queue, GPU utilization and planner, and down after each, while a probe counts failures."""
         probes = scaling.Probes(self.kube, DIGITS)
-        with Watch(self.kube, DIGITS, tell=self.screen.look) as watch, probes:
+        with Watch(self.kube, DIGITS, on_sample=self.screen.sample) as watch, probes:
             self._step(
                 f"{scaling.QUEUE_CLIENTS} clients: a queue, until the HPA adds replicas",
                 lambda: self._up(watch, scaling.queue_load(self.kube, DIGITS, duration_s=_STEP_LIMIT_S), "queue"),
@@ -164,46 +164,46 @@ class Demo:
                 self._step("digits.yaml's rules again, and back to 1", lambda: self._back(watch))
         self.screen.forget()
         self.figures["replicas_max"] = watch.most
-        self._counted += probes.reports
+        self._reports += probes.reports
 
-    def _up(self, watch: Watch, load: Load, what: str) -> str:
-        self.screen.load(f"{load.model}: {'GPU' if what == 'gpu' else what} step")
-        says = scaling.planner_says if what == "planned" else None
+    def _up(self, watch: Watch, load: Load, cause: str) -> str:
+        self.screen.load(f"{load.model}: {'GPU' if cause == 'gpu' else cause} step")
+        reason_of = scaling.planner_reason if cause == "planned" else None
         try:
-            found = scaling.step_up(self.kube, watch, load, hold_s=10, tell=self.screen.report, says=says)
+            step = scaling.step_up(self.kube, watch, load, hold_s=10, on_report=self.screen.report, reason_of=reason_of)
         finally:
             self.screen.load("")
-        self._counted.append(found.report)
-        if what == "planned":
-            rejected = figures.failures(found.report.failures)["rejected_requests"]
-            self.figures["planned_rejected_share"] = round(rejected / max(1, found.report.requests), 4)
-        metric = {"queue": "queueDepth", "gpu": "gpuUtilization", "planned": "req/s"}[what]
-        self.figures[f"{what}_step_to_scale_s"] = found.to_scale_s
-        if what == "queue":
-            self.figures["mean_batch"] = found.mean_batch
-        look = found.change.look
-        if metric not in found.reason:
-            raise DemoError(f"the HPA went to {found.change.after}, but not for {metric}: {found.reason}")
-        if what == "planned":
-            why = f"since {found.reason}"
+        self._reports.append(step.report)
+        if cause == "planned":
+            rejected = figures.failures(step.report.failures)["rejected_requests"]
+            self.figures["planned_rejected_share"] = round(rejected / max(1, step.report.requests), 4)
+        metric = {"queue": "queueDepth", "gpu": "gpuUtilization", "planned": "req/s"}[cause]
+        self.figures[f"{cause}_step_to_scale_s"] = step.to_scale_s
+        if cause == "queue":
+            self.figures["mean_batch"] = step.mean_batch
+        sample = step.change.sample
+        if metric not in step.reason:
+            raise DemoError(f"the HPA went to {step.change.after}, but not for {metric}: {step.reason}")
+        if cause == "planned":
+            explanation = f"since {step.reason}"
         else:
-            why = f"for {metric} (queue {_number(look.queue)}, GPU {_number(look.gpu_percent)} % in all)"
+            explanation = f"for {metric} (queue {_rounded(sample.queue)}, GPU {_rounded(sample.gpu_percent)} % in all)"
         return (
-            f"{found.change.before} -> {found.change.after} after {found.to_scale_s} s {why}; "
-            f"{found.mean_batch} rows in a batch, {figures.answers(found.report)}"
+            f"{step.change.before} -> {step.change.after} after {step.to_scale_s} s {explanation}; "
+            f"{step.mean_batch} rows in a batch, {figures.outcome_text(step.report)}"
         )
 
     def _plan(self) -> str:
-        scaling.let_plan(self.kube, DIGITS)
+        scaling.use_planner(self.kube, DIGITS)
         return "instead of digits.yaml's rules; the count stays"
 
     def _back(self, watch: Watch) -> str:
-        scaling.let_rules_decide(self.kube, DIGITS)
+        scaling.use_rules(self.kube, DIGITS)
         return self._down(watch, "planned")
 
-    def _down(self, watch: Watch, what: str) -> str:
+    def _down(self, watch: Watch, cause: str) -> str:
         seconds = scaling.step_down(watch)
-        self.figures[f"{what}_step_back_to_one_s"] = seconds
+        self.figures[f"{cause}_step_back_to_one_s"] = seconds
         return f"after {seconds} s"
 
     def _memory(self) -> str:
@@ -214,17 +214,17 @@ class Demo:
         return f"operator {self.figures['operator_rss_mib']} MiB, agent {agent} MiB, balancer pod {pod} MiB"
 
     def _rest(self) -> str:
-        names = footprint.apply_idle_models(self.kube, image=self.on.triton_image)
+        names = footprint.apply_idle_models(self.kube, image=self.installed.triton_image)
         try:
             seconds = footprint.wait_for_idle_models(self.kube, names)
-            written = footprint.writes_at_rest(self.kube, seconds=self.options.rest_s)
+            writes = footprint.writes_at_rest(self.kube, seconds=self.options.rest_s)
             self.figures["operator_rss_mib"] = footprint.operator_rss_mib(self.kube)
         finally:
             footprint.delete_idle_models(self.kube, names)
-        self.figures["writes_at_rest"] = written
+        self.figures["writes_at_rest"] = writes
         self.figures["writes_at_rest_seconds"] = self.options.rest_s
         return (
-            f"{written} writes; all {len(names)} served after {seconds:.0f} s; "
+            f"{writes} writes; all {len(names)} served after {seconds:.0f} s; "
             f"operator {self.figures['operator_rss_mib']} MiB"
         )
 
@@ -233,37 +233,39 @@ def up(options: Options) -> int:
     """Start everything and measure. Return 0, or 1 if a budget was missed or a step failed."""
     with Screen() as screen:
         try:
-            on = install(options.cluster, hpa_sync=options.hpa_sync, step=screen.step)
+            installed = install(options.cluster, hpa_sync=options.hpa_sync, step=screen.step)
         except DemoError as error:
             screen.end(str(error), ok=False)
             return 1
         screen.end()
-        demo = Demo(options, screen, on)
+        demo = Demo(options, screen, installed)
         try:
             demo.run()
         finally:
-            on.kube.close()
+            installed.kube.close()
             demo.figures |= figures.from_tests()
             figures.write(demo.figures)
     rows = figures.rows(
         demo.figures,
         skipped=_LONG_PARTS if options.quick else frozenset(),
-        unjudged=frozenset() if on.kube.reachable else figures.BY_TUNNEL,
+        unjudged=frozenset() if installed.kube.reachable else figures.BY_TUNNEL,
     )
     screen.console.print(figures.table(rows))
-    _tell(screen, options, on.kube, rows, demo)
+    _print_summary(screen, options, installed.kube, rows, demo)
     # What `make test` measured is shown, and fails there.
-    return 1 if demo.broken or any(row.ok is False and row.budget.key not in figures.BY_TESTS for row in rows) else 0
+    return (
+        1 if demo.failed_steps or any(row.ok is False and row.budget.key not in figures.BY_TESTS for row in rows) else 0
+    )
 
 
-def _tell(screen: Screen, options: Options, kube: Kube, rows: list[figures.Row], demo: Demo) -> None:
+def _print_summary(screen: Screen, options: Options, kube: Kube, rows: list[figures.Row], demo: Demo) -> None:
     out = screen.console.out
-    for line in demo.broken:
+    for line in demo.failed_steps:
         out(f"broken: {line}")
     missed = [row.budget for row in rows if row.ok is False]
-    for who, by_tests in (("missed", False), ("missed by the last make test", True)):
-        if names := [budget.what for budget in missed if (budget.key in figures.BY_TESTS) is by_tests]:
-            out(f"{who}: {'; '.join(names)}")
+    for heading, by_tests in (("missed", False), ("missed by the last make test", True)):
+        if names := [budget.title for budget in missed if (budget.key in figures.BY_TESTS) is by_tests]:
+            out(f"{heading}: {'; '.join(names)}")
     out(f"figures: {figures.FILE.relative_to(models.REPOSITORY)}")
     out("\nIt stays up. Look around:")
     out(f"  export KUBECONFIG={shlex.quote(str(kube.kubeconfig))}")
@@ -279,11 +281,13 @@ def _tell(screen: Screen, options: Options, kube: Kube, rows: list[figures.Row],
         out(f"  {bench}     # and watch it scale")
     else:
         out(f"  kubectl port-forward{scope} service/{DIGITS} {HTTP_PORT} {GRPC_PORT}")
-    where = "" if options.cluster == "halcyon" else f" CLUSTER={EXISTING if not kube.reachable else options.cluster}"
-    out(f"End it with: make demo-down{where}")
+    cluster_argument = (
+        "" if options.cluster == "halcyon" else f" CLUSTER={EXISTING if not kube.reachable else options.cluster}"
+    )
+    out(f"End it with: make demo-down{cluster_argument}")
 
 
-def _kinds(reports: list[Report]) -> dict[str, int]:
+def _failure_counts(reports: list[Report]) -> dict[str, int]:
     kinds: dict[str, int] = {}
     for report in reports:
         for kind, count in report.failures.items():
@@ -291,5 +295,5 @@ def _kinds(reports: list[Report]) -> dict[str, int]:
     return kinds
 
 
-def _number(value: Any) -> str:
+def _rounded(value: Any) -> str:
     return "?" if value is None else f"{value:.0f}"

@@ -64,18 +64,18 @@ def step_up(
     load: Load,
     *,
     hold_s: float,
-    tell: Callable[[Report], None] | None = None,
-    says: Callable[[Kube, str, int], str] | None = None,
+    on_report: Callable[[Report], None] | None = None,
+    reason_of: Callable[[Kube, str, int], str] | None = None,
 ) -> Step:
     """Load the watched model until the HPA has added replicas and they are ready, and for `hold_s` seconds more.
 
-    `says` returns the reason for the scaling; by default, the HPA's.
+    `reason_of` returns the reason for the scaling; by default, the HPA's.
 
     Raises:
         DemoError: the load ended before this.
     """
     before = models.triton_counts(kube, watch.name)
-    with RunningLoad(load, watch=tell) as running:
+    with RunningLoad(load, on_report=on_report) as running:
         began_s = running.began_s()
         limit_s = load.duration_s
 
@@ -83,28 +83,30 @@ def step_up(
             return watch.first_change(since_s=began_s, up=True) is not None
 
         try:
-            wait_for(changed, what="the HPA adds replicas", limit_s=limit_s, every_s=0.1)
+            wait_for(changed, goal="the HPA adds replicas", limit_s=limit_s, every_s=0.1)
         except DemoError as error:
-            raise DemoError(f"{error}\n{models.said(kube, watch.name)}\n{hpa_says(kube, watch.name)}") from None
+            raise DemoError(
+                f"{error}\n{models.condition_lines(kube, watch.name)}\n{hpa_message(kube, watch.name)}"
+            ) from None
         change = watch.first_change(since_s=began_s, up=True)
         if change is None:
             raise DemoError("a change was seen, and then not")
         since_s = time.time() - (time.monotonic() - began_s)
         reason = (
-            says(kube, watch.name, change.after)
-            if says
-            else hpa_rescaled(kube, watch.name, change.after, since_s=since_s)
+            reason_of(kube, watch.name, change.after)
+            if reason_of
+            else rescale_message(kube, watch.name, change.after, since_s=since_s)
         )
         wait_for(
-            lambda: watch.latest is not None and watch.latest.ready >= watch.latest.wanted,
-            what="the new replicas are ready",
+            lambda: watch.latest is not None and watch.latest.ready >= watch.latest.replicas,
+            goal="the new replicas are ready",
             limit_s=60,
         )
         time.sleep(hold_s)
         after = models.triton_counts(kube, watch.name)
         report = running.stop()
     return Step(
-        to_scale_s=round(change.look.at_s - began_s, 1),
+        to_scale_s=round(change.sample.at_s - began_s, 1),
         change=change,
         reason=reason,
         report=report,
@@ -116,23 +118,23 @@ def step_down(watch: Watch, *, to: int = 1, limit_s: float = 240) -> float:
     """Wait until the HPA has removed the added replicas, and return the seconds that this took."""
 
     def down() -> bool:
-        look = watch.latest
-        return look is not None and look.wanted == to and look.pods == to and look.ready == to
+        sample = watch.latest
+        return sample is not None and sample.replicas == to and sample.pods == to and sample.ready == to
 
-    return round(wait_for(down, what=f"the HPA goes back to {to}", limit_s=limit_s), 1)
+    return round(wait_for(down, goal=f"the HPA goes back to {to}", limit_s=limit_s), 1)
 
 
-def hpa_says(kube: Kube, name: str) -> str:
+def hpa_message(kube: Kube, name: str) -> str:
     """Return the HPA's description of the metric with the highest desired replicas in its last sync."""
     hpa: dict[str, Any] = (
         kube.json(f"/apis/autoscaling/v2/namespaces/{kube.namespace}/horizontalpodautoscalers/{name}") or {}
     )
     conditions = (hpa.get("status") or {}).get("conditions") or []
-    said = next((c["message"] for c in conditions if c["type"] == "ScalingActive"), "the HPA says nothing")
-    return str(said)
+    message = next((c["message"] for c in conditions if c["type"] == "ScalingActive"), "the HPA says nothing")
+    return str(message)
 
 
-def hpa_rescaled(kube: Kube, name: str, size: int, *, since_s: float) -> str:
+def rescale_message(kube: Kube, name: str, size: int, *, since_s: float) -> str:
     """Return the reason for scaling to `size`, from the HPA's Event since `since_s` (seconds since the epoch).
 
     The HPA writes its status later, when it may already describe the next sync.
@@ -140,65 +142,67 @@ def hpa_rescaled(kube: Kube, name: str, size: int, *, since_s: float) -> str:
     Raises:
         DemoError: there is no such Event; the message contains the HPA's status.
     """
-    chosen = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
-    found: list[str] = []
+    selector = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
+    messages: list[str] = []
 
-    def told() -> bool:
-        events = kube.items(f"/api/v1/namespaces/{kube.namespace}/events", fieldSelector=chosen)
-        found.extend(
+    def has_event() -> bool:
+        events = kube.items(f"/api/v1/namespaces/{kube.namespace}/events", fieldSelector=selector)
+        messages.extend(
             event["message"]
             for event in events
             # Event times have a resolution of one second.
             if event["message"].startswith(f"New size: {size};")
             and _epoch_s(event.get("lastTimestamp") or event["eventTime"]) > since_s - 1
         )
-        return bool(found)
+        return bool(messages)
 
     try:
-        wait_for(told, what=f"the HPA's Event tells of {size} replicas", limit_s=10)
+        wait_for(has_event, goal=f"the HPA's Event tells of {size} replicas", limit_s=10)
     except DemoError as error:
-        raise DemoError(f"{error}; its status: {hpa_says(kube, name)}") from None
-    return found[0]
+        raise DemoError(f"{error}; its status: {hpa_message(kube, name)}") from None
+    return messages[0]
 
 
 def _epoch_s(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
 
 
-def planner_says(kube: Kube, name: str, wanted: int) -> str:
-    """Return the planner's reason for at least `wanted` replicas. The status is written after the replicas."""
+def planner_reason(kube: Kube, name: str, replicas: int) -> str:
+    """Return the planner's reason for at least `replicas` replicas. The status is written after the replicas."""
     wait_for(
-        lambda: _told(kube, name).get("desired", 0) >= wanted, what=f"the status says why {wanted} replicas", limit_s=10
+        lambda: _scaling_status(kube, name).get("desired", 0) >= replicas,
+        goal=f"the status says why {replicas} replicas",
+        limit_s=10,
     )
-    return str(_told(kube, name).get("why"))
+    return str(_scaling_status(kube, name).get("why"))
 
 
-def let_plan(kube: Kube, name: str) -> None:
+def use_planner(kube: Kube, name: str) -> None:
     """Switch the model to the planner, which doesn't change the replicas, and let it observe the idle load."""
     _scale_by(kube, name, {"policy": "Planner", "targets": {"latency": PLANNED_LATENCY}})
 
-    def knows() -> bool:
-        told = _told(kube, name)
-        return told.get("policy") == "Planner" and "learning" not in (told.get("limitedBy") or [])
+    def is_planned() -> bool:
+        status = _scaling_status(kube, name)
+        return status.get("policy") == "Planner" and "learning" not in (status.get("limitedBy") or [])
 
-    wait_for(knows, what=f"{name} is planned", limit_s=30)
+    wait_for(is_planned, goal=f"{name} is planned", limit_s=30)
     time.sleep(AT_REST_S)
 
 
-def let_rules_decide(kube: Kube, name: str) -> None:
+def use_rules(kube: Kube, name: str) -> None:
     """Switch the model back to the HPA rules of digits.yaml."""
     _scale_by(kube, name, models.digits()["spec"]["scaling"])
 
 
 def _scale_by(kube: Kube, name: str, scaling: dict[str, Any]) -> None:
-    now = ((kube.model(name) or {}).get("spec") or {}).get("scaling") or {}
+    current = ((kube.model(name) or {}).get("spec") or {}).get("scaling") or {}
     # A merge patch keeps the fields that it doesn't contain.
-    targets = dict.fromkeys(now.get("targets") or {}) | scaling["targets"]
+    targets = dict.fromkeys(current.get("targets") or {}) | scaling["targets"]
     patch = {"spec": {"scaling": {"behavior": None} | scaling | {"targets": targets}}}
     kube("patch", "modeldeployment", name, "--type=merge", "-p", json.dumps(patch))
 
 
-def _told(kube: Kube, name: str) -> dict[str, Any]:
+def _scaling_status(kube: Kube, name: str) -> dict[str, Any]:
     return ((kube.model(name) or {}).get("status") or {}).get("scaling") or {}
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo import figures
-from demo.watch import Look
+from demo.watch import ModelSample
 from e2e.load.settings import Report
 
 _LINE_EVERY_S = 5.0
@@ -32,7 +32,7 @@ class Screen:
         self._lock = threading.RLock()
         self._title: str | None = None
         self._began_s = self._step_began_s = time.monotonic()
-        self._look: Look | None = None
+        self._sample: ModelSample | None = None
         self._report: Report | None = None
         self._load = ""
         self._printed: tuple[int, int] | None = None
@@ -55,7 +55,7 @@ class Screen:
             self._close()
             self._title, self._step_began_s = title, time.monotonic()
         if self._live is None:
-            self._say(Text(f"       .. {title}"))
+            self._print(Text(f"       .. {title}"))
 
     def end(self, result: str = "", *, ok: bool = True) -> None:
         """End the step with its result."""
@@ -64,19 +64,19 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print a line that stays on the screen."""
-        self._say(Text(f"          {text}"))
+        self._print(Text(f"          {text}"))
 
     def load(self, title: str) -> None:
         """Set the name of the load that the following reports are about; empty for none."""
         with self._lock:
             self._load, self._report = title, None
 
-    def look(self, look: Look) -> None:
+    def sample(self, sample: ModelSample) -> None:
         """Show a new observation of the watched model."""
         with self._lock:
-            self._look = look
+            self._sample = sample
         if self._live is None:
-            self._print(look)
+            self._print_sample(sample)
 
     def report(self, report: Report) -> None:
         """Show the report on one second of the load."""
@@ -86,7 +86,7 @@ class Screen:
     def forget(self) -> None:
         """Stop showing a model."""
         with self._lock:
-            self._look = self._report = None
+            self._sample = self._report = None
             self._load = ""
 
     def _close(self, result: str = "", *, ok: bool = True) -> None:
@@ -97,27 +97,27 @@ class Screen:
         line.append(f"{self._title} ({time.monotonic() - self._step_began_s:.1f} s)")
         line.append(f": {result}" if result else "")
         self._title = None
-        self._say(line)
+        self._print(line)
 
-    def _say(self, text: Text) -> None:
+    def _print(self, text: Text) -> None:
         self.console.print(text)
 
-    def _print(self, look: Look) -> None:
+    def _print_sample(self, sample: ModelSample) -> None:
         """Print an observation if the replicas have changed, or else every few seconds."""
-        now, replicas = time.monotonic(), (look.wanted, look.ready)
+        now, replicas = time.monotonic(), (sample.replicas, sample.ready)
         with self._lock:
             if replicas == self._printed and now - self._printed_s < _LINE_EVERY_S:
                 return
             self._printed, self._printed_s = replicas, now
-            words = [f"{name} {value}" for name, value in self._cells(look)]
-        self._say(Text("          " + "  ".join(words)))
+            words = [f"{name} {value}" for name, value in self._cells(sample)]
+        self._print(Text("          " + "  ".join(words)))
 
-    def _cells(self, look: Look) -> list[tuple[str, str]]:
-        each = look.gpu_each_percent
+    def _cells(self, sample: ModelSample) -> list[tuple[str, str]]:
+        gpu_percent = sample.gpu_mean_percent
         cells = [
-            ("replicas", f"{look.ready}/{look.wanted}"),
-            ("queue", "-" if look.queue is None else f"{look.queue:.0f}"),
-            ("GPU", "-" if each is None else f"{each:.0f} %"),
+            ("replicas", f"{sample.ready}/{sample.replicas}"),
+            ("queue", "-" if sample.queue is None else f"{sample.queue:.0f}"),
+            ("GPU", "-" if gpu_percent is None else f"{gpu_percent:.0f} %"),
         ]
         report = self._report
         if report is not None:
@@ -139,20 +139,20 @@ class Screen:
             if self._title is not None:
                 seconds = time.monotonic() - self._step_began_s
                 parts.append(Spinner("dots", text=f"{self._title} ({seconds:.0f} s)"))
-            if self._look is not None:
+            if self._sample is not None:
                 grid = Table(title=self._load or "no load", title_justify="left", expand=False)
-                cells = self._cells(self._look)
+                cells = self._cells(self._sample)
                 for name, _ in cells:
                     grid.add_column(name, justify="right", min_width=8)
                 grid.add_row(*(value for _, value in cells))
                 parts.append(grid)
-                parts.append(_bars(self._look))
+                parts.append(_bars(self._sample))
             return Group(*parts)
 
 
-def _bars(look: Look) -> Text:
+def _bars(sample: ModelSample) -> Text:
     text = Text("pods  ")
-    text.append("#" * look.ready, style="green")
-    text.append("+" * max(look.wanted - look.ready, 0), style="yellow")
+    text.append("#" * sample.ready, style="green")
+    text.append("+" * max(sample.replicas - sample.ready, 0), style="yellow")
     text.append("   # ready   + wanted", style="dim")
     return text

@@ -35,14 +35,14 @@ def accuracy(kube: Kube, name: str) -> Accuracy:
     by_protocol = {}
     for client_module, port in ((http_client, HTTP_PORT), (grpc_client, GRPC_PORT)):
         with client_module.InferenceServerClient(kube.must_address(name, port)) as client:
-            right = 0
+            correct = 0
             for start in range(0, len(pixels), _ROWS):
                 rows = pixels[start : start + _ROWS]
                 tensor = client_module.InferInput("pixels", list(rows.shape), "FP32")
                 tensor.set_data_from_numpy(rows)
-                told: Any = client.infer(name, [tensor]).as_numpy("label")
-                right += int(np.count_nonzero(told.reshape(-1) == labels[start : start + _ROWS]))
-        by_protocol[port] = round(right / len(pixels), 4)
+                predicted: Any = client.infer(name, [tensor]).as_numpy("label")
+                correct += int(np.count_nonzero(predicted.reshape(-1) == labels[start : start + _ROWS]))
+        by_protocol[port] = round(correct / len(pixels), 4)
     gc.collect()  # free scikit-learn's arrays, and tritonclient's green threads before they cause a warning
     return Accuracy(http=by_protocol[HTTP_PORT], grpc=by_protocol[GRPC_PORT], digits=len(pixels))
 
@@ -71,14 +71,14 @@ def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 
         process.run(Load(address=address, model=name, clients=CLIENTS, duration_s=1.5, who_output=None))
     reports: dict[str, list[Report]] = {unbatched: [], batched: []}
     for _ in range(rounds):
-        for name, done in reports.items():
+        for name, completed in reports.items():
             address = kube.must_address(name, GRPC_PORT)
             load = Load(address=address, model=name, clients=CLIENTS, duration_s=round_s, who_output=None)
-            done.append(process.run(load))
+            completed.append(process.run(load))
     return Comparison(batched=together(reports[batched]), unbatched=together(reports[unbatched]))
 
 
-def one_channel(kube: Kube, name: str, *, duration_s: float, clients: int = 12) -> Report:
+def load_single_channel(kube: Kube, name: str, *, duration_s: float, clients: int = 12) -> Report:
     """Send requests over a single gRPC connection. The report contains each pod's share of the responses."""
     address = kube.must_address(name, GRPC_PORT)
     return process.run(Load(address=address, model=name, clients=clients, channels=1, duration_s=duration_s))

@@ -28,7 +28,7 @@ _CPU_IMAGE = "images.triton.registry=localhost,images.triton.repository=tritonse
 """Helm values for the CPU build of Triton, which models in the demo use: the chart's default image is large, and on the internet."""
 IMAGE_VALUES = REPOSITORY / "build" / "images-values.yaml"
 EXISTING_NAMESPACE = "halcyon-demo"
-_ROLLS_OPERATOR = "imageInputs"
+_IMAGE_ANNOTATION = "imageInputs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,9 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
     step("helm upgrade --install")
     # The tag is always `dev`, so an annotation with the digest of the image's inputs makes the Deployment use a new
     # build.
-    built = f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}"
+    annotation = f"podAnnotations.{_IMAGE_ANNOTATION}={RECIPES['operator'].digest[:16]}"
     began = time.monotonic()
-    _helm(kube, "--set-string", f"images.registry=localhost,{built},{_CPU_IMAGE}")
+    _helm(kube, "--set-string", f"images.registry=localhost,{annotation},{_CPU_IMAGE}")
     return Installed(kube=kube, helm_s=time.monotonic() - began)
 
 
@@ -87,8 +87,8 @@ def _install_existing(step: Callable[[str], None]) -> Installed:
         "--set-string",
         ",".join(f"images.triton.{k}={v}" for k, v in triton.items()),
     )
-    at = f"@{triton['digest']}" if triton.get("digest") else f":{triton.get('tag', 'latest')}"
-    return Installed(kube=kube, triton_image=f"{triton['registry']}/{triton['repository']}{at}")
+    suffix = f"@{triton['digest']}" if triton.get("digest") else f":{triton.get('tag', 'latest')}"
+    return Installed(kube=kube, triton_image=f"{triton['registry']}/{triton['repository']}{suffix}")
 
 
 def existing() -> Kube:
@@ -97,13 +97,13 @@ def existing() -> Kube:
     Raises:
         DemoError: KUBECONFIG refers to no cluster.
     """
-    told = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    if not Path(told).is_file():
+    kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not Path(kubeconfig).is_file():
         raise DemoError(
-            f"CLUSTER=existing uses the cluster in KUBECONFIG, and {told} is no file; for example: "
+            f"CLUSTER=existing uses the cluster in KUBECONFIG, and {kubeconfig} is no file; for example: "
             "KUBECONFIG=~/.kube/config make demo CLUSTER=existing"
         )
-    return Kube(kubeconfig=Path(told), programs=_programs(), namespace=EXISTING_NAMESPACE, reachable=False)
+    return Kube(kubeconfig=Path(kubeconfig), programs=_programs(), namespace=EXISTING_NAMESPACE, reachable=False)
 
 
 def image_values() -> dict[str, Any]:
@@ -132,7 +132,7 @@ def image_values() -> dict[str, Any]:
 
 
 def _programs() -> Path:
-    """Return the paths of kubectl and Helm: the machine's if it has both, else the embedded cluster's."""
+    """Return the folder of kubectl and Helm: the machine's if it has both, else the embedded cluster's."""
     kubectl = shutil.which("kubectl")
     if kubectl is not None and (Path(kubectl).parent / "helm").exists():
         return Path(kubectl).parent
@@ -180,8 +180,8 @@ def remove(name: str, *, step: Callable[[str], None]) -> bool:
     kube.helm("uninstall", "halcyon", f"--namespace={SYSTEM}", "--ignore-not-found", "--wait")
     kube("delete", "namespace", SYSTEM, "--ignore-not-found")
     # Helm keeps the CRD of a chart. It is removed only if no other ModelDeployments exist.
-    left = kube("get", "modeldeployments", "--all-namespaces", "--ignore-not-found", "-o", "name").strip()
-    if not left:
+    remaining = kube("get", "modeldeployments", "--all-namespaces", "--ignore-not-found", "-o", "name").strip()
+    if not remaining:
         kube(
             "delete",
             "crd",

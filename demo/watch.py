@@ -9,22 +9,22 @@ from typing import Self
 
 from demo.kube import Kube, is_ready
 
-LOOK_EVERY_S = 0.5
+SAMPLE_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """One observation. `queue` and `gpu_percent` are sums over the pods; None if the metrics API returned no value."""
+class ModelSample:
+    """A sample of the model. `queue` and `gpu_percent` are sums over the pods; None if the metrics API returned no value."""
 
     at_s: float
-    wanted: int
+    replicas: int
     ready: int
     pods: int
     queue: float | None
     gpu_percent: float | None
 
     @property
-    def gpu_each_percent(self) -> float | None:
+    def gpu_mean_percent(self) -> float | None:
         """Return the mean GPU utilization over the pods, as the HPA computes it.
 
         Starting pods count as the metrics API reports them.
@@ -34,9 +34,9 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of the replicas in /scale; `look` is the first observation that shows it."""
+    """A change of the replicas in /scale; `sample` is the first observation that shows it."""
 
-    look: Look
+    sample: ModelSample
     before: int
     after: int
 
@@ -44,13 +44,13 @@ class Change:
 class Watch:
     """A thread that observes the model every half second while this context is open, with monotonic times."""
 
-    def __init__(self, kube: Kube, name: str, *, tell: Callable[[Look], None] | None = None) -> None:
+    def __init__(self, kube: Kube, name: str, *, on_sample: Callable[[ModelSample], None] | None = None) -> None:
         self.name = name
-        self.latest: Look | None = None
+        self.latest: ModelSample | None = None
         self.changes: list[Change] = []
         self.most = 0
         """The largest number of Ready pods observed."""
-        self._kube, self._tell = kube, tell
+        self._kube, self._on_sample = kube, on_sample
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -66,31 +66,31 @@ class Watch:
 
     def first_change(self, *, since_s: float, up: bool) -> Change | None:
         """Return the first increase (or decrease, if `up` is False) observed after a time."""
-        return next((c for c in self.changes if c.look.at_s >= since_s and (c.after > c.before) is up), None)
+        return next((c for c in self.changes if c.sample.at_s >= since_s and (c.after > c.before) is up), None)
 
     def _run(self) -> None:
         due_s = time.monotonic()
         while not self._stop.is_set():
-            look = self._look()
-            if look is not None:
-                if self.latest is not None and look.wanted != self.latest.wanted:
-                    self.changes.append(Change(look=look, before=self.latest.wanted, after=look.wanted))
-                self.latest = look
-                self.most = max(self.most, look.ready)
-                if self._tell is not None:
-                    self._tell(look)
-            due_s = max(due_s + LOOK_EVERY_S, time.monotonic())
+            sample = self._sample()
+            if sample is not None:
+                if self.latest is not None and sample.replicas != self.latest.replicas:
+                    self.changes.append(Change(sample=sample, before=self.latest.replicas, after=sample.replicas))
+                self.latest = sample
+                self.most = max(self.most, sample.ready)
+                if self._on_sample is not None:
+                    self._on_sample(sample)
+            due_s = max(due_s + SAMPLE_INTERVAL_S, time.monotonic())
             self._stop.wait(due_s - time.monotonic())
 
-    def _look(self) -> Look | None:
+    def _sample(self) -> ModelSample | None:
         model = self._kube.model(self.name)
         if model is None:
             return None
         at_s = time.monotonic()
         pods = [pod for pod in self._kube.pods(self.name, "server") if not pod["metadata"].get("deletionTimestamp")]
-        return Look(
+        return ModelSample(
             at_s=at_s,
-            wanted=int(model["spec"].get("replicas", 1)),
+            replicas=int(model["spec"].get("replicas", 1)),
             ready=sum(map(is_ready, pods)),
             pods=len(pods),
             queue=self._kube.external_metric(self.name, "queueDepth"),

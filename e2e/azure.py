@@ -43,7 +43,7 @@ def _signature(text: str) -> str:
 
 
 def _shared_key(method: str, target: str, headers: dict[str, str]) -> str:
-    """The header `Authorization` of a request; names of headers are in lower case."""
+    """Return the header `Authorization` of a request; names of headers are in lower case."""
     url = urlsplit(target)
     plain = [headers.get(name, "") for name in _SIGNED]
     plain[2] = "" if plain[2] == "0" else plain[2]
@@ -54,17 +54,17 @@ def _shared_key(method: str, target: str, headers: dict[str, str]) -> str:
 
 
 def sas(*, valid_for: timedelta) -> str:
-    """A shared access signature that allows to read and list the container; with a negative time, an expired one."""
+    """Return a shared access signature to read and list the container; with a negative time, an expired one."""
     now = datetime.now(UTC)
-    start, end = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (now - timedelta(days=2), now + valid_for))
+    start, end = (f"{time_:%Y-%m-%dT%H:%M:%SZ}" for time_ in (now - timedelta(days=2), now + valid_for))
     fields = ["rl", start, end, f"/blob/{ACCOUNT}/{CONTAINER}", "", "", "", _VERSION, "c", *[""] * 7]
-    given = {"sv": _VERSION, "st": start, "se": end, "sr": "c", "sp": "rl", "sig": _signature("\n".join(fields))}
-    return urlencode(given)
+    parameters = {"sv": _VERSION, "st": start, "se": end, "sr": "c", "sp": "rl", "sig": _signature("\n".join(fields))}
+    return urlencode(parameters)
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store that runs."""
+    """A running store."""
 
     port: int
 
@@ -81,8 +81,8 @@ class Store:
         """Create the container."""
         self._put(f"/{CONTAINER}?restype=container", b"", {})
 
-    def _put(self, target: str, content: bytes, more: dict[str, str]) -> None:
-        headers = {**more, "x-ms-date": format_datetime(datetime.now(UTC), usegmt=True), "x-ms-version": _VERSION,
+    def _put(self, target: str, content: bytes, extra_headers: dict[str, str]) -> None:
+        headers = {**extra_headers, "x-ms-date": format_datetime(datetime.now(UTC), usegmt=True), "x-ms-version": _VERSION,
                    "content-length": str(len(content)), "content-type": "application/octet-stream", "host": f"{HOST}:{self.port}"}  # fmt: skip
         headers["authorization"] = _shared_key("PUT", target, headers)
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{target}", content, headers, method="PUT")
@@ -91,7 +91,7 @@ class Store:
 
 @contextmanager
 def running(port: int, folder: Path) -> Iterator[Store]:
-    """A store with one container, on 127.0.0.1 while the block runs."""
+    """Run a store with one container on 127.0.0.1 while the block runs."""
     azurite = os.environ.get("HALCYON_AZURITE")
     with _azurite(azurite, port, folder) if azurite else _stand_in(port):
         store = Store(port)
@@ -111,9 +111,9 @@ def running(port: int, folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def _azurite(program: str, port: int, folder: Path) -> Iterator[None]:
-    given = ["--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
+    options = ["--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
     environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"}
-    process = subprocess.Popen([program, *given, "--skipApiVersionCheck"], env=environment, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen([program, *options, "--skipApiVersionCheck"], env=environment, stdin=subprocess.DEVNULL)
     try:
         yield
     finally:
@@ -140,17 +140,17 @@ def _etag(content: bytes) -> str:
 
 def _listing(objects: dict[str, bytes], query: dict[str, str]) -> bytes:
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for key, content in sorted(objects.items()):
         head, separator, _ = key.removeprefix(prefix).partition(delimiter) if delimiter else (key, "", "")
         if key.startswith(prefix) and separator:
-            found[head] = f"<BlobPrefix><Name>{prefix}{head}{delimiter}</Name></BlobPrefix>"
+            entries[head] = f"<BlobPrefix><Name>{prefix}{head}{delimiter}</Name></BlobPrefix>"
         elif key.startswith(prefix):
-            found[key] = (
+            entries[key] = (
                 f"<Blob><Name>{key}</Name><Properties><Last-Modified>Sat, 21 Nov 2026 00:00:00 GMT</Last-Modified><Etag>{_etag(content)}</Etag>"
                 f"<Content-Length>{len(content)}</Content-Length><Content-Type>application/octet-stream</Content-Type></Properties></Blob>"
             )
-    return f"<EnumerationResults><Blobs>{''.join(found.values())}</Blobs><NextMarker/></EnumerationResults>".encode()
+    return f"<EnumerationResults><Blobs>{''.join(entries.values())}</Blobs><NextMarker/></EnumerationResults>".encode()
 
 
 def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandler]:  # noqa: C901  # one class
@@ -196,8 +196,11 @@ def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandl
         def _denied(self) -> bool:
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = dict(parse_qsl(urlsplit(self._target()).query))
-            if given := headers.pop("authorization", ""):
-                is_valid = given in {_shared_key(self.command, self._target(), headers), f"Bearer {ACCESS_TOKEN}"}
+            if authorization := headers.pop("authorization", ""):
+                is_valid = authorization in {
+                    _shared_key(self.command, self._target(), headers),
+                    f"Bearer {ACCESS_TOKEN}",
+                }
             else:
                 is_valid = query.get("se", "") > f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
             if not is_valid:
@@ -207,12 +210,12 @@ def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandl
         def _error(self, status: int, code: str, message: str) -> None:
             self._answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
 
-        def _answer(self, status: int, content: bytes, more: dict[str, str] | None = None) -> None:
+        def _answer(self, status: int, content: bytes, extra_headers: dict[str, str] | None = None) -> None:
             self.send_response(status)
             for name, value in {
                 "Content-Length": str(len(content)),
                 "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT",
-                **(more or {}),
+                **(extra_headers or {}),
             }.items():
                 self.send_header(name, value)
             self.end_headers()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PROMPT = "$ "
-_HERE = re.compile(r"<<'(\w+)'$")
+_HEREDOC = re.compile(r"<<'(\w+)'$")
 _INVOCATION = re.compile(
     r"(?:^|[|;&(!`] ?|\$ )(?:kubectl )?halcyon (?P<command>[a-z]+)"
     r"|\bpython -m (?P<module>(?:demo|e2e|images|benchmarks|halcyon_simulator)\b[\w.]*)",
@@ -18,7 +18,7 @@ _ARGUMENTS = re.compile(r"""(?:"[^"]*"|'[^']*'|[^"'`|;&<>#()\n])*""")
 
 def blocks(page: Path, language: str) -> list[str]:
     """Return the fenced blocks in that language, in order and unchanged."""
-    return [text for told, text in _BLOCK.findall(page.read_text()) if told == language]
+    return [text for block_language, text in _BLOCK.findall(page.read_text()) if block_language == language]
 
 
 def commands(page: Path) -> list[str]:
@@ -31,24 +31,24 @@ def transcript(block: str) -> list[tuple[str, str]]:
 
     A command is the text after a prompt, with its continuation lines.
     """
-    found: list[tuple[str, str]] = []
-    goes_on = ""
+    pairs: list[tuple[str, str]] = []
+    continuation = ""
     for line in block.splitlines():
-        if goes_on:
-            command, _ = found[-1]
-            found[-1] = (f"{command}\n{line}", "")
-            if goes_on not in {"\\", "|", line}:
+        if continuation:
+            command, _ = pairs[-1]
+            pairs[-1] = (f"{command}\n{line}", "")
+            if continuation not in {"\\", "|", line}:
                 continue  # a text up to that word
         elif line.startswith(_PROMPT):
-            found.append((line.removeprefix(_PROMPT), ""))
+            pairs.append((line.removeprefix(_PROMPT), ""))
         else:
-            if found:
-                command, output = found[-1]
-                found[-1] = (command, f"{output}{line}\n")
+            if pairs:
+                command, output = pairs[-1]
+                pairs[-1] = (command, f"{output}{line}\n")
             continue
-        here = _HERE.search(line)
-        goes_on = here[1] if here else line[-1:] if line.endswith(("\\", "|")) else ""
-    return found
+        heredoc = _HEREDOC.search(line)
+        continuation = heredoc[1] if heredoc else line[-1:] if line.endswith(("\\", "|")) else ""
+    return pairs
 
 
 def invocations(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -57,6 +57,6 @@ def invocations(text: str) -> Iterator[tuple[str, list[str]]]:
     They are at the beginning of a line, in code, in a pipe, in a list of commands or in a substitution.
     """
     text = text.replace("\\\n", " ")
-    for found in _INVOCATION.finditer(text):
-        arguments = _ARGUMENTS.match(text, found.end())
-        yield found["command"] or found["module"], shlex.split(arguments[0] if arguments else "")
+    for match in _INVOCATION.finditer(text):
+        arguments = _ARGUMENTS.match(text, match.end())
+        yield match["command"] or match["module"], shlex.split(arguments[0] if arguments else "")

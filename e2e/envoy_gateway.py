@@ -51,14 +51,14 @@ class EnvoyGateway:
     log: Path
     """Log of the controller and of Envoy."""
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of the log."""
         return tail(self.log, lines=30)
 
 
 def definitions() -> list[dict[str, Any]]:
     """Return all CRDs of the Gateway API's standard channel. Go downloads the module once, and checks it against go.sum."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [binaries.toolchain(), "mod", "download", "-json", "sigs.k8s.io/gateway-api"],
         cwd=_DEFINITIONS,
         env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
@@ -66,9 +66,11 @@ def definitions() -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
-    folder = Path(json.loads(told.stdout)["Dir"]) / "config" / "crd" / "standard"
-    found = [document for file in sorted(folder.glob("*.yaml")) for document in yaml.safe_load_all(file.read_text())]
-    return [document for document in found if document and document["kind"] == "CustomResourceDefinition"]
+    folder = Path(json.loads(completed.stdout)["Dir"]) / "config" / "crd" / "standard"
+    documents = [
+        document for file in sorted(folder.glob("*.yaml")) for document in yaml.safe_load_all(file.read_text())
+    ]
+    return [document for document in documents if document and document["kind"] == "CustomResourceDefinition"]
 
 
 @contextmanager
@@ -79,7 +81,7 @@ def running(cluster: Cluster, directory: Path) -> Iterator[EnvoyGateway]:
         ClusterError: the user isn't root, a program can't be built or installed, or the controller does not start.
     """
     system.check_root()
-    program = binaries.beside("envoy-gateway")
+    program = binaries.extra_program("envoy-gateway")
     _install_envoy(directory)
     _define(cluster)
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "ENVOY_GATEWAY_NAMESPACE": NAMESPACE}
@@ -115,8 +117,8 @@ def running(cluster: Cluster, directory: Path) -> Iterator[EnvoyGateway]:
                 "spec": {"controllerName": CONTROLLER},
             },
         )
-        what = "Envoy Gateway accepts its GatewayClass"
-        wait_until(lambda: _accepted(cluster), what=what, limit_s=_LIMIT_S, watched=[started])
+        goal = "Envoy Gateway accepts its GatewayClass"
+        wait_until(lambda: _is_accepted(cluster), goal=goal, limit_s=_LIMIT_S, watched=[started])
         yield EnvoyGateway(log)
     finally:
         process.terminate()
@@ -183,14 +185,14 @@ def _define(cluster: Cluster) -> None:
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     wait_until(
         lambda: cluster.api.exists(GATEWAY.path("default")) and cluster.api.exists(GATEWAY_CLASS.path()),
-        what="the API server serves Gateways",
+        goal="the API server serves Gateways",
         limit_s=_LIMIT_S,
     )
 
 
-def _accepted(cluster: Cluster) -> bool:
-    found = cluster.api.call("GET", GATEWAY_CLASS.path("", "envoy")).body or {}
-    conditions = (found.get("status") or {}).get("conditions") or ()
+def _is_accepted(cluster: Cluster) -> bool:
+    gateway_class = cluster.api.call("GET", GATEWAY_CLASS.path("", "envoy")).body or {}
+    conditions = (gateway_class.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Accepted" and c["status"] == "True" for c in conditions)
 
 

@@ -19,7 +19,7 @@ _LIMIT_S = 20
 
 @dataclass(frozen=True)
 class Store:
-    """A store that runs."""
+    """A running store."""
 
     url: str
     """Its address, without a path."""
@@ -31,11 +31,11 @@ class Store:
 
 @contextmanager
 def running(program: Path, port: int, log: Path) -> Iterator[Store]:
-    """A store with one bucket in memory, on 127.0.0.1 while the block runs."""
+    """Run a store with one bucket in memory on 127.0.0.1 while the block runs."""
     url = f"http://127.0.0.1:{port}"
-    given = ["-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory", f"-public-host=127.0.0.1:{port}"]
+    options = ["-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory", f"-public-host=127.0.0.1:{port}"]
     with log.open("wb") as output:
-        process = subprocess.Popen([program, *given], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen([program, *options], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + _LIMIT_S
         while True:

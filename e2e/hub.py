@@ -35,7 +35,7 @@ def commit(repository: str) -> str:
 
 @dataclass
 class Hub:
-    """A hub that runs."""
+    """A running hub."""
 
     port: int = 0
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Hub:
     """Number of the next requests that are answered with 503. Like every answer of the hub, these have `RateLimit`."""
     cut_listings: int = 0
     """Number of the next listings that end in the middle."""
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
     """Host, path and header `Authorization` of each request."""
 
     @property
@@ -71,10 +71,10 @@ def _is_large(path: str) -> bool:
 
 def _entry(path: str, content: bytes) -> dict[str, Any]:
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    found = {"type": "file", "oid": blob, "size": len(content), "path": path}
+    entry = {"type": "file", "oid": blob, "size": len(content), "path": path}
     if _is_large(path):
-        found["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
-    return found
+        entry["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
+    return entry
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -95,12 +95,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         host = self.headers["host"].partition(":")[0]
-        self.server.hub.asked.append((host, path, self.headers.get("authorization", "")))
+        self.server.hub.requests.append((host, path, self.headers.get("authorization", "")))
         if host == CONTENT_HOST:
             self._content(path, url.query)
             return
-        if (left_s := self.server.hub.busy_until - time.monotonic()) > 0:
-            headers = {"RateLimit": f'"api";r=0;t={math.ceil(left_s)}'}
+        if (remaining_s := self.server.hub.busy_until - time.monotonic()) > 0:
+            headers = {"RateLimit": f'"api";r=0;t={math.ceil(remaining_s)}'}
             self._send(429, b"We had to rate limit your IP", headers)
             return
         if self.server.hub.unavailable:
@@ -116,18 +116,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._file(repository, place)
 
     def _denied(self, repository: str, revision: str) -> tuple[int, str, str] | None:
-        given = self.headers.get("authorization", "")
+        authorization = self.headers.get("authorization", "")
         access = self.server.hub.access.get(repository)
-        if given and given != f"Bearer {TOKEN}":
-            return 401, "", f"User Access Token {given.removeprefix('Bearer ')} is expired"
-        if access is None or (access == "private" and not given):
+        if authorization and authorization != f"Bearer {TOKEN}":
+            return 401, "", f"User Access Token {authorization.removeprefix('Bearer ')} is expired"
+        if access is None or (access == "private" and not authorization):
             return (
                 (404, "RepoNotFound", "Repository not found")
-                if given
+                if authorization
                 else (401, "RepoNotFound", "Invalid username or password.")
             )
         if access == "gated":
-            return (403 if given else 401), "GatedRepo", f"Access to model {repository} is restricted"
+            return (403 if authorization else 401), "GatedRepo", f"Access to model {repository} is restricted"
         if access == "denied":
             return 403, "", "the fine-grained token has no read access"
         return None if revision == commit(repository) else (404, "RevisionNotFound", f"Invalid rev id: {revision}")
@@ -141,13 +141,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         folders = sorted({path.rpartition("/")[0] for path in files} - {""})
         entries = [*({"type": "directory", "oid": "", "size": 0, "path": path} for path in folders), *entries]
         begin = int(query.get("cursor", ["0"])[0])
-        more = {}
+        headers = {}
         if begin + _PAGE < len(entries):
             target = f"{self.server.hub.url}{quote(urlsplit(self.path).path)}?recursive=true&cursor={begin + _PAGE}"
-            more["Link"] = f'<{target}>; rel="next"'
+            headers["Link"] = f'<{target}>; rel="next"'
         content = json.dumps(entries[begin : begin + _PAGE]).encode()
         is_cut, self.server.hub.cut_listings = self.server.hub.cut_listings > 0, self.server.hub.cut_listings - 1
-        self._send(200, content, more, begin_of=len(content) // 2 if is_cut else None)
+        self._send(200, content, headers, cut_at=len(content) // 2 if is_cut else None)
 
     def _file(self, repository: str, place: str) -> None:
         content = self.server.hub.repositories[repository].get(place)
@@ -158,8 +158,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif self.server.hub.fault == "redirect":
             self._send(302, b"", {"Location": "http://169.254.169.254/latest/meta-data/"})
         else:
-            where = f"http://{CONTENT_HOST}:{self.server.hub.port}/{repository}/{quote(place)}?{_SIGNATURE}"
-            self._send(302, b"", {"Location": where, "X-Linked-Size": str(len(content))})
+            location = f"http://{CONTENT_HOST}:{self.server.hub.port}/{repository}/{quote(place)}?{_SIGNATURE}"
+            self._send(302, b"", {"Location": location, "X-Linked-Size": str(len(content))})
 
     def _content(self, path: str, query: str) -> None:
         owner, name, place = path.lstrip("/").split("/", 2)
@@ -175,24 +175,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.server.hub.fault == "slow":
             self.server.released.wait(15)
         begin = int(self.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        more = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
+        headers = {"Content-Range": f"bytes {begin}-{len(content) - 1}/{len(content)}"} if begin else {}
         end = begin + len(content) // 4 if self.server.hub.fault in {"truncated", "interrupted"} else len(content)
         if self.server.hub.fault == "truncated":
             end = min(end, len(content) // 2)
-        self._send(206 if begin else 200, content[begin:], more, begin_of=max(0, end - begin))
+        self._send(206 if begin else 200, content[begin:], headers, cut_at=max(0, end - begin))
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         self._send(status, json.dumps({"error": message}).encode(), {"X-Error-Code": code, "X-Error-Message": message})
 
     def _send(
-        self, status: int, content: bytes, headers: dict[str, str] | None = None, begin_of: int | None = None
+        self, status: int, content: bytes, headers: dict[str, str] | None = None, cut_at: int | None = None
     ) -> None:
         self.send_response_only(status)
         for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content if begin_of is None else content[:begin_of])
-        if begin_of is not None and begin_of < len(content):
+        self.wfile.write(content if cut_at is None else content[:cut_at])
+        if cut_at is not None and cut_at < len(content):
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
@@ -207,7 +207,7 @@ def _parsed(path: str) -> tuple[str, str, str]:
 
 @contextmanager
 def running() -> Iterator[Hub]:
-    """A hub without repositories, on 127.0.0.1 while the block runs."""
+    """Run a hub without repositories on 127.0.0.1 while the block runs."""
     hub = Hub()
     server = _Server(hub)
     hub.port = server.server_port

@@ -40,21 +40,21 @@ class Keda:
     directory: Path
     """Folder of its logs."""
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of the logs of its two processes."""
         return "\n".join(f"{log.stem}:\n{tail(log, lines=20)}" for log in sorted(self.directory.glob("*.log")))
 
 
 def version() -> str:
     """Return the pinned version, for example 2.21."""
-    found = re.search(rf"{re.escape(_MODULE)} v(\d+\.\d+)", (PINNED / "go.mod").read_text())
-    assert found is not None, PINNED
-    return found[1]
+    match = re.search(rf"{re.escape(_MODULE)} v(\d+\.\d+)", (PINNED / "go.mod").read_text())
+    assert match is not None, PINNED
+    return match[1]
 
 
 def definitions() -> list[dict[str, Any]]:
     """Return its released CRDs. Go downloads the module once, and checks it against go.sum."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [binaries.toolchain(), "mod", "download", "-json", _MODULE],
         cwd=PINNED,
         env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
@@ -62,7 +62,7 @@ def definitions() -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
-    folder = Path(json.loads(told.stdout)["Dir"]) / "config" / "crd" / "bases"
+    folder = Path(json.loads(completed.stdout)["Dir"]) / "config" / "crd" / "bases"
     return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
 
 
@@ -93,7 +93,7 @@ def running(cluster: Cluster, directory: Path) -> Iterator[Keda]:
     Raises:
         ClusterError: it can't be built, or does not start.
     """
-    programs = {name: binaries.beside(f"keda-{name}") for name in ("operator", "adapter")}
+    programs = {name: binaries.extra_program(f"keda-{name}") for name in ("operator", "adapter")}
     [port] = free_ports(1)
     started: list[Started] = []
     try:
@@ -101,14 +101,14 @@ def running(cluster: Cluster, directory: Path) -> Iterator[Keda]:
         for name, command in _commands(cluster, programs, _certificates(directory), port):
             started.append(_start(cluster, name, directory / f"{name}.log", command))
         _register(cluster, port)
-        what = "KEDA serves external.metrics.k8s.io"
-        wait_until(lambda: _serves(cluster), what=what, limit_s=_LIMIT_S, watched=started)
+        goal = "KEDA serves external.metrics.k8s.io"
+        wait_until(lambda: _serves(cluster), goal=goal, limit_s=_LIMIT_S, watched=started)
         yield Keda(directory)
     finally:
-        for one in started:
-            one.process.terminate()
-        for one in started:
-            one.process.wait(_LIMIT_S)
+        for component in started:
+            component.process.terminate()
+        for component in started:
+            component.process.wait(_LIMIT_S)
         _remove(cluster)
 
 
@@ -143,7 +143,7 @@ def _commands(
             f"--metrics-service-address=127.0.0.1:{service}",
             f"--secure-port={port}",
             f"--port={plain}",
-            *(f"--{of}-kubeconfig={kubeconfig}" for of in ("lister", "authentication", "authorization")),
+            *(f"--{client}-kubeconfig={kubeconfig}" for client in ("lister", "authentication", "authorization")),
         ],
     )
 
@@ -172,8 +172,8 @@ def _certificates(directory: Path) -> Path:
     """Create a certificate for all of them, which is its own CA."""
     folder = directory / "certificates"
     folder.mkdir()
-    made = pair()
-    for name, text in (("ca.crt", made.crt), ("tls.crt", made.crt), ("tls.key", made.key)):
+    certificate = pair()
+    for name, text in (("ca.crt", certificate.crt), ("tls.crt", certificate.crt), ("tls.key", certificate.key)):
         (folder / name).write_text(text)
     return folder
 
@@ -184,7 +184,7 @@ def _define(cluster: Cluster) -> None:
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     wait_until(
         lambda: cluster.api.exists(SCALED_OBJECT.path("default")),
-        what="the API server serves ScaledObjects",
+        goal="the API server serves ScaledObjects",
         limit_s=_LIMIT_S,
     )
 
@@ -215,10 +215,10 @@ def _register(cluster: Cluster, port: int) -> None:
 
 
 def _serves(cluster: Cluster) -> bool:
-    found = cluster.api.call("GET", kinds.API_SERVICE.path("", API_SERVICE_NAME)).body or {}
-    conditions = (found.get("status") or {}).get("conditions") or ()
+    document = cluster.api.call("GET", kinds.API_SERVICE.path("", API_SERVICE_NAME)).body or {}
+    conditions = (document.get("status") or {}).get("conditions") or ()
     available = any(c["type"] == "Available" and c["status"] == "True" for c in conditions)
-    return available and found["spec"]["service"]["namespace"] == NAMESPACE
+    return available and document["spec"]["service"]["namespace"] == NAMESPACE
 
 
 def _remove(cluster: Cluster) -> None:

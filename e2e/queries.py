@@ -11,15 +11,15 @@ from collections.abc import Iterable
 
 from generators.monitoring.queries import NamedQuery
 
-OF_STREAMS = "halcyon_agent_first_event_duration_seconds"
+STREAM_METRIC = "halcyon_agent_first_event_duration_seconds"
 """Metric whose quantiles are numbers only while clients stream. Tests of streams compare it with what clients measure."""
-OF_CLIENTS = "halcyon_agent_client_requests_total"
+CLIENT_METRIC = "halcyon_agent_client_requests_total"
 """Only models with API keys have it: tests/integration/balancer/test_api_keys.py has its data."""
 
 
-def unanswered(address: str, asked: Iterable[NamedQuery]) -> list[NamedQuery]:
+def unanswered(address: str, queries: Iterable[NamedQuery]) -> list[NamedQuery]:
     """Return the queries that have no value now, sent to the Prometheus at HOST:PORT."""
-    return [one for one in asked if not any(map(math.isfinite, values(address, one.expression)))]
+    return [query for query in queries if not any(map(math.isfinite, values(address, query.expression)))]
 
 
 def values(address: str, expression: str) -> list[float]:
@@ -28,7 +28,7 @@ def values(address: str, expression: str) -> list[float]:
     Raises:
         OSError: Prometheus doesn't respond, or rejects the query.
     """
-    question = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"http://{address}/api/v1/query?{question}", timeout=10) as answer:
-        found = json.load(answer)["data"]["result"]
-    return [float(series["value"][1]) for series in found]
+    parameters = urllib.parse.urlencode({"query": expression})
+    with urllib.request.urlopen(f"http://{address}/api/v1/query?{parameters}", timeout=10) as answer:
+        result = json.load(answer)["data"]["result"]
+    return [float(series["value"][1]) for series in result]

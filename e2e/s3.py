@@ -50,14 +50,14 @@ class Store:
         with only the path).
         """
         host, path = urlsplit(self.url).netloc, f"/{folder}/"
-        at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        nothing = hashlib.sha256().hexdigest()
-        signed = {"host": host, "x-amz-content-sha256": nothing, "x-amz-date": at}
+        timestamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        empty_digest = hashlib.sha256().hexdigest()
+        signed = {"host": host, "x-amz-content-sha256": empty_digest, "x-amz-date": timestamp}
         names, lines = ";".join(signed), "".join(f"{name}:{value}\n" for name, value in signed.items())
-        asked = hashlib.sha256(f"PUT\n{path}\n\n{lines}\n{names}\n{nothing}".encode()).hexdigest()
-        scope = (at[:8], "us-east-1", "s3", "aws4_request")
+        request_digest = hashlib.sha256(f"PUT\n{path}\n\n{lines}\n{names}\n{empty_digest}".encode()).hexdigest()
+        scope = (timestamp[:8], "us-east-1", "s3", "aws4_request")
         key = f"AWS4{SECRET_KEY}".encode()
-        for part in (*scope, f"AWS4-HMAC-SHA256\n{at}\n{'/'.join(scope)}\n{asked}"):
+        for part in (*scope, f"AWS4-HMAC-SHA256\n{timestamp}\n{'/'.join(scope)}\n{request_digest}"):
             key = hmac.digest(key, part.encode(), "sha256")
         credential = f"{ACCESS_KEY}/{'/'.join(scope)}"
         signature = f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={key.hex()}"
@@ -66,21 +66,21 @@ class Store:
         urllib.request.urlopen(request, timeout=_LIMIT_S).close()
 
 
-def arguments(program: Path, listen: str, folder: Path, *more: str, bucket: str = BUCKET) -> list[str]:
+def arguments(program: Path, listen: str, folder: Path, *extra: str, bucket: str = BUCKET) -> list[str]:
     """Return the command line of a store at HOST:PORT that keeps everything in `folder` and has one bucket."""
     (folder / "buckets" / bucket).mkdir(parents=True, exist_ok=True)
     (folder / "sidecar").mkdir(exist_ok=True)
-    given = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *more]
+    options = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *extra]
     # Store metadata in files next to the objects, because some file systems don't support extended attributes.
-    return [str(program), *given, "posix", f"--sidecar={folder / 'sidecar'}", str(folder / "buckets")]
+    return [str(program), *options, "posix", f"--sidecar={folder / 'sidecar'}", str(folder / "buckets")]
 
 
 @contextmanager
-def running(program: Path, port: int, folder: Path, *more: str, scheme: str = "http") -> Iterator[Store]:
+def running(program: Path, port: int, folder: Path, *extra: str, scheme: str = "http") -> Iterator[Store]:
     """Run a store on 127.0.0.1 while the context is open."""
     log = folder / "log"
     with log.open("wb") as output:
-        command = arguments(program, f"127.0.0.1:{port}", folder, *more)
+        command = arguments(program, f"127.0.0.1:{port}", folder, *extra)
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
         _wait(process, f"{scheme}://127.0.0.1:{port}", log)
@@ -91,9 +91,9 @@ def running(program: Path, port: int, folder: Path, *more: str, scheme: str = "h
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + _LIMIT_S
+    deadline_s = time.monotonic() + _LIMIT_S
     while not answers(url):
-        if process.poll() is not None or time.monotonic() > until:
+        if process.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError(f"the store at {url} doesn't answer:\n{log.read_text()[-2000:]}")
         time.sleep(0.05)
 

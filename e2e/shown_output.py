@@ -120,24 +120,27 @@ def normalised(text: str, *, has_figures: bool = False) -> list[str]:
 
 def difference(shown: str, real: str, *, has_figures: bool = False) -> str | None:
     """Return the first words of the shown output that the real output lacks, in words; None if both agree."""
-    wanted = normalised(shown, has_figures=has_figures)
-    found = normalised(real, has_figures=has_figures)
-    at = 0
+    shown_words = normalised(shown, has_figures=has_figures)
+    real_words = normalised(real, has_figures=has_figures)
+    position = 0
     is_anchored = True
-    for segment, is_left_out_after in _segments(wanted):
-        last_start = len(found) - len(segment)
+    for segment, is_left_out_after in _segments(shown_words):
+        last_start = len(real_words) - len(segment)
         if is_anchored:
-            starts: Iterator[int] = iter([at])
+            starts: Iterator[int] = iter([position])
         elif is_left_out_after:
-            starts = iter(range(at, last_start + 1))
+            starts = iter(range(position, last_start + 1))
         else:
-            starts = iter([last_start] if last_start >= at else [])
-        start = next((one for one in starts if _agrees(segment, found[one : one + len(segment)])), None)
+            starts = iter([last_start] if last_start >= position else [])
+        start = next(
+            (candidate for candidate in starts if _agrees(segment, real_words[candidate : candidate + len(segment)])),
+            None,
+        )
         if start is None:
-            return f"the page has {_quoted(segment)}, the command printed {_quoted(found[at:])}"
-        at = start + len(segment)
-        if not is_left_out_after and at != len(found):
-            return f"the command printed {_quoted(found[at:])} more than the page has"
+            return f"the page has {_quoted(segment)}, the command printed {_quoted(real_words[position:])}"
+        position = start + len(segment)
+        if not is_left_out_after and position != len(real_words):
+            return f"the command printed {_quoted(real_words[position:])} more than the page has"
         is_anchored = False
     return None
 

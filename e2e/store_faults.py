@@ -19,7 +19,7 @@ _HOP = {"transfer-encoding", "connection", "content-length", "date", "server"}
 
 @dataclass
 class FaultyProxy:
-    """A proxy that runs."""
+    """A running proxy."""
 
     upstream: int
     """Port of the store on 127.0.0.1."""
@@ -84,8 +84,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         proxy = self.server.proxy
         connection = http.client.HTTPConnection("127.0.0.1", proxy.upstream, timeout=20)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in {"host", "connection"}}
-        given = self.headers["host"]
-        headers["Host"] = given if proxy.keeps_host else f"{given.partition(':')[0]}:{proxy.upstream}"
+        host = self.headers["host"]
+        headers["Host"] = host if proxy.keeps_host else f"{host.partition(':')[0]}:{proxy.upstream}"
         connection.request(self.command, self.path, headers=headers)
         answer = connection.getresponse()
         content = answer.read()

@@ -42,7 +42,7 @@ class Service:
     """Public key of the issuer of service account tokens."""
     subject: str
     """Service account to which the clouds trust: `system:serviceaccount:NAMESPACE:NAME`."""
-    asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     """Path of each request."""
 
     @property
@@ -50,7 +50,7 @@ class Service:
         """URL of the service."""
         return f"https://localhost:{self.port}"
 
-    def denial(self, cloud: str, token: str, asked: dict[str, str], required: dict[str, str]) -> str:
+    def denial(self, cloud: str, token: str, parameters: dict[str, str], required: dict[str, str]) -> str:
         """Return why the exchange is denied; empty if it is not."""
         try:
             claims = jwt.decode(token, self.key, algorithms=["RS256"], audience=_AUDIENCES[cloud])
@@ -58,7 +58,7 @@ class Service:
             return str(error)
         if claims.get("sub") != self.subject:
             return f"the subject {claims.get('sub')} is not trusted"
-        wrong = [name for name, value in required.items() if asked.get(name) != value]
+        wrong = [name for name, value in required.items() if parameters.get(name) != value]
         return f"not authorized: {', '.join(wrong)}" if wrong else ""
 
 
@@ -81,39 +81,39 @@ def running(key: Any, subject: str, certificate: Path, private_key: Path) -> Ite
         server.server_close()
 
 
-def _aws(service: Service, asked: dict[str, str]) -> tuple[int, str]:
+def _aws(service: Service, parameters: dict[str, str]) -> tuple[int, str]:
     required = {"Action": "AssumeRoleWithWebIdentity", "RoleArn": ROLE}
-    if denial := service.denial("aws", asked.get("WebIdentityToken", ""), asked, required):
+    if denial := service.denial("aws", parameters.get("WebIdentityToken", ""), parameters, required):
         return (
             403,
             f"<ErrorResponse><Error><Code>AccessDenied</Code><Message>{denial}</Message></Error></ErrorResponse>",
         )
     expires = datetime.now(UTC) + timedelta(hours=1)
-    given = {
+    credentials = {
         "AccessKeyId": s3.ACCESS_KEY,
         "SecretAccessKey": s3.SECRET_KEY,
         "SessionToken": "",
         "Expiration": f"{expires:%Y-%m-%dT%H:%M:%SZ}",
     }
-    fields = "".join(f"<{name}>{value}</{name}>" for name, value in given.items())
+    fields = "".join(f"<{name}>{value}</{name}>" for name, value in credentials.items())
     kind = "AssumeRoleWithWebIdentity"
     return 200, f"<{kind}Response><{kind}Result><Credentials>{fields}</Credentials></{kind}Result></{kind}Response>"
 
 
-def _azure(service: Service, asked: dict[str, str]) -> tuple[int, str]:
+def _azure(service: Service, parameters: dict[str, str]) -> tuple[int, str]:
     required = {"client_id": CLIENT, "grant_type": "client_credentials"}
-    if denial := service.denial("azure", asked.get("client_assertion", ""), asked, required):
+    if denial := service.denial("azure", parameters.get("client_assertion", ""), parameters, required):
         return 401, json.dumps({"error": "invalid_client", "error_description": denial})
     return 200, json.dumps({"access_token": ACCESS_TOKEN, "expires_in": 3600, "token_type": "Bearer"})
 
 
-def _google(service: Service, asked: dict[str, str]) -> tuple[int, str]:
+def _google(service: Service, parameters: dict[str, str]) -> tuple[int, str]:
     required = {
         "audience": _AUDIENCES["google"],
         "grantType": "urn:ietf:params:oauth:grant-type:token-exchange",
         "subjectTokenType": "urn:ietf:params:oauth:token-type:jwt",
     }
-    if denial := service.denial("google", asked.get("subjectToken", ""), asked, required):
+    if denial := service.denial("google", parameters.get("subjectToken", ""), parameters, required):
         return 400, json.dumps({"error": "invalid_grant", "error_description": denial})
     return 200, json.dumps({"access_token": ACCESS_TOKEN, "expires_in": 3600, "token_type": "Bearer"})
 
@@ -123,7 +123,7 @@ def _handler(service: Service) -> type[http.server.BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
             url = urlsplit(self.path)
-            service.asked.append(url.path)
+            service.paths.append(url.path)
             if url.path == "/v1/token":
                 status, answer = _google(service, json.loads(body))
             elif url.path == f"/{TENANT}/oauth2/v2.0/token":

@@ -51,11 +51,11 @@ def _message(rule: PolicyRule, limit: str) -> str:
 
     It uses `format`, because the API server assumes that a sum of strings may have any length, and rejects its cost.
     """
-    shown = f"(size({limit}) == 0 ? 'none' : {limit}.join(', '))" if _is_list(rule) else f"string({limit})"
+    limit_text = f"(size({limit}) == 0 ? 'none' : {limit}.join(', '))" if _is_list(rule) else f"string({limit})"
     text, values = rule.message.replace("%", "%%"), []
     while (places := sorted((text.find(mark), mark) for mark in ("{found}", "{limit}") if mark in text)) != []:
         text = text.replace(places[0][1], "%s", 1)
-        values.append(shown if places[0][1] == "{limit}" else f"variables.{variable(rule)}Found.join(', ')")
+        values.append(limit_text if places[0][1] == "{limit}" else f"variables.{variable(rule)}Found.join(', ')")
     text = text.replace("{{", "{").replace("}}", "}")
     return f"{cel_string(text)}.format([{', '.join(values)}])"
 
@@ -85,12 +85,12 @@ def policies(policy: SitePolicy, name: str, *, namespaces: tuple[str, ...] = ())
         name: name of the objects. The objects for warnings have it with a suffix.
         namespaces: namespaces to which the policies apply; empty: all.
     """
-    made = []
+    objects = []
     for action, suffix in (("Deny", ""), ("Warn", "-warnings")):
         rules = [rule for rule in RULES if rule.action == action and rule.limit(policy) is not None]
         if rules:
-            made += [_policy(policy, rules, name + suffix, namespaces), _binding(name + suffix, action)]
-    return made
+            objects += [_policy(policy, rules, name + suffix, namespaces), _binding(name + suffix, action)]
+    return objects
 
 
 def _policy(policy: SitePolicy, rules: list[PolicyRule], name: str, namespaces: tuple[str, ...]) -> Object:
@@ -104,11 +104,11 @@ def _policy(policy: SitePolicy, rules: list[PolicyRule], name: str, namespaces: 
         ]
     }
     if namespaces:
-        within = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
-        constraints["namespaceSelector"] = {"matchExpressions": [within]}
+        namespace_expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+        constraints["namespaceSelector"] = {"matchExpressions": [namespace_expression]}
     settings = [(variable(rule), rule.limit(policy)) for rule in rules] + [(DIGESTS[0], at(policy, DIGESTS[1]))]
-    named = [(key, _literal(value)) for key, value in settings] + list(SHARED)
-    named += [(f"{made['variable']}Found", made["found"]) for made in map(parts, rules)]
+    variables = [(key, _literal(value)) for key, value in settings] + list(SHARED)
+    variables += [(f"{rule_parts['variable']}Found", rule_parts["found"]) for rule_parts in map(parts, rules)]
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -117,15 +117,15 @@ def _policy(policy: SitePolicy, rules: list[PolicyRule], name: str, namespaces: 
             "failurePolicy": "Fail",
             "matchConstraints": constraints,
             "matchConditions": conditions,
-            "variables": [{"name": key, "expression": cel} for key, cel in named],
+            "variables": [{"name": key, "expression": cel} for key, cel in variables],
             "validations": [
                 {
-                    "expression": f"size(variables.{made['variable']}Found) == 0",
-                    "messageExpression": made["message"],
-                    "message": made["static"],
+                    "expression": f"size(variables.{rule_parts['variable']}Found) == 0",
+                    "messageExpression": rule_parts["message"],
+                    "message": rule_parts["static"],
                     "reason": "Forbidden",
                 }
-                for made in map(parts, rules)
+                for rule_parts in map(parts, rules)
             ],
         },
     }

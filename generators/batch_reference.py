@@ -93,28 +93,28 @@ def batch_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(of: dict[str, Any], path: str) -> str:
-    rows = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _fields(of, path)]
+def _table(schema: dict[str, Any], path: str) -> str:
+    rows = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _fields(schema, path)]
     return "\n".join(["| field | type | meaning |", "| --- | --- | --- |", *rows])
 
 
-def _fields(of: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
-    for name, field in of["properties"].items():
-        kind = " or ".join(f"`{one}`" for one in field["enum"]) if "enum" in field else field["type"]
-        if name in of.get("required", ()):
+def _fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in schema["properties"].items():
+        kind = " or ".join(f"`{choice}`" for choice in field["enum"]) if "enum" in field else field["type"]
+        if name in schema.get("required", ()):
             kind += ", required" if path.startswith("spec") else ""
         yield f"{path}.{name}", kind, field["description"]
-        below = field["items"] if field["type"] == "array" else field
-        if "properties" in below:
-            yield from _fields(below, f"{path}.{name}" + ("[]" if field["type"] == "array" else ""))
+        nested = field["items"] if field["type"] == "array" else field
+        if "properties" in nested:
+            yield from _fields(nested, f"{path}.{name}" + ("[]" if field["type"] == "array" else ""))
 
 
-def _rules(of: dict[str, Any]) -> Iterator[str]:
-    """Return the messages of the rules of an object and of those below it, each once."""
-    found = dict.fromkeys(rule["message"] for rule in of.get("x-kubernetes-validations", ()))
-    for field in of["properties"].values():
-        found |= dict.fromkeys(_rules(field) if "properties" in field else ())
-    yield from found
+def _rules(schema: dict[str, Any]) -> Iterator[str]:
+    """Return the messages of the rules of an object and of the objects in it, each once."""
+    messages = dict.fromkeys(rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
+    for field in schema["properties"].values():
+        messages |= dict.fromkeys(_rules(field) if "properties" in field else ())
+    yield from messages
 
 
 def _members(head: str, kind: type[BatchConditionType | BatchReason]) -> str:

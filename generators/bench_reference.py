@@ -86,13 +86,15 @@ def page() -> str:
     parts += [_FIGURES, "\n| field | type | meaning |\n| --- | --- | --- |\n"]
     parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(Figure, "")]
     parts += [_LATENCIES, _SERIES, _COLUMNS]
-    said = docstrings(Columns)
-    parts += [f"| `{field.name}` | {said.get(field.name, _PLAIN.get(field.name, ''))} |\n" for field in fields(Columns)]
+    columns = docstrings(Columns)
+    parts += [
+        f"| `{field.name}` | {columns.get(field.name, _PLAIN.get(field.name, ''))} |\n" for field in fields(Columns)
+    ]
     parts += ["| `messages`, `pods` | texts that `kind` and `pod` are indices into |\n", _OUTCOMES]
     outcomes = docstrings(Outcome)
     parts += [
-        f"| {one.value} | `{one.name.lower()}` | {outcomes.get(one.name, 'The whole answer arrived.')} |\n"
-        for one in Outcome
+        f"| {outcome.value} | `{outcome.name.lower()}` | {outcomes.get(outcome.name, 'The whole answer arrived.')} |\n"
+        for outcome in Outcome
     ]
     parts.append(_FILES)
     parts += [f"| `{name}` | {kind} | {text} |\n" for name, kind, text in _rows(VariantsDocument, "")]
@@ -106,7 +108,7 @@ _PLAIN = {
     "sent_bytes": "Size of the request.",
     "received_bytes": "Size of the answer.",
 }
-"""Meaning of the columns whose names say it in the code."""
+"""Meanings of the columns that have no docstring."""
 
 
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -123,9 +125,9 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]
 
 def _inner(kind: Any) -> type[BaseModel] | None:
     """Return the model of a field, or that of its list; None if it has none."""
-    for one in (kind, *get_args(kind)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one
+    for candidate in (kind, *get_args(kind)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
     return None
 
 
@@ -140,7 +142,7 @@ def _type(kind: Any) -> str:
     if inner is not None:
         return "object or null" if type(None) in args else "object"
     if type(None) in args:
-        return " or ".join([_type(one) for one in args if one is not type(None)] + ["null"])
+        return " or ".join([_type(argument) for argument in args if argument is not type(None)] + ["null"])
     if args:
         return "string" if isinstance(args[0], str) else "number"
     return {bool: "boolean", int: "integer", float: "number", str: "string"}[kind]

@@ -47,20 +47,20 @@ NAMESPACE: Object = {
 
 def rendered(helm: str, mode: str) -> dict[Key, Object]:
     """Return the chart's objects for a mode, without the parts that only Helm needs."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [helm, "template", "halcyon", str(CHART), "--namespace", SYSTEM, "--skip-tests", "--values", "-"],
         input=json.dumps(VALUES | MODES[mode]),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found = {}
-    for obj in filter(None, yaml.safe_load_all(done.stdout)):
+    if completed.returncode:
+        raise SystemExit(completed.stderr)
+    objects = {}
+    for obj in filter(None, yaml.safe_load_all(completed.stdout)):
         _without_helm(obj)
-        found[key(obj)] = obj
-    return found
+        objects[key(obj)] = obj
+    return objects
 
 
 def key(obj: Object) -> Key:
@@ -97,11 +97,11 @@ def files(helm: str) -> dict[str, list[Object]]:
     }
     head = {k: cluster[operator][k] for k in ("apiVersion", "kind")}
     # An annotation that only one mode has is removed by null.
-    marks, other = (objects[operator]["metadata"].get("annotations", {}) for objects in (cluster, namespaced))
-    changed = {name: other.get(name) for name in {**marks, **other} if marks.get(name) != other.get(name)}
+    annotations, other = (objects[operator]["metadata"].get("annotations", {}) for objects in (cluster, namespaced))
+    changed = {name: other.get(name) for name in {**annotations, **other} if annotations.get(name) != other.get(name)}
     meta = {"name": "halcyon", "namespace": SYSTEM} | ({"annotations": changed} if changed else {})
     args = head | {"metadata": meta} | args
-    only = {
+    own = {
         mode: [obj for k, obj in objects.items() if k not in shared]
         for mode, objects in (("cluster", cluster), ("namespaced", namespaced))
     }
@@ -112,11 +112,11 @@ def files(helm: str) -> dict[str, list[Object]]:
         "overlays/cluster/kustomization.yaml": [
             _kustomization("../../bases/crd", "../../bases/operator", "rights.yaml")
         ],
-        "overlays/cluster/rights.yaml": only["cluster"],
+        "overlays/cluster/rights.yaml": own["cluster"],
         "overlays/namespaced/kustomization.yaml": [
             _kustomization("../../bases/operator", "rights.yaml") | {"patches": [{"path": "arguments.yaml"}]}
         ],
-        "overlays/namespaced/rights.yaml": only["namespaced"],
+        "overlays/namespaced/rights.yaml": own["namespaced"],
         "overlays/namespaced/arguments.yaml": [args],
         "overlays/openshift/kustomization.yaml": [
             _kustomization("../cluster") | {"patches": [_without_user_ids(openshift[operator])]}
@@ -125,7 +125,7 @@ def files(helm: str) -> dict[str, list[Object]]:
 
 
 def _without_user_ids(deployment: Object) -> Object:
-    """The patch that turns the operator's Deployment into this one."""
+    """Return the patch that turns the operator's Deployment into this one."""
     pod = "/spec/template/spec"
     operations = [
         {"op": "remove", "path": f"{pod}/securityContext/runAsUser"},

@@ -137,9 +137,9 @@ def _read(node: yaml.Node, lines: list[str], path: str, text: str = "", schema: 
     value = ChartValue(path, loader.construct_object(node, deep=True), text, schema)
     if isinstance(node, yaml.MappingNode) and schema is None and node.value:
         for key, part in node.value:
-            said, limits = _comment(lines, key.start_mark.line)
-            below = f"{path}.{key.value}".lstrip(".")
-            value.parts[key.value] = _read(part, lines, below, said, limits)
+            description, schema_comment = _comment(lines, key.start_mark.line)
+            child_path = f"{path}.{key.value}".lstrip(".")
+            value.parts[key.value] = _read(part, lines, child_path, description, schema_comment)
     return value
 
 
@@ -151,25 +151,25 @@ def _comment(lines: list[str], line: int) -> tuple[str, Any]:
         above.insert(0, lines[line].lstrip().removeprefix("#").strip())
     schema = [entry.removeprefix("@schema ") for entry in above if entry.startswith("@schema ")]
     prose = [entry for entry in above if not entry.startswith("@schema ")]
-    begins = next((at for at, entry in enumerate(prose) if entry.startswith("--")), len(prose))
+    begins = next((index for index, entry in enumerate(prose) if entry.startswith("--")), len(prose))
     return " ".join(prose[begins:]).removeprefix("--").strip(), yaml.safe_load(schema[0]) if schema else None
 
 
 def json_schema(root: ChartValue, *, title: str) -> Schema:
     """Return the JSON schema of the values."""
     used: dict[str, Schema] = {}
-    built = _section(root, used)
-    built["properties"]["global"] = {
+    schema = _section(root, used)
+    schema["properties"]["global"] = {
         "description": "Values that a parent chart passes to all of its charts; this chart uses those that it documents.",
         "type": "object",
-        "properties": built["properties"].get("global", {}).get("properties", {}),
+        "properties": schema["properties"].get("global", {}).get("properties", {}),
     }
-    built["properties"]["enabled"] = {
+    schema["properties"]["enabled"] = {
         "description": "The condition of a larger chart that has this one as a dependency. The templates do not read it.",
         "type": "boolean",
     }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
-    return head | built | {"$defs": dict(sorted(used.items()))}
+    return head | schema | {"$defs": dict(sorted(used.items()))}
 
 
 def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
@@ -178,62 +178,66 @@ def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
     They are required because in Helm null removes a name, and the templates rely on them.
     """
     parts = {name: _schema(part, used) for name, part in value.parts.items()}
-    needed = [name for name, part in value.parts.items() if part.default is not None]
-    built = {"type": "object", "additionalProperties": False, "properties": parts, "required": needed}
-    return built | ({"description": value.text} if value.text else {})
+    required = [name for name, part in value.parts.items() if part.default is not None]
+    schema = {"type": "object", "additionalProperties": False, "properties": parts, "required": required}
+    return schema | ({"description": value.text} if value.text else {})
 
 
 def _schema(value: ChartValue, used: dict[str, Schema]) -> Schema:
     if value.parts:
         return _section(value, used)
     if value.schema is not None:
-        built = _expanded(value.schema, used)
+        schema = _expanded(value.schema, used)
     elif isinstance(value.default, bool):
-        built = {"type": "boolean"}
+        schema = {"type": "boolean"}
     else:
         raise ValuesError(f"values.yaml: {value.path} needs a line that says what it may be, as `# @schema port`")
-    return {"description": value.text, **built} if value.text else built
+    return {"description": value.text, **schema} if value.text else schema
 
 
-def _expanded(given: Any, used: dict[str, Schema]) -> Schema:
+def _expanded(declared: Any, used: dict[str, Schema]) -> Schema:
     """Return a `# @schema` as JSON schema, and add the Kubernetes types that it uses to `used`."""
-    if isinstance(given, list):
-        return {"type": "array", "maxItems": 100, "items": _expanded(given[0], used)}
-    if isinstance(given, str):
-        if given not in used:
-            used[given] = {}  # the type may refer to itself
-            used[given] = _named(given, used)
-        return {"$ref": f"#/$defs/{given}"}
-    built = dict(given)
+    if isinstance(declared, list):
+        return {"type": "array", "maxItems": 100, "items": _expanded(declared[0], used)}
+    if isinstance(declared, str):
+        if declared not in used:
+            used[declared] = {}  # the type may refer to itself
+            used[declared] = _named_schema(declared, used)
+        return {"$ref": f"#/$defs/{declared}"}
+    schema = dict(declared)
     for inner in ("items", "additionalProperties"):
-        if isinstance(built.get(inner), str | dict):
-            built[inner] = _expanded(built[inner], used)
-    if "properties" in built:
-        built["properties"] = {name: _expanded(part, used) for name, part in built["properties"].items()}
-    return built
+        if isinstance(schema.get(inner), str | dict):
+            schema[inner] = _expanded(schema[inner], used)
+    if "properties" in schema:
+        schema["properties"] = {name: _expanded(part, used) for name, part in schema["properties"].items()}
+    return schema
 
 
-def _named(name: str, used: dict[str, Schema]) -> Schema:
+def _named_schema(name: str, used: dict[str, Schema]) -> Schema:
     if name in TYPES:
         return dict(_expanded(TYPES[name], used))
-    return _of_policy(name) if name.startswith("sitePolicy.") else _of_kubernetes(name, used)
+    return _policy_schema(name) if name.startswith("sitePolicy.") else _kubernetes_schema(name, used)
 
 
-def _of_policy(name: str) -> Schema:
+def _policy_schema(name: str) -> Schema:
     """Return the schema of a limit in the operator's site policy model, which finally receives the value."""
-    whole = SitePolicy.model_json_schema()
-    found: Any = whole
+    policy_schema = SitePolicy.model_json_schema()
+    limit_schema: Any = policy_schema
     for part in name.split(".")[1:]:
-        found = found["properties"][part]
-        found = whole["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
-    kept = {key: value for key, value in found.items() if key not in {"title", "description", "default"}}
-    if options := kept.pop("anyOf", None):
+        limit_schema = limit_schema["properties"][part]
+        limit_schema = (
+            policy_schema["$defs"][limit_schema["$ref"].rpartition("/")[2]] if "$ref" in limit_schema else limit_schema
+        )
+    keywords = {key: value for key, value in limit_schema.items() if key not in {"title", "description", "default"}}
+    if options := keywords.pop("anyOf", None):
         limit, _ = options
-        kept = limit | ({"enum": [*limit["enum"], None]} if "enum" in limit else {}) | {"type": [limit["type"], "null"]}
-    return kept | ({"additionalProperties": False} if "patternProperties" in kept else {})
+        keywords = (
+            limit | ({"enum": [*limit["enum"], None]} if "enum" in limit else {}) | {"type": [limit["type"], "null"]}
+        )
+    return keywords | ({"additionalProperties": False} if "patternProperties" in keywords else {})
 
 
-def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
+def _kubernetes_schema(name: str, used: dict[str, Schema]) -> Schema:
     """Return the schema of a Kubernetes API type, closed and without descriptions."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / NEWEST
     definitions = json.loads((folder / "_definitions.json").read_text())["$defs"]
@@ -248,20 +252,20 @@ def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
             return part
         if "$ref" in part:
             return _expanded(part["$ref"].rpartition(".")[2], used)
-        kept = {
+        keywords = {
             key: {name: closed(below) for name, below in inner.items()} if key == "properties" else closed(inner)
             for key, inner in part.items()
             if key not in {"description", "format", "default"} and not key.startswith("x-kubernetes")
         }
-        if isinstance(kept.get("type"), list):
-            kept["type"] = kept["type"][0]  # the other alternative is null, which Helm treats as unset
-        return kept | ({"additionalProperties": False} if "properties" in kept else {})
+        if isinstance(keywords.get("type"), list):
+            keywords["type"] = keywords["type"][0]  # the other alternative is null, which Helm treats as unset
+        return keywords | ({"additionalProperties": False} if "properties" in keywords else {})
 
-    found = closed(definitions[full])
-    for (of, part), allowed in ENUMS.items():
-        if of == name:
-            found["properties"][part] = {"enum": allowed}
-    return dict(found)
+    schema = closed(definitions[full])
+    for (type_name, field_name), allowed in ENUMS.items():
+        if type_name == name:
+            schema["properties"][field_name] = {"enum": allowed}
+    return dict(schema)
 
 
 def table(root: ChartValue) -> str:
@@ -290,8 +294,8 @@ def _documented(value: ChartValue) -> Iterator[ChartValue]:
 def _default(value: Any) -> str:
     if value in ("", None, [], {}):
         return "none"
-    written = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    return f"`{_escaped('true' if value is True else 'false' if value is False else written)}`"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return f"`{_escaped('true' if value is True else 'false' if value is False else text)}`"
 
 
 def _escaped(text: str) -> str:
@@ -302,15 +306,15 @@ def main(directory: Path) -> None:
     """Write DIRECTORY/CHART/values.schema.json and README.md of each chart."""
     for chart in sorted(path.parent for path in CHARTS.glob("*/Chart.yaml")):
         root = read((chart / "values.yaml").read_text())
-        before, begins, rest = (chart / "README.md").read_text().partition(BEGIN)
-        _, ends, after = rest.partition(END)
+        before, begins, remainder = (chart / "README.md").read_text().partition(BEGIN)
+        _, ends, after = remainder.partition(END)
         if not (begins and ends):
             raise ValuesError(f"charts/{chart.name}/README.md lacks the lines {BEGIN.strip()} and {END.strip()}")
-        written = directory / chart.name
-        written.mkdir()
+        folder = directory / chart.name
+        folder.mkdir()
         schema = json_schema(root, title=f"Values of the chart {chart.name}")
-        (written / "values.schema.json").write_text(json.dumps(schema, indent=1) + "\n")
-        (written / "README.md").write_text(f"{before}{begins}\n{table(root)}\n{ends}{after}")
+        (folder / "values.schema.json").write_text(json.dumps(schema, indent=1) + "\n")
+        (folder / "README.md").write_text(f"{before}{begins}\n{table(root)}\n{ends}{after}")
 
 
 if __name__ == "__main__":

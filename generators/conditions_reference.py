@@ -78,15 +78,15 @@ def conditions_page() -> str:
         "## Reasons by type",
     ]
     reasons = documentation(Reason)
-    for kind, ours in REASONS.items():
-        parts += [f"### `{kind.value}`", _table("reason", {reason: reasons[reason] for reason in ours})]
+    for kind, allowed in REASONS.items():
+        parts += [f"### `{kind.value}`", _table("reason", {reason: reasons[reason] for reason in allowed})]
         if kind in INHERITED:
             parts.append(INHERITED[kind])
-    shown = {reason for ours in REASONS.values() for reason in ours}
+    by_type = {reason for allowed in REASONS.values() for reason in allowed}
     parts += [
         "### `status.rollout.failed`",
         "A failed rollout has one of these reasons, `ProgressDeadlineExceeded`, or that of `ModelLoaded` or `ServersReady`.",
-        _table("reason", {reason: text for reason, text in reasons.items() if reason not in shown}),
+        _table("reason", {reason: text for reason, text in reasons.items() if reason not in by_type}),
     ]
     return "\n\n".join(parts) + "\n"
 

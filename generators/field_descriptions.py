@@ -21,7 +21,7 @@ def docstrings(kind: type) -> dict[str, str]:
     Those of base classes are not included.
     """
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     name = ""
     for statement in getattr(definition, "body", ()):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
@@ -29,9 +29,9 @@ def docstrings(kind: type) -> dict[str, str]:
         elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             name = statement.targets[0].id
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and name:
-            found[name] = " ".join(str(statement.value.value).split())
+            texts[name] = " ".join(str(statement.value.value).split())
             name = ""
-    return found
+    return texts
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:

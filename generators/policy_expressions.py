@@ -27,9 +27,9 @@ def _foreign(image: str, name: str) -> str:
     )
 
 
-def _unlisted(found: str) -> str:
+def _unlisted(values: str) -> str:
     return (
-        f"({found}).filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))"
+        f"({values}).filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))"
     )
 
 

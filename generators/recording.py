@@ -40,23 +40,23 @@ text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mo
 
 def lines(cast: str) -> list[tuple[float, str]]:
     """Return the lines of an asciicast, version 2, with the seconds at which each appeared."""
-    found: list[tuple[float, str]] = []
+    timed_lines: list[tuple[float, str]] = []
     for event in cast.splitlines()[1:]:
         at, kind, text = json.loads(event)
         if kind == "o":
-            found += [(float(at), line) for line in str(text).splitlines()]
-    return found
+            timed_lines += [(float(at), line) for line in str(text).splitlines()]
+    return timed_lines
 
 
 def paced(times: Iterable[float]) -> list[float]:
     """Return the times with each wait between `MIN_WAIT_S` and `MAX_WAIT_S`."""
-    shown: list[float] = []
+    paced_times: list[float] = []
     last = now = 0.0
     for time in times:
-        now += min(max(time - last, MIN_WAIT_S), MAX_WAIT_S) if shown else MIN_WAIT_S
+        now += min(max(time - last, MIN_WAIT_S), MAX_WAIT_S) if paced_times else MIN_WAIT_S
         last = time
-        shown.append(round(now, 2))
-    return shown
+        paced_times.append(round(now, 2))
+    return paced_times
 
 
 def wrapped(text: str) -> list[str]:
@@ -67,8 +67,8 @@ def wrapped(text: str) -> list[str]:
 def svg(cast: str) -> str:
     """Return the picture of an asciicast."""
     title = str(json.loads(cast.partition("\n")[0])["title"])
-    shown = list(dropwhile(lambda line: not line[1].startswith(FIRST), lines(cast)))
-    recorded = [(at, part) for at, text in shown for part in wrapped(text)]
+    visible = list(dropwhile(lambda line: not line[1].startswith(FIRST), lines(cast)))
+    recorded = [(at, part) for at, text in visible for part in wrapped(text)]
     delays = paced(at for at, _ in recorded)
     width = round(max((len(text) for _, text in recorded), default=0) * _CHARACTER + 2 * _PADDING)
     height = _BAR + len(recorded) * _LINE + 2 * _PADDING

@@ -332,8 +332,8 @@ def _example() -> dict[str, Any]:
 def _pick(values: list[Any], names: list[str], path: str) -> Any:  # any JSON value
     for name in names:
         plain = name.removesuffix("[]")
-        found = [v[plain] for v in values if plain in v]
-        values = [item for v in found for item in v] if name.endswith("[]") else found
+        field_values = [v[plain] for v in values if plain in v]
+        values = [item for v in field_values for item in v] if name.endswith("[]") else field_values
     if not values:
         raise KeyError(f"the example does not set {path}")
     return values[0]

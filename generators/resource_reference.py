@@ -35,10 +35,10 @@ ROLLING = (
 `halcyon.render.revision`."""
 
 
-def fields(schema: JsonSchema, where: str = "spec") -> Iterator[tuple[str, JsonSchema, bool]]:
+def fields(schema: JsonSchema, prefix: str = "spec") -> Iterator[tuple[str, JsonSchema, bool]]:
     """Yield (path, schema, required) for every field below; `[]` in a path stands for the items of a list."""
     for name, field in schema.get("properties", {}).items():
-        path = f"{where}.{name}"
+        path = f"{prefix}.{name}"
         yield path, field, name in schema.get("required", ())
         yield from fields(field, path)
         yield from fields(field.get("items", {}), f"{path}[]")
@@ -165,9 +165,9 @@ def _bounds(schema: JsonSchema) -> Iterator[str]:
 
 
 def _rules(path: str, schema: JsonSchema) -> list[str]:
-    said = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
-    said += [rule["message"] for rule in schema.get("additionalProperties", {}).get("x-kubernetes-validations", ())]
-    full = (m if m.startswith(("spec.", "an entry of spec.")) else f"{path}: {m}" for m in said)
+    messages = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    messages += [rule["message"] for rule in schema.get("additionalProperties", {}).get("x-kubernetes-validations", ())]
+    full = (m if m.startswith(("spec.", "an entry of spec.")) else f"{path}: {m}" for m in messages)
     return [f"Rejected with: `{message}`" for message in full]
 
 

@@ -35,23 +35,35 @@ def _parser() -> argparse.ArgumentParser:
     kind.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
     for command in (kind, push):
         command.add_argument("--with", dest="engine", choices=ENGINES, default="", help="build with this program")
-    told = commands.add_parser("pushed", help="tell what was pushed: NAME REGISTRY/REPOSITORY@DIGEST, a line each")
-    told.add_argument("--values", type=Path, default=VALUES, help="what push wrote; default: %(default)s")
+    pushed_command = commands.add_parser(
+        "pushed", help="list what was pushed: NAME REGISTRY/REPOSITORY@DIGEST, a line each"
+    )
+    pushed_command.add_argument("--values", type=Path, default=VALUES, help="what push wrote; default: %(default)s")
     sbom = commands.add_parser("sbom", help="write what is in the images, as CycloneDX documents")
     sbom.add_argument("--only", nargs="+", default=[], metavar="NAME", choices=list(RECIPES), help="only these")
     sbom.add_argument("--to", type=Path, default=Path("build/sbom"), metavar="FOLDER", help="default: %(default)s")
-    commands.add_parser("audit", help="tell what Debian has mended since the images were built")
+    commands.add_parser("audit", help="list the packages that Debian has updated since the images were built")
     return parser
 
 
-def _told(found: list[Finding]) -> int:
-    for finding in found:
-        print(f"{finding.where}: {finding.what}")
-    print(f"audit: {len(found)} findings" + ("; python -m images build --fresh takes them in" if found else ""))
-    return 1 if found else 0
+def _print_updates(updates: list[Finding]) -> int:
+    for finding in updates:
+        print(f"{finding.image}: {finding.update}")
+    print(f"audit: {len(updates)} findings" + ("; python -m images build --fresh takes them in" if updates else ""))
+    return 1 if updates else 0
 
 
-def _built(arguments: argparse.Namespace) -> None:
+def _push(arguments: argparse.Namespace) -> None:
+    """Push the images that buildah builds, which are for the machine's own platform."""
+    if arguments.platforms:
+        raise ImagesError(
+            f"images: --platforms {arguments.platforms} needs --with docker, whose buildx builds for several; "
+            "for example: make push WITH=docker REGISTRY=... PLATFORMS=linux/amd64,linux/arm64"
+        )
+    push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
+
+
+def _build_with_engine(arguments: argparse.Namespace) -> None:
     """Build with docker or podman: into kind, or to a registry if `push` names a program."""
     engine = find_engine(arguments.engine)
     if arguments.command == "kind":
@@ -67,7 +79,7 @@ def main() -> int:
             for path in build_images(arguments.only, fresh=arguments.fresh).values():
                 print(path)
         elif arguments.command == "audit":
-            return _told(findings())
+            return _print_updates(findings())
         elif arguments.command == "pushed":
             for name, reference in pushed(arguments.values).items():
                 print(name, reference)
@@ -75,9 +87,9 @@ def main() -> int:
             for path in sbom.write(arguments.only, arguments.to):
                 print(path)
         elif arguments.command == "kind" or arguments.engine:
-            _built(arguments)
+            _build_with_engine(arguments)
         else:
-            push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
+            _push(arguments)
     except ImagesError as error:
         print(error, file=sys.stderr)
         return 1

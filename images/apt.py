@@ -27,7 +27,7 @@ def install(packages: Sequence[str]) -> None:
     if shutil.which("apt-get") is None:
         raise AptError(f"{missing}, and there is no apt-get; on Debian: {command}")
     for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
-        done = subprocess.run(
+        completed = subprocess.run(
             ["apt-get", *arguments],
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             capture_output=True,
@@ -35,9 +35,9 @@ def install(packages: Sequence[str]) -> None:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        if done.returncode:
+        if completed.returncode:
             raise AptError(
-                f"{missing}; `apt-get {arguments[0]}` failed: {done.stderr.strip()[-500:]}\nInstall by hand: {command}"
+                f"{missing}; `apt-get {arguments[0]}` failed: {completed.stderr.strip()[-500:]}\nInstall by hand: {command}"
             )
 
 
@@ -55,11 +55,11 @@ def unpacked(package: str, cache: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         tree = cache / f"{package}-{_candidate(package)}"
         if not tree.exists():
-            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{package}.part-") as made:
-                _fetch(package, Path(made))
-                [archive] = Path(made).glob("*.deb")
-                _run(package, ["dpkg-deb", "-x", archive.name, "tree"], Path(made))
-                (Path(made) / "tree").rename(tree)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{package}.part-") as scratch:
+                _fetch(package, Path(scratch))
+                [archive] = Path(scratch).glob("*.deb")
+                _run(package, ["dpkg-deb", "-x", archive.name, "tree"], Path(scratch))
+                (Path(scratch) / "tree").rename(tree)
     return tree
 
 
@@ -68,10 +68,10 @@ def _candidate(package: str) -> str:
     if shutil.which("apt-get") is None:
         raise AptError(f"missing: {package}, and there is no apt-get; on Debian: apt-get download {package}")
     for _ in range(2):
-        shown = subprocess.run(
+        output = subprocess.run(
             ["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=False
         )
-        for line in shown.stdout.splitlines():
+        for line in output.stdout.splitlines():
             if line.startswith("Version: "):
                 return line.removeprefix("Version: ").strip()
         _run(package, ["apt-get", "update", "-qq"])
@@ -89,6 +89,8 @@ def _fetch(package: str, directory: Path) -> None:
 
 
 def _run(package: str, command: Sequence[str], directory: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise AptError(f"missing: {package}; `{' '.join(command[:2])}` failed: {done.stderr.strip()[-500:]}")
+    completed = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if completed.returncode:
+        raise AptError(f"missing: {package}; `{' '.join(command[:2])}` failed: {completed.stderr.strip()[-500:]}")

@@ -42,8 +42,8 @@ class Image:
     """Path without leading slash -> file. Directories, devices and symbolic links are left out."""
 
 
-def read(archive: Path, wanted: Callable[[str], bool]) -> Image:
-    """Read an OCI archive with one manifest. Contents are kept for files whose path is `wanted`.
+def read(archive: Path, keep_content: Callable[[str], bool]) -> Image:
+    """Read an OCI archive with one manifest. `keep_content` selects the paths whose content is kept.
 
     Raises:
         KeyError, ValueError, tarfile.TarError: the file is not such an archive.
@@ -51,26 +51,26 @@ def read(archive: Path, wanted: Callable[[str], bool]) -> Image:
     with tarfile.open(archive) as outer:
 
         def blob(digest: str) -> IO[bytes]:
-            found = outer.extractfile(f"blobs/{digest.replace(':', '/')}")
-            if found is None:
+            stream = outer.extractfile(f"blobs/{digest.replace(':', '/')}")
+            if stream is None:
                 raise ValueError(f"{archive}: {digest} is no file")
-            return found
+            return stream
 
         index = outer.extractfile("index.json")
         if index is None:
             raise ValueError(f"{archive}: index.json is no file")
         (manifest,) = json.load(index)["manifests"]
-        described = json.load(blob(manifest["digest"]))
-        config = json.load(blob(described["config"]["digest"]))
-        image = Image(described["config"]["digest"], config["created"], config.get("config") or {})
-        for layer in described["layers"]:
+        description = json.load(blob(manifest["digest"]))
+        config = json.load(blob(description["config"]["digest"]))
+        image = Image(description["config"]["digest"], config["created"], config.get("config") or {})
+        for layer in description["layers"]:
             with tarfile.open(fileobj=blob(layer["digest"])) as members:
-                _lay_over(image.files, members, wanted)
+                _apply_layer(image.files, members, keep_content)
     return image
 
 
-def _lay_over(files: dict[str, File], members: tarfile.TarFile, wanted: Callable[[str], bool]) -> None:
-    mine: dict[str, File] = {}
+def _apply_layer(files: dict[str, File], members: tarfile.TarFile, keep_content: Callable[[str], bool]) -> None:
+    layer_files: dict[str, File] = {}
     hidden: list[str] = []
     for member in members:
         path = posixpath.normpath(member.name).lstrip("/")
@@ -80,24 +80,24 @@ def _lay_over(files: dict[str, File], members: tarfile.TarFile, wanted: Callable
         elif name.startswith(_WHITEOUT):
             hidden.append(posixpath.join(folder, name.removeprefix(_WHITEOUT)))
         elif member.islnk():
-            mine[path] = mine[posixpath.normpath(member.linkname).lstrip("/")]
+            layer_files[path] = layer_files[posixpath.normpath(member.linkname).lstrip("/")]
         elif member.isreg():
-            mine[path] = _file(members, member, keep=wanted(path))
+            layer_files[path] = _file(members, member, keep=keep_content(path))
         elif not member.isdir():
             hidden.append(path)
     # The whiteouts of a layer remove files of lower layers, never of the layer itself.
     for path in [p for p in files if any(p == h or p.startswith(h if h.endswith("/") else f"{h}/") for h in hidden)]:
         del files[path]
-    files |= mine
+    files |= layer_files
 
 
 def _file(members: tarfile.TarFile, member: tarfile.TarInfo, *, keep: bool) -> File:
     stream = members.extractfile(member)
     if stream is None:
         raise ValueError(f"{member.name} has no content")
-    digest, kept = hashlib.sha256(), bytearray()
+    digest, content = hashlib.sha256(), bytearray()
     while chunk := stream.read(_CHUNK):
         digest.update(chunk)
         if keep:
-            kept += chunk
-    return File(member.size, digest.hexdigest(), bytes(kept) if keep else None)
+            content += chunk
+    return File(member.size, digest.hexdigest(), bytes(content) if keep else None)

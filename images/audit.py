@@ -20,8 +20,9 @@ _NEWER = re.compile(r"^Inst (\S+) \[([^\]]+)\] \((\S+)", re.MULTILINE)
 class Finding:
     """An available update that an image should include."""
 
-    where: str
-    what: str
+    image: str
+    update: str
+    """Package with its installed and its available version."""
 
 
 def findings() -> list[Finding]:
@@ -30,15 +31,17 @@ def findings() -> list[Finding]:
     Raises:
         ImagesError: a build failed, or a registry is unreachable.
     """
-    chosen = [recipe for recipe in RECIPES.values() if recipe.values_key]
-    build_images(recipe.name for recipe in chosen)
+    recipes = [recipe for recipe in RECIPES.values() if recipe.values_key]
+    build_images(recipe.name for recipe in recipes)
     prepare(images_directory())
     workshop = Workshop(images_directory())
-    found = []
-    for recipe in chosen:
+    updates = []
+    for recipe in recipes:
         with workshop.locked(), container(workshop, recipe) as run:
             # Without this option, apt treats lists that it could not download as empty, and would report no updates.
             run("apt-get", "-qq", "-o", "APT::Update::Error-Mode=any", "update")
-            told = run("apt-get", "-s", "-o", "Debug::NoLocking=1", "dist-upgrade")
-        found += [Finding(recipe.name, f"{name} {old}: {new} is there") for name, old, new in _NEWER.findall(told)]
-    return found
+            simulation = run("apt-get", "-s", "-o", "Debug::NoLocking=1", "dist-upgrade")
+        updates += [
+            Finding(recipe.name, f"{name} {old}: {new} is there") for name, old, new in _NEWER.findall(simulation)
+        ]
+    return updates

@@ -56,10 +56,12 @@ class Workshop:
 
     def succeeds(self, *arguments: str) -> bool:
         """Return True if a buildah command succeeds, for queries such as `inspect`."""
-        done = subprocess.run([*self._buildah, *arguments], env=self._environment, capture_output=True, check=False)
-        return done.returncode == 0
+        completed = subprocess.run(
+            [*self._buildah, *arguments], env=self._environment, capture_output=True, check=False
+        )
+        return completed.returncode == 0
 
-    def shown(self, *arguments: str) -> int:
+    def run_in_terminal(self, *arguments: str) -> int:
         """Run buildah with its output on the terminal, and return its exit status."""
         return subprocess.run([*self._buildah, *arguments], env=self._environment, check=False).returncode
 
@@ -75,15 +77,15 @@ class Workshop:
         with path.open("a") as stream:
             print("+", *command, file=stream, flush=True)
             begin = stream.tell()
-            done = subprocess.run(
+            completed = subprocess.run(
                 list(command), env=self._environment, stdout=subprocess.PIPE, stderr=stream, text=True, check=False
             )
-            stream.write(done.stdout)
-        if done.returncode:
-            said = path.read_bytes()[begin:].decode(errors="replace").splitlines()
-            tail = "\n".join(said[-_LINES_OF_AN_ERROR:])
-            raise ImagesError(f"images: {log}: failed with status {done.returncode}; the end of {path}:\n{tail}")
-        return done.stdout.strip()
+            stream.write(completed.stdout)
+        if completed.returncode:
+            log_lines = path.read_bytes()[begin:].decode(errors="replace").splitlines()
+            tail = "\n".join(log_lines[-_LINES_OF_AN_ERROR:])
+            raise ImagesError(f"images: {log}: failed with status {completed.returncode}; the end of {path}:\n{tail}")
+        return completed.stdout.strip()
 
 
 def build_images(names: Iterable[str] = (), *, fresh: bool = False) -> dict[str, Path]:
@@ -139,17 +141,17 @@ def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]
     The programs see the host's certificates, as builds do. Files that they write are removed with the container.
     """
     ensure_stored(workshop, recipe)
-    made = workshop.buildah("from", "--pull-never", recipe.reference, log=recipe.name)
+    container = workshop.buildah("from", "--pull-never", recipe.reference, log=recipe.name)
     try:
         yield lambda *command: workshop.buildah(
-            "run", "--user", "0", *certificates(), made, "--", *command, log=recipe.name
+            "run", "--user", "0", *certificates(), container, "--", *command, log=recipe.name
         )
     finally:
-        workshop.buildah("rm", made, log=recipe.name)
+        workshop.buildah("rm", container, log=recipe.name)
 
 
 def certificates() -> list[str]:
-    """The host's trusted certificates. Behind a proxy that re-signs TLS connections, apt and pip fail without them."""
+    """Return a mount of the host's trusted certificates. Behind a proxy that re-signs TLS connections, apt and pip fail without them."""
     return ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
 
 
@@ -162,7 +164,7 @@ def _named(names: Iterable[str]) -> list[Recipe]:
 
 
 def ensure_base(workshop: Workshop, base: Base) -> None:
-    """Make the base image if there is none with the options of now."""
+    """Build the base image unless there is one with the current options."""
     log = f"base-{base.suite}"
     query = (
         "inspect",
@@ -216,10 +218,10 @@ def _build(workshop: Workshop, recipe: Recipe) -> None:
 
 def _identity(workshop: Workshop, recipe: Recipe) -> str:
     """Return the ID of the image with the recipe's name in the storage; empty if there is none."""
-    found = workshop.buildah(
+    identities = workshop.buildah(
         "images", "--quiet", "--no-trunc", "--filter", f"reference={recipe.reference}", log=recipe.name
     )
-    return found.partition("\n")[0]
+    return identities.partition("\n")[0]
 
 
 def _build_arguments(recipe: Recipe) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from images import apt
 from images.host import ImagesError
 
-_NEEDED = ("containerd", "runc")
+_PACKAGES = ("containerd", "runc")
 """Debian packages that the daemon needs, each with a program of the same name that the daemon starts."""
 _START_WITHIN_S = 60.0
 _END_WITHIN_S = 60.0
@@ -36,17 +36,17 @@ class Docker:
         Raises:
             ImagesError: docker failed; the message ends with its last lines of output.
         """
-        done = subprocess.run(
+        completed = subprocess.run(
             [self.program, "--host", f"unix://{self.socket}", *arguments],
             env={**os.environ, "DOCKER_BUILDKIT": "1", "DOCKER_CONFIG": str(self.socket.parent / "config")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
         )
-        if done.returncode:
-            tail = "\n".join(done.stderr.decode(errors="replace").splitlines()[-_LINES_OF_AN_ERROR:])
-            raise ImagesError(f"docker {arguments[0]}: failed with status {done.returncode}:\n{tail}")
-        return done.stdout.decode().strip()
+        if completed.returncode:
+            tail = "\n".join(completed.stderr.decode(errors="replace").splitlines()[-_LINES_OF_AN_ERROR:])
+            raise ImagesError(f"docker {arguments[0]}: failed with status {completed.returncode}:\n{tail}")
+        return completed.stdout.decode().strip()
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def daemon(cache: Path) -> Iterator[Docker]:
         ImagesError: the packages can't be downloaded, or the daemon doesn't start; the message has the end of its log.
     """
     try:
-        if missing := [package for package in _NEEDED if shutil.which(package) is None]:
+        if missing := [package for package in _PACKAGES if shutil.which(package) is None]:
             apt.install(missing)
         tree = apt.unpacked("docker.io", cache)
     except apt.AptError as error:
@@ -74,7 +74,7 @@ def daemon(cache: Path) -> Iterator[Docker]:
                 running = subprocess.Popen(_command(tree, home), stdout=log, stderr=subprocess.STDOUT)
             try:
                 docker = Docker(tree / "usr" / "bin" / "docker", home / "socket")
-                _wait_until_it_answers(docker, running, home / "log")
+                _wait_until_ready(docker, running, home / "log")
                 yield docker
             finally:
                 running.terminate()
@@ -92,13 +92,13 @@ def _command(tree: Path, home: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _wait_until_it_answers(docker: Docker, running: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_WITHIN_S
+def _wait_until_ready(docker: Docker, running: subprocess.Popen[bytes], log: Path) -> None:
+    deadline_s = time.monotonic() + _START_WITHIN_S
     while True:
         try:
             docker("version")
         except ImagesError:
-            if running.poll() is not None or time.monotonic() > until:
+            if running.poll() is not None or time.monotonic() > deadline_s:
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LINES_OF_AN_ERROR:])
                 raise ImagesError(f"docker: the daemon doesn't answer; the end of its log:\n{tail}") from None
             time.sleep(0.2)

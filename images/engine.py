@@ -64,13 +64,13 @@ class Engine:
     def push_for(self, recipe: Recipe, target: str, platforms: str) -> str:
         """Build an image for several platforms with docker buildx, push it, and return the digest of its index."""
         with tempfile.TemporaryDirectory() as scratch:
-            written = Path(scratch) / "metadata.json"
+            metadata = Path(scratch) / "metadata.json"
             self(
                 *("buildx", "build", "--quiet", "--platform", platforms, "--push", "--tag", target),
-                *("--provenance", "false", "--metadata-file", str(written)),
+                *("--provenance", "false", "--metadata-file", str(metadata)),
                 *("--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)),
             )
-            return str(json.loads(written.read_text())["containerimage.digest"])
+            return str(json.loads(metadata.read_text())["containerimage.digest"])
 
 
 def find_engine(program: str = "") -> Engine:
@@ -111,16 +111,16 @@ def load_into_kind(engine: Engine, *, cluster: str, values: Path) -> None:
 
 def kind_values() -> dict[str, Any]:
     """Return the Helm values for images that are in the nodes."""
-    written: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for recipe in _in_charts():
-        registry, _, rest = recipe.reference.partition("/")
-        repository, tag = rest.split(":")
+        registry, _, repository_tag = recipe.reference.partition("/")
+        repository, tag = repository_tag.split(":")
         section, _, key = recipe.values_key.partition(".")
         image = {"registry": registry, "repository": repository, "tag": tag}
-        written.setdefault(section, {})[key] = image
+        values.setdefault(section, {})[key] = image
         if recipe.name == _CPU_BUILD:
-            written.setdefault("images", {})["triton"] = dict(image)
-    return written
+            values.setdefault("images", {})["triton"] = dict(image)
+    return values
 
 
 def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "") -> None:
@@ -132,7 +132,7 @@ def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "
     Raises:
         ImagesError: a build or a push fails. `values` is written last.
     """
-    written: dict[str, Any] = {}
+    image_values: dict[str, Any] = {}
     for recipe in _in_charts():
         name, tag = recipe.reference.removeprefix("localhost/").split(":")
         target = f"{registry.rstrip('/')}/{name}:{tag}"
@@ -143,8 +143,8 @@ def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "
             digest = engine.push(engine.build(recipe), target)
         host, _, path = target.rpartition(":")[0].partition("/")
         section, _, key = recipe.values_key.partition(".")
-        written.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
-    _write(values, "# Written by `make push`; give it to helm with --values.\n", written)
+        image_values.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
+    _write(values, "# Written by `make push`; give it to helm with --values.\n", image_values)
 
 
 def _in_charts() -> list[Recipe]:
@@ -160,12 +160,12 @@ def _write(values: Path, head: str, content: dict[str, Any]) -> None:
 def _run(*command: str) -> str:
     environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise ImagesError(
             f"images: {command[0]} not found; install it, or build on Debian as root: docs/images.md"
         ) from None
-    if done.returncode:
-        tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
-        raise ImagesError(f"{command[0]} {command[1]}: failed with status {done.returncode}:\n{tail}")
-    return done.stdout.strip()
+    if completed.returncode:
+        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-15:])
+        raise ImagesError(f"{command[0]} {command[1]}: failed with status {completed.returncode}:\n{tail}")
+    return completed.stdout.strip()

@@ -60,39 +60,39 @@ def _install(project: dict[str, Any], contents: dict[str, Path]) -> None:
     if any(name.startswith("halcyon/dashboard/") for name in contents) and CHARTS not in contents:
         sys.exit(f"install.py: the chart library operator/{CHARTS} is not there: `make bootstrap` fetches it")
     packages, scripts = Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("scripts"))
-    made = []
+    installed = []
     for name, entry in project.get("scripts", {}).items():
         module, function = entry.split(":")
         script = scripts / name
         script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
         script.chmod(0o755)
-        made.append(script)
+        installed.append(script)
     for name, path in contents.items():
         target = packages / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-        made.append(target)
+        installed.append(target)
         if target.suffix == ".py":
             try:
                 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
                 py_compile.compile(str(target), doraise=True, invalidation_mode=mode)
             except py_compile.PyCompileError as error:
                 sys.exit(f"install.py: {error}")
-            made.append(Path(importlib.util.cache_from_source(str(target))))
+            installed.append(Path(importlib.util.cache_from_source(str(target))))
     info = packages / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
-    described = {
+    metadata = {
         "Metadata-Version": "2.4",
         "Name": project["name"],
         "Version": project["version"],
         "Summary": project["description"],
         "License-Expression": project["license"],
     }
-    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in described.items()))
+    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in metadata.items()))
     (info / "INSTALLER").write_text("images/install.py\n")
-    made += [info / "METADATA", info / "INSTALLER"]
+    installed += [info / "METADATA", info / "INSTALLER"]
     rows = "".join(
-        f"{os.path.relpath(path, packages)},{_digest(path)},{path.stat().st_size}\n" for path in sorted(made)
+        f"{os.path.relpath(path, packages)},{_digest(path)},{path.stat().st_size}\n" for path in sorted(installed)
     )
     (info / "RECORD").write_text(f"{rows}{info.name}/RECORD,,\n")
 

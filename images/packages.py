@@ -23,9 +23,9 @@ from packaging.utils import NormalizedName, canonicalize_name
 from images.archives import File
 
 _STATUS, _RELEASE = "var/lib/dpkg/status", "etc/os-release"
-_OF_DPKG = re.compile(r"var/lib/dpkg/info/.+\.list")
-_OF_PYTHON = re.compile(r"(.+)/[^/]+\.dist-info/(METADATA|RECORD)")
-_OF_NPM = re.compile(r"(.+)/package\.json")
+_DPKG_FILE_LIST = re.compile(r"var/lib/dpkg/info/.+\.list")
+_PYTHON_METADATA = re.compile(r"(.+)/[^/]+\.dist-info/(METADATA|RECORD)")
+_NPM_METADATA = re.compile(r"(.+)/package\.json")
 _COPYRIGHT = re.compile(r"usr/share/doc/[^/]+/copyright")
 _MERGED = re.compile(r"(bin|sbin|lib|lib64)/")
 """Directories of Debian's merged /usr. Packages may list files under their paths from before the merge."""
@@ -47,14 +47,14 @@ class Package:
     summary: str = ""
 
 
-def wanted(path: str) -> bool:
+def is_metadata(path: str) -> bool:
     """Return True if the content of this file is needed to find packages."""
     if path in {_STATUS, _RELEASE, "usr/lib/os-release"}:
         return True
-    return any(form.fullmatch(path) for form in (_OF_DPKG, _OF_PYTHON, _OF_NPM, _COPYRIGHT))
+    return any(form.fullmatch(path) for form in (_DPKG_FILE_LIST, _PYTHON_METADATA, _NPM_METADATA, _COPYRIGHT))
 
 
-def found(files: Mapping[str, File]) -> list[Package]:
+def installed_packages(files: Mapping[str, File]) -> list[Package]:
     """Return all packages of the image, Debian's first. Files of an npm package in a Python package belong to both."""
     return [*_debian(files), *_python(files), *_npm(files)]
 
@@ -84,8 +84,10 @@ def _debian(files: Mapping[str, File]) -> Iterator[Package]:
             for names in (*_relations(stanza, "Pre-Depends"), *_relations(stanza, "Depends"))
             if (purl := next((have[n] for have in (purls, provided) for n in names if n in have), None)) is not None
         }
-        listed = _text(files, f"var/lib/dpkg/info/{name}.list") or _text(files, f"var/lib/dpkg/info/{name}:{arch}.list")
-        paths = (line.lstrip("/") for line in listed.splitlines())
+        file_list = _text(files, f"var/lib/dpkg/info/{name}.list") or _text(
+            files, f"var/lib/dpkg/info/{name}:{arch}.list"
+        )
+        paths = (line.lstrip("/") for line in file_list.splitlines())
         yield Package(
             purls[name],
             _debian_licences(_text(files, f"usr/share/doc/{name}/copyright")),
@@ -108,7 +110,7 @@ def _relations(stanza: Message, field: str) -> list[list[str]]:
     """Return the dependencies of a field; each is a list of alternative names, of which one is enough."""
     relations = str(stanza[field] or "").replace("\n", " ").split(",")
     return [
-        [re.split(r"[\s(:\[]", one.strip(), maxsplit=1)[0] for one in relation.split("|")]
+        [re.split(r"[\s(:\[]", alternative.strip(), maxsplit=1)[0] for alternative in relation.split("|")]
         for relation in relations
         if relation.strip()
     ]
@@ -121,41 +123,43 @@ def _debian_licences(text: str) -> tuple[str, ...]:
 
 
 def _python(files: Mapping[str, File]) -> Iterator[Package]:
-    described = {}
+    metadata = {}
     for path in files:
-        match = _OF_PYTHON.fullmatch(path)
+        match = _PYTHON_METADATA.fullmatch(path)
         if match and match[2] == "METADATA":
-            described[posixpath.dirname(path)] = HeaderParser().parsestr(_text(files, path))
+            metadata[posixpath.dirname(path)] = HeaderParser().parsestr(_text(files, path))
     purls = {
         canonicalize_name(str(meta["Name"])): PackageURL(
             "pypi", None, canonicalize_name(str(meta["Name"])), str(meta["Version"])
         )
-        for meta in described.values()
+        for meta in metadata.values()
     }
-    for folder, meta in described.items():
-        needed = {
-            str(purls[name]) for text in meta.get_all("Requires-Dist") or () if (name := _needed(str(text))) in purls
+    for folder, meta in metadata.items():
+        required = {
+            str(purls[name])
+            for text in meta.get_all("Requires-Dist") or ()
+            if (name := _requirement_name(str(text))) in purls
         }
         root = posixpath.dirname(folder)
         rows = csv.reader(_text(files, f"{folder}/RECORD").splitlines())
         yield Package(
             purls[canonicalize_name(str(meta["Name"]))],
             _python_licences(meta),
-            tuple(sorted(needed)),
+            tuple(sorted(required)),
             frozenset(posixpath.normpath(posixpath.join(root, row[0])) for row in rows if row)
             | {f"{folder}/{name}" for name in ("METADATA", "RECORD", "INSTALLER")},
             str(meta["Summary"] or ""),
         )
 
 
-def _needed(text: str) -> NormalizedName | None:
+def _requirement_name(text: str) -> NormalizedName | None:
     """Return the name of a requirement that applies without extras, else None."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    holds = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-    return canonicalize_name(requirement.name) if holds else None
+    applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    return canonicalize_name(requirement.name) if applies else None
 
 
 def _python_licences(meta: Message) -> tuple[str, ...]:
@@ -166,30 +170,30 @@ def _python_licences(meta: Message) -> tuple[str, ...]:
         for value in meta.get_all("Classifier") or ()
         if str(value).startswith("License ::") and not str(value).endswith("OSI Approved")
     )
-    told = str(meta["License"] or "").strip()
+    declared = str(meta["License"] or "").strip()
     # Some packages put the whole licence text into this field.
-    return by_class or ((told,) if told and "\n" not in told and len(told) < 80 else ())
+    return by_class or ((declared,) if declared and "\n" not in declared and len(declared) < 80 else ())
 
 
 def _npm(files: Mapping[str, File]) -> Iterator[Package]:
     for path in files:
-        match = _OF_NPM.fullmatch(path)
-        told = _json(_text(files, path)) if match else {}
-        if match and told.get("name") and told.get("version"):
-            folder, name = match[1], str(told["name"])
-            scope, _, plain = name.rpartition("/")
+        match = _NPM_METADATA.fullmatch(path)
+        document = _json(_text(files, path)) if match else {}
+        if match and document.get("name") and document.get("version"):
+            folder, name = match[1], str(document["name"])
+            scope, _, short_name = name.rpartition("/")
             yield Package(
-                PackageURL("npm", scope or None, plain, str(told["version"])),
-                (told["license"],) if isinstance(told.get("license"), str) else (),
+                PackageURL("npm", scope or None, short_name, str(document["version"])),
+                (document["license"],) if isinstance(document.get("license"), str) else (),
                 (),
                 frozenset(file for file in files if file.startswith(f"{folder}/")),
-                str(told.get("description", "")),
+                str(document.get("description", "")),
             )
 
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -25,7 +25,7 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
     directory = images_directory()
     prepare(directory)
     workshop = Workshop(directory)
-    written: dict[str, dict[str, dict[str, str]]] = {}
+    image_values: dict[str, dict[str, dict[str, str]]] = {}
     with workshop.locked():
         for recipe in recipes:
             repository, tag = _target(recipe, registry)
@@ -33,9 +33,11 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
             digest = _push(workshop, recipe, target=f"{repository}:{tag}", plain_http=plain_http)
             host, _, path = repository.partition("/")
             section, _, key = recipe.values_key.partition(".")
-            written.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
+            image_values.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
     values.parent.mkdir(parents=True, exist_ok=True)
-    values.write_text("# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump(written))
+    values.write_text(
+        "# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump(image_values)
+    )
     print(f"images: wrote {values}", flush=True)
 
 
@@ -43,18 +45,22 @@ def pushed(values: Path) -> dict[str, str]:
     """Return the pushed images, from the file written by `push_images`: image name -> REGISTRY/REPOSITORY@DIGEST.
 
     Raises:
-        ImagesError: the file doesn't exist.
+        ImagesError: the file doesn't exist, or names an image without a digest, as that of `make kind` does.
     """
     try:
-        written = yaml.safe_load(values.read_text())
+        image_values = yaml.safe_load(values.read_text())
     except OSError as error:
         raise ImagesError(f"images: {values}: {error.strerror}; push first: make push REGISTRY=...") from error
-    return {
-        recipe.name: "{registry}/{repository}@{digest}".format(**written[section][key])
-        for recipe in RECIPES.values()
-        for section, _, key in [recipe.values_key.partition(".")]
-        if key
-    }
+    references = {}
+    for recipe in (recipe for recipe in RECIPES.values() if recipe.values_key):
+        section, _, key = recipe.values_key.partition(".")
+        try:
+            references[recipe.name] = "{registry}/{repository}@{digest}".format(**image_values[section][key])
+        except (KeyError, TypeError):
+            raise ImagesError(
+                f"images: {values}: {recipe.values_key} has no digest; push first: make push REGISTRY=..."
+            ) from None
+    return references
 
 
 def push_image(name: str, target: str) -> None:

@@ -78,8 +78,8 @@ class Recipe:
         """Return the input files, sorted. Byte code is left out, as in the build context."""
         for entry in self.inputs:
             path = REPOSITORY / entry
-            found = [path] if path.is_file() else sorted(path.rglob("*"))
-            yield from (file for file in found if file.is_file() and "__pycache__" not in file.parts)
+            paths = [path] if path.is_file() else sorted(path.rglob("*"))
+            yield from (file for file in paths if file.is_file() and "__pycache__" not in file.parts)
 
     @property
     def digest(self) -> str:
@@ -93,7 +93,7 @@ class Recipe:
 
 
 _INSTALLATION = ("images/environment.sh", "images/install.py")
-"""What the images with our packages are made by."""
+"""Inputs of the images that contain Halcyon's packages."""
 BOOKWORM = Base(suite="bookworm", merge_usr=True)
 TRIXIE = Base(suite="trixie")
 

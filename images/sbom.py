@@ -42,16 +42,16 @@ def write(names: Iterable[str], folder: Path) -> list[Path]:
     Raises:
         ImagesError: a build failed, or a document would be invalid.
     """
-    chosen = [RECIPES[name] for name in names or (r.name for r in RECIPES.values() if r.values_key)]
-    build_images(recipe.name for recipe in chosen)
+    recipes = [RECIPES[name] for name in names or (r.name for r in RECIPES.values() if r.values_key)]
+    build_images(recipe.name for recipe in recipes)
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for recipe in chosen:
-        image = read(archive(recipe, images_directory()), packages.wanted)
+    documents = []
+    for recipe in recipes:
+        image = read(archive(recipe, images_directory()), packages.is_metadata)
         path = folder / f"{recipe.name}.cdx.json"
         path.write_text(document(recipe.reference.removeprefix("localhost/"), image))
-        written.append(path)
-    return written
+        documents.append(path)
+    return documents
 
 
 def document(reference: str, image: Image) -> str:
@@ -71,22 +71,22 @@ def document(reference: str, image: Image) -> str:
             lifecycles=[PredefinedLifecycle(LifecyclePhase.POST_BUILD)],
         ),
     )
-    known = packages.found(image.files)
-    components = {str(package.purl): _component(package) for package in known}
-    loose, others = _unowned(image, known)
+    installed = packages.installed_packages(image.files)
+    components = {str(package.purl): _component(package) for package in installed}
+    loose, other_files = _unowned(image, installed)
     bom.components.update(components.values(), loose)
     bom.register_dependency(root, [*components.values(), *loose])
-    for package in known:
+    for package in installed:
         bom.register_dependency(components[str(package.purl)], [components[need] for need in package.needs])
     bom.properties.add(Property(name=f"{_PREFIX}id", value=image.identity))
-    bom.properties.add(Property(name=f"{_PREFIX}other-files", value=str(others)))
+    bom.properties.add(Property(name=f"{_PREFIX}other-files", value=str(other_files)))
     text = JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
     try:
-        wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+        schema_error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     except MissingOptionalDependencyException as error:
         raise ImagesError(f"images: {reference}: the document can't be checked: {error}") from error
-    if wrong is not None:
-        raise ImagesError(f"images: {reference}: no valid document: {wrong}")
+    if schema_error is not None:
+        raise ImagesError(f"images: {reference}: no valid document: {schema_error}")
     return text
 
 
@@ -104,11 +104,11 @@ def _component(package: Package) -> Component:
     )
 
 
-def _licences(told: tuple[str, ...]) -> list[License]:
+def _licences(declared: tuple[str, ...]) -> list[License]:
     factory = LicenseFactory()
-    made: list[License] = [factory.make_from_string(text) for text in told]
+    licences: list[License] = [factory.make_from_string(text) for text in declared]
     # If there are several licences, each is a separate entry: an expression must be the only entry.
-    return made if len(made) == 1 else [_named(factory, text) for text in told]
+    return licences if len(licences) == 1 else [_named(factory, text) for text in declared]
 
 
 def _named(factory: LicenseFactory, text: str) -> License:
@@ -118,11 +118,11 @@ def _named(factory: LicenseFactory, text: str) -> License:
         return factory.make_with_name(text)
 
 
-def _unowned(image: Image, known: list[Package]) -> tuple[list[Component], int]:
+def _unowned(image: Image, installed: list[Package]) -> tuple[list[Component], int]:
     """Return the files that belong to no package and could be executed or loaded, and the number of the others."""
-    owned: set[str] = set().union(*(package.files for package in known))
-    left = [path for path in image.files if path not in owned and not _of_python(path, owned)]
-    loose = [path for path in left if path.startswith(_RUN)]
+    owned: set[str] = set().union(*(package.files for package in installed))
+    unowned = [path for path in image.files if path not in owned and not _is_byte_code(path, owned)]
+    loose = [path for path in unowned if path.startswith(_RUN)]
     return [
         Component(
             name=f"/{path}",
@@ -131,10 +131,10 @@ def _unowned(image: Image, known: list[Package]) -> tuple[list[Component], int]:
             hashes=[HashType(alg=HashAlgorithm.SHA_256, content=image.files[path].sha256)],
         )
         for path in loose
-    ], len(left) - len(loose)
+    ], len(unowned) - len(loose)
 
 
-def _of_python(path: str, owned: set[str]) -> bool:
-    """Return True if this is the byte code of a module that belongs to a package."""
+def _is_byte_code(path: str, owned: set[str]) -> bool:
+    """Return True if this is the byte code of a Python module that belongs to a package."""
     folder, cached, name = path.rpartition("__pycache__/")
     return bool(cached) and f"{folder}{name.partition('.')[0]}.py" in owned

@@ -20,7 +20,7 @@ from images.host import images_directory
 from images.recipes import RECIPES, Base, Recipe
 
 BUILT = ("operator", "bench", "balancer", "tritonserver-cpu")
-SAYS = {
+EXPECTED_OUTPUT = {
     "operator": ("halcyon --help", "operator"),
     "bench": ("halcyon bench --help", "--url URL"),
     "balancer": ("haproxy -v", "HAProxy version 3.0"),
@@ -29,14 +29,14 @@ SAYS = {
         "--model-repository",
     ),  # its help is an error to it
 }
-"""What each answers when it is run, without a network and with a root file system that is read-only."""
+"""Command by image, and a part of its output without a network and with a read-only root file system."""
 COMPARED = ("User", "Entrypoint", "Cmd", "Env", "ExposedPorts", "StopSignal", "Volumes", "WorkingDir")
 
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Docker]:
-    with daemon(images_directory().parent) as found:
-        yield found
+    with daemon(images_directory().parent) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -46,26 +46,26 @@ def archives() -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def bases(docker: Docker, archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[Base, str]:
-    """The bases of both suites by what docker calls them."""
+    """Docker's name of the base of each suite."""
     assert archives
     scratch = tmp_path_factory.mktemp("bases")
     shutil.copytree("/etc/ssl/certs", scratch / "certificates")
-    workshop, found = Workshop(images_directory()), {}
+    workshop, names = Workshop(images_directory()), {}
     for base in dict.fromkeys(RECIPES[name].base for name in BUILT):
         archive = scratch / f"{base.suite}.tar"
         with workshop.locked():
             workshop.buildah("push", "-q", base.reference, f"docker-archive:{archive}:base:{base.suite}", log="docker")
         docker("load", "--quiet", "--input", str(archive))
         archive.unlink()
-        found[base] = f"trusting:{base.suite}"
+        names[base] = f"trusting:{base.suite}"
         file = scratch / f"{base.suite}.Dockerfile"
         file.write_text(f"FROM base:{base.suite}\nCOPY . /etc/ssl/certs/\n")
-        docker("build", "--quiet", "--tag", found[base], "--file", str(file), str(scratch / "certificates"))
-    return found
+        docker("build", "--quiet", "--tag", names[base], "--file", str(file), str(scratch / "certificates"))
+    return names
 
 
 def configuration(archive: Path) -> dict[str, Any]:
-    """The image's configuration in an OCI archive."""
+    """Return the image's configuration in an OCI archive."""
     with tarfile.open(archive) as tar:
 
         def blob(name: str) -> Any:
@@ -81,7 +81,7 @@ def configuration(archive: Path) -> dict[str, Any]:
 
 
 def build(docker: Docker, recipe: Recipe, base: str) -> str:
-    """Build as `make kind` and `make push WITH=docker` do, but for the base; the image's name."""
+    """Build as `make kind` and `make push WITH=docker` do, except for the base, and return the image's name."""
     engine = Engine(str(docker.program), ("--host", f"unix://{docker.socket}"))
     certificates = ("--build-arg=PIP_CERT",) if "PIP_CERT" in os.environ else ()
     return engine.build(recipe, base=base, options=("--network=host", *certificates))
@@ -93,11 +93,11 @@ def test_docker_builds_what_buildah_builds(
 ) -> None:
     recipe = RECIPES[name]
     image = build(docker, recipe, bases[recipe.base])
-    (told,) = json.loads(docker("image", "inspect", image))
-    ours = configuration(archives[name])
+    (inspected,) = json.loads(docker("image", "inspect", image))
+    expected_config = configuration(archives[name])
     for key in COMPARED:
-        assert (told["Config"].get(key) or None) == (ours.get(key) or None), key
+        assert (inspected["Config"].get(key) or None) == (expected_config.get(key) or None), key
 
-    command, says = SAYS[name]
+    command, expected = EXPECTED_OUTPUT[name]
     alone = ("run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--entrypoint=/bin/sh")
-    assert says in docker(*alone, image, "-c", command)
+    assert expected in docker(*alone, image, "-c", command)

@@ -38,9 +38,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_two_builds_have_the_same_files(built: list[Path], name: str) -> None:
-    one, other = (archives.read(folder / f"{name}.tar", lambda _: False).files for folder in built)
+    first, second = (archives.read(folder / f"{name}.tar", lambda _: False).files for folder in built)
 
-    assert one.keys() == other.keys()
-    differing = [path for path in sorted(one) if one[path].sha256 != other[path].sha256]
-    figures.record(f"reproducible_{name.replace('-', '_')}_files", len(one))
+    assert first.keys() == second.keys()
+    differing = [path for path in sorted(first) if first[path].sha256 != second[path].sha256]
+    figures.record(f"reproducible_{name.replace('-', '_')}_files", len(first))
     assert differing == []

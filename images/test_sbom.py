@@ -1,4 +1,4 @@
-"""Bills of materials: they tell what is in an image as the image itself tells it, whole, and the same each time."""
+"""Bills of materials: they list what dpkg and Python list in the image, completely, and the same each time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {path.name.removesuffix(".cdx.json"): json.loads(path.read_text()) for path in sbom.write((), folder)}
 
 
-def told(document: dict[str, Any], kind: str) -> set[tuple[str, str]]:
+def components(document: dict[str, Any], kind: str) -> set[tuple[str, str]]:
     return {(c["name"], c["version"]) for c in document["components"] if c.get("purl", "").startswith(f"pkg:{kind}/")}
 
 
@@ -48,12 +48,12 @@ def test_it_tells_the_packages_that_dpkg_and_python_find_in_the_image(documents:
     prepare(images_directory())
     workshop = Workshop(images_directory())
     with workshop.locked(), container(workshop, RECIPES[name]) as run:
-        of_debian = run("dpkg-query", "-W", "-f", "${Package} ${Version}\\n")
-        of_python = run(PYTHONS[name], "-c", _ASK_PYTHON) if name in PYTHONS else ""
+        dpkg_output = run("dpkg-query", "-W", "-f", "${Package} ${Version}\\n")
+        python_output = run(PYTHONS[name], "-c", _ASK_PYTHON) if name in PYTHONS else ""
 
-    assert told(documents[name], "deb") == {tuple(line.split()) for line in of_debian.splitlines()}
-    assert told(documents[name], "pypi") == {
-        (plain(package), version) for package, version in (line.split() for line in of_python.splitlines())
+    assert components(documents[name], "deb") == {tuple(line.split()) for line in dpkg_output.splitlines()}
+    assert components(documents[name], "pypi") == {
+        (plain(package), version) for package, version in (line.split() for line in python_output.splitlines())
     }
 
 
@@ -62,27 +62,27 @@ def test_nothing_of_python_is_in_the_operator_that_is_not_locked(documents: dict
     locked = {
         (plain(name), version) for name, version in re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", lock, re.MULTILINE)
     }
-    there = told(documents["operator"], "pypi")
+    installed = components(documents["operator"], "pypi")
 
-    assert {name for name, _ in there - locked} == {"halcyon-core", "halcyon-operator", "halcyon-sidecars"}
-    assert not DROPPED & {name for name, _ in there}
+    assert {name for name, _ in installed - locked} == {"halcyon-core", "halcyon-operator", "halcyon-sidecars"}
+    assert not DROPPED & {name for name, _ in installed}
 
 
 def test_the_chart_library_is_told_of_as_it_is_pinned(documents: dict[str, Any]) -> None:
     locked = json.loads((REPOSITORY / "requirements" / "package-lock.json").read_text())["packages"][
         "node_modules/uplot"
     ]
-    told_of = [c for c in documents["operator"]["components"] if c.get("purl", "").startswith("pkg:npm/")]
+    npm_packages = [c for c in documents["operator"]["components"] if c.get("purl", "").startswith("pkg:npm/")]
 
-    assert [(c["name"], c["version"]) for c in told_of] == [("uplot", locked["version"])]
-    assert told_of[0]["licenses"] == [{"license": {"id": locked["license"]}}]
-    assert told(documents["balancer"], "npm") == set()
+    assert [(c["name"], c["version"]) for c in npm_packages] == [("uplot", locked["version"])]
+    assert npm_packages[0]["licenses"] == [{"license": {"id": locked["license"]}}]
+    assert components(documents["balancer"], "npm") == set()
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
 def test_every_file_that_could_be_run_has_a_package_or_stands_by_itself(documents: dict[str, Any], name: str) -> None:
-    image = archives.read(images_directory() / f"{name}.tar", packages.wanted)
-    owned = set().union(*(package.files for package in packages.found(image.files)))
+    image = archives.read(images_directory() / f"{name}.tar", packages.is_metadata)
+    owned = set().union(*(package.files for package in packages.installed_packages(image.files)))
     loose = {c["name"].lstrip("/"): c for c in documents[name]["components"] if c["type"] == "file"}
 
     for path, file in image.files.items():
@@ -107,8 +107,8 @@ def test_who_needs_whom_is_told_of_everything(documents: dict[str, Any], name: s
 
 
 def test_the_same_archive_gives_the_same_document(tmp_path: Path) -> None:
-    one, other = (sbom.write(["balancer"], tmp_path / side)[0].read_bytes() for side in ("one", "other"))
-    assert one == other
+    first, second = (sbom.write(["balancer"], tmp_path / side)[0].read_bytes() for side in ("one", "other"))
+    assert first == second
 
 
 def test_licences_are_told_where_a_package_tells_them(documents: dict[str, Any]) -> None:
@@ -123,9 +123,9 @@ def test_licences_are_told_where_a_package_tells_them(documents: dict[str, Any])
 
 
 def layer(*entries: tuple[str, bytes | None]) -> bytes:
-    """A layer of files; None makes a directory."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as members:
+    """Return a layer of files; None as content makes a directory."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as members:
         for path, content in entries:
             member = tarfile.TarInfo(path)
             if content is None:
@@ -133,7 +133,7 @@ def layer(*entries: tuple[str, bytes | None]) -> bytes:
             else:
                 member.size = len(content)
             members.addfile(member, io.BytesIO(content or b""))
-    return made.getvalue()
+    return archive.getvalue()
 
 
 def oci(path: Path, *layers: bytes) -> Path:
@@ -145,7 +145,7 @@ def oci(path: Path, *layers: bytes) -> Path:
         return {"digest": digest}
 
     config = keep(json.dumps({"created": "2026-01-02T03:04:05.6Z"}).encode())
-    manifest = keep(json.dumps({"config": config, "layers": [keep(one) for one in layers]}).encode())
+    manifest = keep(json.dumps({"config": config, "layers": [keep(content) for content in layers]}).encode())
     blobs["index.json"] = json.dumps({"manifests": [manifest]}).encode()
     with tarfile.open(path, "w") as outer:
         for name, content in blobs.items():
@@ -156,12 +156,12 @@ def oci(path: Path, *layers: bytes) -> Path:
 
 
 def test_an_image_is_read_as_a_container_sees_it(tmp_path: Path) -> None:
-    made = oci(
+    archive = oci(
         tmp_path / "image.tar",
         layer(("etc", None), ("etc/kept", b"1"), ("etc/gone", b"1"), ("opt/old/a", b"1"), ("opt/cleared/a", b"1"), ("was/a", b"1")),
         layer(("etc/.wh.gone", b""), ("opt/.wh.old", b""), ("opt/cleared/.wh..wh..opq", b""), ("opt/cleared/b", b"2"), ("etc/kept", b"2")),
     )  # fmt: skip
-    image = archives.read(made, lambda path: path == "etc/kept")
+    image = archives.read(archive, lambda path: path == "etc/kept")
 
     assert image.files.keys() == {"etc/kept", "opt/cleared/b", "was/a"}
     assert image.files["etc/kept"].content == b"2"

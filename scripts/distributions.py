@@ -20,13 +20,14 @@ class Distributions(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Set both fields of `[project]`."""
         folders: dict[str, str] = self.config["distributions"]
-        ours = {
+        own = {
             name: _requirement(name, Path(self.root) / folder, metadata["version"]) for name, folder in folders.items()
         }
         lists: dict[str, Any] = self.config["requirements"]
-        metadata["dependencies"] = _replaced(lists["dependencies"], ours)
+        metadata["dependencies"] = _replaced(lists["dependencies"], own)
         metadata["optional-dependencies"] = {
-            extra: _replaced(needed, ours) for extra, needed in lists.get("optional-dependencies", {}).items()
+            extra: _replaced(requirements, own)
+            for extra, requirements in lists.get("optional-dependencies", {}).items()
         }
 
 
@@ -36,5 +37,5 @@ def _requirement(name: str, folder: Path, version: str) -> str:
     return f"{name} @ {folder.resolve().as_uri()}"
 
 
-def _replaced(needed: list[str], ours: dict[str, str]) -> list[str]:
-    return [ours.get(one, one) for one in needed]
+def _replaced(requirements: list[str], own: dict[str, str]) -> list[str]:
+    return [own.get(requirement, requirement) for requirement in requirements]

@@ -71,7 +71,9 @@ def mounted() -> list[Path]:
         check=True,
     ).stdout.strip()
     folders = dict.fromkeys((ROOT, Path(git), images_directory().parent))
-    return [one for one in folders if not any(one != other and one.is_relative_to(other) for other in folders)]
+    return [
+        folder for folder in folders if not any(folder != other and folder.is_relative_to(other) for other in folders)
+    ]
 
 
 def run(release: str, tests: str = "./tests/unit") -> int:
@@ -89,7 +91,7 @@ def run(release: str, tests: str = "./tests/unit") -> int:
     log = f"python-{release}"
     with workshop.locked():
         ensure_base(workshop, image)
-        made = workshop.buildah("from", "--pull-never", image.reference, log=log)
+        container = workshop.buildah("from", "--pull-never", image.reference, log=log)
     content = hashlib.sha256((ROOT / "requirements" / "dev.lock").read_bytes() + image.digest.encode())
     environment = directory / f"{release}-{content.hexdigest()[:16]}"
     # buildah reads the values itself, because they may hold passwords.
@@ -97,9 +99,11 @@ def run(release: str, tests: str = "./tests/unit") -> int:
     volumes = [part for folder in mounted() for part in ("--volume", f"{folder}:{folder}")]
     command = script(release, environment, cache / _UV, tests)
     try:
-        return workshop.shown("run", *certificates(), *volumes, *settings, made, "--", "sh", "-c", command)
+        return workshop.run_in_terminal(
+            "run", *certificates(), *volumes, *settings, container, "--", "sh", "-c", command
+        )
     finally:
-        workshop.buildah("rm", made, log=log)
+        workshop.buildah("rm", container, log=log)
 
 
 def main(arguments: Sequence[str]) -> int:

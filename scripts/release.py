@@ -56,20 +56,20 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
         ReleaseError: it failed; the message ends with its last lines.
     """
     variables = os.environ | environment
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False, env=variables
     )
-    if done.returncode:
-        tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
-        raise ReleaseError(f"release: {Path(command[0]).name}: exit status {done.returncode}\n{tail}")
-    return done.stdout
+    if completed.returncode:
+        tail = "\n".join((completed.stderr or completed.stdout).splitlines()[-15:])
+        raise ReleaseError(f"release: {Path(command[0]).name}: exit status {completed.returncode}\n{tail}")
+    return completed.stdout
 
 
 def version() -> str:
     """Return the version of the distributions."""
-    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def wheels(folder: Path) -> list[Path]:
@@ -86,7 +86,7 @@ def archived_images() -> dict[str, dict[str, str]]:
     Raises:
         ReleaseError: an image has not been built.
     """
-    found = {}
+    images = {}
     host, _, path = DRY_REGISTRY.partition("/")
     for key in _IMAGES:
         recipe = RECIPES[key]
@@ -98,8 +98,8 @@ def archived_images() -> dict[str, dict[str, str]]:
             assert index is not None
             digest = json.load(index)["manifests"][0]["digest"]
         name = recipe.reference.removeprefix("localhost/").partition(":")[0]
-        found[key] = {"registry": host, "repository": f"{path}/{name}", "digest": digest}
-    return found
+        images[key] = {"registry": host, "repository": f"{path}/{name}", "digest": digest}
+    return images
 
 
 def pinned(values: str, images: Mapping[str, Mapping[str, str]]) -> str:
@@ -109,27 +109,27 @@ def pinned(values: str, images: Mapping[str, Mapping[str, str]]) -> str:
         ReleaseError: the text has no such image.
     """
     lines, key = values.splitlines(keepends=True), ""
-    left = {(name, field) for name, image in images.items() for field in image}
+    missing = {(name, field) for name, image in images.items() for field in image}
     for number, line in enumerate(lines):
-        if found := re.match(r"  (\w+):$", line):
-            key = found[1]
-        elif (found := re.match(r"    (\w+): ", line)) and (key, found[1]) in left:
-            left.remove((key, found[1]))
-            lines[number] = f"    {found[1]}: {images[key][found[1]]}\n"
-    if left:
+        if match := re.match(r"  (\w+):$", line):
+            key = match[1]
+        elif (match := re.match(r"    (\w+): ", line)) and (key, match[1]) in missing:
+            missing.remove((key, match[1]))
+            lines[number] = f"    {match[1]}: {images[key][match[1]]}\n"
+    if missing:
         raise ReleaseError(
-            f"release: values.yaml lacks {', '.join(f'images.{name}.{field}' for name, field in sorted(left))}"
+            f"release: values.yaml lacks {', '.join(f'images.{name}.{field}' for name, field in sorted(missing))}"
         )
     return "".join(lines)
 
 
 def described(text: str, images: Mapping[str, Mapping[str, str]]) -> str:
     """Return the text of Chart.yaml with the images by digest, in the annotation that Artifact Hub reads."""
-    listed = [
+    entries = [
         {"name": key, "image": "{registry}/{repository}@{digest}".format(**image)} for key, image in images.items()
     ]
     document = yaml.safe_load(text)
-    document["annotations"]["artifacthub.io/images"] = yaml.safe_dump(listed)
+    document["annotations"]["artifacthub.io/images"] = yaml.safe_dump(entries)
     return yaml.safe_dump(document, sort_keys=False)
 
 
@@ -158,10 +158,10 @@ def manifest(package: Path, helm: Path) -> str:
     )
 
 
-def one_file(folder: Path, built: list[Path]) -> Path:
+def single_file(folder: Path, wheel_paths: list[Path]) -> Path:
     """Build the command line as one file, from these wheels and from those that an index has for their dependencies."""
     uv = images_directory().parent / _UV / "bin" / "uv"
-    wanted = [path for path in built if path.name.startswith(("halcyon_core", "halcyon_cli"))]
+    requirements = [path for path in wheel_paths if path.name.startswith(("halcyon_core", "halcyon_cli"))]
     file = (
         folder
         / f"halcyon-{platform.system().lower()}-{platform.machine()}-py{sys.version_info.major}{sys.version_info.minor}"
@@ -169,7 +169,7 @@ def one_file(folder: Path, built: list[Path]) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         run(uv, "venv", "--quiet", "--python", sys.executable, Path(scratch) / "venv")
         python = Path(scratch) / "venv" / "bin" / "python"
-        run(uv, "pip", "install", "--quiet", "--python", python, *wanted)
+        run(uv, "pip", "install", "--quiet", "--python", python, *requirements)
         run(
             uv,
             "tool",
@@ -210,10 +210,10 @@ def krew(file: Path, folder: Path) -> Path:
             }
         ],
     }
-    written = folder.parent / "krew" / "halcyon.yaml"
-    written.parent.mkdir(exist_ok=True)
-    written.write_text(yaml.safe_dump(template, sort_keys=False))
-    return written
+    plugin_manifest = folder.parent / "krew" / "halcyon.yaml"
+    plugin_manifest.parent.mkdir(exist_ok=True)
+    plugin_manifest.write_text(yaml.safe_dump(template, sort_keys=False))
+    return plugin_manifest
 
 
 def checksums(folder: Path) -> str:
@@ -232,11 +232,11 @@ def images_of(values: Path) -> dict[str, dict[str, str]]:
         raise ReleaseError(
             f"release: {values} is missing; push the images first: make images push REGISTRY=..., or use --dry-run"
         )
-    found = {key: yaml.safe_load(values.read_text())["images"][key] for key in _IMAGES}
-    for key, image in found.items():
+    images = {key: yaml.safe_load(values.read_text())["images"][key] for key in _IMAGES}
+    for key, image in images.items():
         if not image.get("digest"):
             raise ReleaseError(f"release: images.{key} in {values} has no digest; make images push writes one")
-    return found
+    return images
 
 
 def build(out: Path, images: Mapping[str, Mapping[str, str]], helm: Path, *, with_sbom: bool) -> None:
@@ -248,22 +248,22 @@ def build(out: Path, images: Mapping[str, Mapping[str, str]], helm: Path, *, wit
     shutil.rmtree(out, ignore_errors=True)
     for name in ("wheels", "charts", "cli"):
         (out / name).mkdir(parents=True)
-    built = wheels(out / "wheels")
+    wheel_paths = wheels(out / "wheels")
     package = chart("halcyon", out / "charts", helm, images)
     chart("halcyon-crds", out / "charts", helm, {})
     (out / "install.yaml").write_text(manifest(package, helm))
-    krew(one_file(out / "cli", built), out / "cli")
+    krew(single_file(out / "cli", wheel_paths), out / "cli")
     if with_sbom:
         run(sys.executable, "-m", "images", "sbom", "--to", out / "sbom")
     (out / "SHA256SUMS").write_text(checksums(out))
 
 
 def _helm() -> Path:
-    given = os.environ.get("HALCYON_HELM") or shutil.which("helm")
-    built = sorted(images_directory().parent.glob("bin/*/helm"), key=lambda path: path.stat().st_mtime)
-    if not (given or built):
+    configured = os.environ.get("HALCYON_HELM") or shutil.which("helm")
+    cached = sorted(images_directory().parent.glob("bin/*/helm"), key=lambda path: path.stat().st_mtime)
+    if not (configured or cached):
         raise ReleaseError("release: helm not found; install it, or set HALCYON_HELM to its path")
-    return Path(given) if given else built[-1]
+    return Path(configured) if configured else cached[-1]
 
 
 def main(arguments: list[str]) -> int:

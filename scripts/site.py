@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 _BUILT = "site"
-_BESIDE = Path("repository")
+_OUTSIDE = Path("repository")
 """Folder of the site for files from outside of docs/."""
 _CODE_OR_LINK = re.compile(
     r"^```.*?^```$|^    .*?$|`[^`\n]*`|(?<=\]\()(?P<link>[^()\s]+)(?=\))", re.DOTALL | re.MULTILINE
@@ -57,9 +57,9 @@ def main() -> int:
         "--config-file",
         str(configuration),
     ]
-    done = subprocess.run(command, cwd=source, check=False)
-    if done.returncode:
-        return done.returncode
+    completed = subprocess.run(command, cwd=source, check=False)
+    if completed.returncode:
+        return completed.returncode
     shutil.rmtree(target, ignore_errors=True)
     shutil.move(source / _BUILT, target)
     print(f"site: {len(pages)} pages in {os.path.relpath(target)}")
@@ -78,12 +78,12 @@ def _stage(folder: Path) -> dict[Path, Path]:
         if path.suffix == ".md":
             waiting += [linked for linked in _linked(path) if linked not in staged]
     for path, place in staged.items():
-        made = folder / place
-        made.parent.mkdir(parents=True, exist_ok=True)
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md" or not path.is_relative_to(DOCS):
-            made.write_text(_rewritten(path, staged))
+            target.write_text(_rewritten(path, staged))
         else:
-            shutil.copy(path, made)
+            shutil.copy(path, target)
     return {path: place for path, place in staged.items() if place.suffix == ".md"}
 
 
@@ -92,7 +92,7 @@ def _place(path: Path) -> Path:
         return Path("index.md")
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS)
-    place = _BESIDE / path.relative_to(ROOT)
+    place = _OUTSIDE / path.relative_to(ROOT)
     return place / "index.md" if path.is_dir() else place.with_name(f"{place.stem}.md")
 
 
@@ -131,8 +131,8 @@ def _rewritten(path: Path, staged: dict[Path, Path]) -> str:
         target = _target(path, link) if link else None
         if target is None:
             return match[0]
-        where = os.path.relpath(staged[target], _place(path).parent)
-        return where + (f"#{link.partition('#')[2]}" if "#" in link else "")
+        relative = os.path.relpath(staged[target], _place(path).parent)
+        return relative + (f"#{link.partition('#')[2]}" if "#" in link else "")
 
     return _CODE_OR_LINK.sub(lead, _text(path))
 
@@ -164,32 +164,37 @@ def _navigation(pages: dict[Path, Path]) -> list[dict[str, Any]]:
     All runbooks and decisions are added, which the index covers with one page each.
     """
     nav: list[dict[str, Any]] = [{"Documentation": "index.md"}]
-    left = dict(pages)
-    del left[INDEX]
+    unlisted = dict(pages)
+    del unlisted[INDEX]
     _, *parts = _SECTION.split(INDEX.read_text())
     for section, text in zip(parts[::2], parts[1::2], strict=True):
         entries: list[dict[str, Any]] = []
         for title, link in _ENTRY.findall(text):
             page = (DOCS / link).resolve()
             if page.name == "README.md":
-                beside = sorted(path for path in left if path.parent == page.parent)
+                siblings = sorted(path for path in unlisted if path.parent == page.parent)
                 entries.append(
-                    {title: [{_title(path): str(left.pop(path))} for path in sorted(beside, key=lambda p: p != page)]}
+                    {
+                        title: [
+                            {_title(path): str(unlisted.pop(path))}
+                            for path in sorted(siblings, key=lambda p: p != page)
+                        ]
+                    }
                 )
-            elif page in left:
-                entries.append({title: str(left.pop(page))})
+            elif page in unlisted:
+                entries.append({title: str(unlisted.pop(page))})
         nav.append({section: entries})
-    if lost := [str(path.relative_to(ROOT)) for path in left if path.is_relative_to(DOCS)]:
-        raise SiteError(f"docs/README.md doesn't name {', '.join(sorted(lost))}")
+    if unnamed := [str(path.relative_to(ROOT)) for path in unlisted if path.is_relative_to(DOCS)]:
+        raise SiteError(f"docs/README.md doesn't name {', '.join(sorted(unnamed))}")
     nav.append(
-        {"From the repository": [{str(path.relative_to(ROOT)): str(place)} for path, place in sorted(left.items())]}
+        {"From the repository": [{str(path.relative_to(ROOT)): str(place)} for path, place in sorted(unlisted.items())]}
     )
     return nav
 
 
 def _title(path: Path) -> str:
-    found = _TITLE.search(path.read_text())
-    return found[1] if found else path.stem
+    match = _TITLE.search(path.read_text())
+    return match[1] if match else path.stem
 
 
 if __name__ == "__main__":

@@ -66,13 +66,13 @@ def shapes(source: str) -> dict[str, tuple[str, str]]:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }
-    found = {}
+    shapes_by_name = {}
     for name, node in tests.items():
         _blank(node, text=False)
         with_text = ast.dump(node)
         _blank(node, text=True)
-        found[name] = (with_text, ast.dump(node))
-    return found
+        shapes_by_name[name] = (with_text, ast.dump(node))
+    return shapes_by_name
 
 
 def _git(*arguments: str) -> str:
@@ -81,16 +81,16 @@ def _git(*arguments: str) -> str:
 
 def _blobs(commit: str, paths: Sequence[str]) -> Iterator[str]:
     """Yield the content of each file at a commit, by one process for all."""
-    asked = "".join(f"{commit}:{path}\n" for path in paths).encode()
+    requests = "".join(f"{commit}:{path}\n" for path in paths).encode()
     out = subprocess.run(
-        ["git", "-C", ROOT, "cat-file", "--batch"], input=asked, check=True, capture_output=True
+        ["git", "-C", ROOT, "cat-file", "--batch"], input=requests, check=True, capture_output=True
     ).stdout
-    at = 0
+    offset = 0
     for _ in paths:
-        head, at = out[at : out.index(b"\n", at)], out.index(b"\n", at) + 1
+        head, offset = out[offset : out.index(b"\n", offset)], out.index(b"\n", offset) + 1
         size = int(head.split()[2])
-        yield out[at : at + size].decode()
-        at += size + 1
+        yield out[offset : offset + size].decode()
+        offset += size + 1
 
 
 def _is_module(path: str) -> bool:
@@ -118,7 +118,7 @@ def in_tree() -> dict[str, tuple[str, str]]:
 def origins(path: str) -> dict[str, str]:
     """Return the commit that wrote each test of a module, as hash and subject, by name. Uncommitted tests are left out."""
     subjects: dict[str, str] = {}
-    found: dict[str, str] = {}
+    commits: dict[str, str] = {}
     commit = ""
     for line in _git("blame", "--porcelain", "--", path).splitlines():
         if words := re.match(r"([0-9a-f]{40}) \d+ \d+", line):
@@ -126,8 +126,8 @@ def origins(path: str) -> dict[str, str]:
         elif line.startswith("summary "):
             subjects[commit] = line.removeprefix("summary ")
         elif (test := re.match(r"\t\s*(?:async )?def (test_\w+)", line)) and commit.strip("0"):
-            found[test[1]] = f"{commit[:8]} {subjects[commit]}"
-    return found
+            commits[test[1]] = f"{commit[:8]} {subjects[commit]}"
+    return commits
 
 
 def write(new: Iterable[str]) -> list[str]:
@@ -139,10 +139,10 @@ def write(new: Iterable[str]) -> list[str]:
     uncommitted = []
     with MAP.open("a") as file:
         for path, names in by_path.items():
-            known = origins(path) if _git("ls-files", "--", path) else {}
+            commits = origins(path) if _git("ls-files", "--", path) else {}
             for name in names:
-                if name in known:
-                    file.write(f"-\t{path}::{name}\t{known[name]}\n")
+                if name in commits:
+                    file.write(f"-\t{path}::{name}\t{commits[name]}\n")
                 else:
                     uncommitted.append(f"{path}::{name}")
     return uncommitted
@@ -173,36 +173,40 @@ def main() -> int:
     old, new = at_base(arguments.base), in_tree()
     counts: Counter[str] = Counter()
     unexplained = []
-    for before, now, reason in rows():
-        is_single = "-" in {before, now}
-        found = (
+    for before, after, reason in rows():
+        is_single = "-" in {before, after}
+        outcome = (
             ("added" if before == "-" else "removed")
             if is_single
-            else result(old.pop(before, None), new.pop(now, None))
+            else result(old.pop(before, None), new.pop(after, None))
         )
         if is_single:
-            found = found if (new if before == "-" else old).pop(now if before == "-" else before, None) else "missing"
-        explained = found in {"equal", "quoted"} or (found in {"changed", "added", "removed"} and reason)
+            outcome = (
+                outcome if (new if before == "-" else old).pop(after if before == "-" else before, None) else "missing"
+            )
+        explained = outcome in {"equal", "quoted"} or (outcome in {"changed", "added", "removed"} and reason)
         counts[
-            found if found in {"equal", "quoted"} else f"{found}, {'explained' if explained else 'without a reason'}"
+            outcome
+            if outcome in {"equal", "quoted"}
+            else f"{outcome}, {'explained' if explained else 'without a reason'}"
         ] += 1
         if not explained:
-            unexplained.append(f"{found}: {before} -> {now}")
+            unexplained.append(f"{outcome}: {before} -> {after}")
         elif arguments.all and reason:
-            print(f"{found}: {before} -> {now}: {reason}")
+            print(f"{outcome}: {before} -> {after}: {reason}")
     unexplained += [f"not in the map: {test} of {arguments.base}" for test in old]
-    left = list(new)
-    if arguments.write and left:
+    unmapped = list(new)
+    if arguments.write and unmapped:
         if counts["missing, without a reason"]:
             print("nothing is added before the missing tests have their new ids, or a reason:")
         else:
-            left = write(left)
+            unmapped = write(unmapped)
             print(
-                f"added {len(new) - len(left)} tests to {MAP.relative_to(ROOT)}"
-                + "; commit the others first" * bool(left)
+                f"added {len(new) - len(unmapped)} tests to {MAP.relative_to(ROOT)}"
+                + "; commit the others first" * bool(unmapped)
             )
-    unexplained += [f"not in the map: {test}" for test in left]
-    print("\n".join(unexplained + [f"{count:6} {found}" for found, count in counts.most_common()]))
+    unexplained += [f"not in the map: {test}" for test in unmapped]
+    print("\n".join(unexplained + [f"{count:6} {outcome}" for outcome, count in counts.most_common()]))
     return int(bool(unexplained))
 
 

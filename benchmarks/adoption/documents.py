@@ -41,7 +41,7 @@ _WHY = {
 def counts(pages: tuple[Path, ...] = PAGES, record_file: Path = outcome.RECORD) -> dict[str, int]:
     """Return the number of commands and blocks on the pages, and of those without a test, a reason or an output."""
     commands = [step for page in pages for step in console_steps(page)]
-    tested = [step for step in commands if not elsewhere.is_nobodys(step)]
+    tested = [step for step in commands if not elsewhere.is_not_run(step)]
     matched = [step for step in tested if elsewhere.is_compared(step)]
     shown_elsewhere = [step for step in tested if elsewhere.entry(step, elsewhere.SHOWN_BY) is not None]
     blocks = [step for page in pages for step in steps(page)]
@@ -72,7 +72,7 @@ def _is_listed(step: Step) -> bool:
 def _agrees(step: Step, recorded: Mapping[str, Any]) -> bool:
     """Return True if the last run of the block or command was of this text, and printed what the page shows."""
     run = recorded.get(step.page, {}).get(step.script)
-    return run is not None and outcome.of(step, run["printed"]).difference is None
+    return run is not None and outcome.compare(step, run["printed"]).difference is None
 
 
 def _is_silent(step: Step, recorded: Mapping[str, Any]) -> bool:

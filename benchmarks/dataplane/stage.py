@@ -97,7 +97,7 @@ def served(kube: Kube, document: dict[str, Any], *, replicas: int) -> Iterator[s
         models.wait_until_served(kube, name, replicas=replicas, limit_s=_SERVED_TIMEOUT_S)
         wait_for(
             lambda: sum(map(is_ready, kube.pods(name, "balancer"))) >= balancers,
-            what=f"{balancers} balancers of {name} are ready",
+            goal=f"{balancers} balancers of {name} are ready",
             limit_s=60,
         )
         yield name
@@ -168,4 +168,4 @@ async def until(condition: Callable[[], bool], *, goal: str, limit_s: float) -> 
     Raises:
         DemoError: the time limit passed.
     """
-    await asyncio.to_thread(wait_for, condition, what=goal, limit_s=limit_s)
+    await asyncio.to_thread(wait_for, condition, goal=goal, limit_s=limit_s)

@@ -40,7 +40,7 @@ def embedded(deployed: Mapping[str, Any] | None = None) -> Iterator[setup.Instal
         installed.kube("apply", "-f", "-", stdin=manifest)
         models.wait_until_served(installed.kube, models.DIGITS)
         # A copy is of the serving revision, which the operator records after the first answer.
-        wait_for(lambda: _revision(installed), what="the serving revision of digits", limit_s=60)
+        wait_for(lambda: _revision(installed), goal="the serving revision of digits", limit_s=60)
         yield installed
     finally:
         setup.remove(CLUSTER, step=lambda title: say(f"measure: {title}"))
@@ -99,7 +99,7 @@ def row_2(execution_s: float = 0.016) -> Row:
         )  # fmt: skip
         alone = json.loads(subprocess.run(load, capture_output=True, text=True, check=False).stdout)
         with suppress(DemoError):  # without a line, the row doesn't hold
-            wait_for(lambda: _served(installed)["line"] is not None, what="the line of the planner", limit_s=60)
+            wait_for(lambda: _served(installed)["line"] is not None, goal="the line of the planner", limit_s=60)
         before = _served(installed)
         # The copy's load begins while the model is loaded already, and ends after it.
         copied = subprocess.Popen(

@@ -72,13 +72,13 @@ def serve_stable_revision(kube: Kube) -> None:
     files["data"]["model.py"] += _FAILING
     kube.apply(files, model({}))
     models.wait_until_served(kube, NAME, replicas=5)
-    wait_for(lambda: _rollout(kube).get("phase") == "Complete", what="the first rollout", limit_s=60)
+    wait_for(lambda: _rollout(kube).get("phase") == "Complete", goal="the first rollout", limit_s=60)
 
 
 def canary(kube: Kube, fault: str, parameters: dict[str, str], *, limit_s: float) -> CanaryResult:
     """Roll out a canary with these parameters, and return how it ended."""
     kube.apply(model(parameters))
-    wait_for(lambda: "canary" in _rollout(kube), what="a canary", limit_s=30, every_s=0.05)
+    wait_for(lambda: "canary" in _rollout(kube), goal="a canary", limit_s=30, every_s=0.05)
     first_s: float | None = None
     until = time.monotonic() + 60 + limit_s
     rollout: dict[str, Any] = {}
@@ -115,12 +115,12 @@ def run(faults: Iterable[str], *, equal: int) -> list[CanaryResult]:
                 ended.append(canary(installation.kube, fault, FAULTS[fault], limit_s=150))
                 print(ended[-1], flush=True)
                 installation.kube.apply(model({}))
-                wait_for(lambda: _settled(installation.kube), what="the way back", limit_s=120)
+                wait_for(lambda: _settled(installation.kube), goal="the way back", limit_s=120)
                 time.sleep(5)
             for number in range(equal):
                 ended.append(canary(installation.kube, "equal", {"number": str(number)}, limit_s=PAUSE_S + 90))
                 print(ended[-1], flush=True)
-                wait_for(lambda: _settled(installation.kube), what="the promotion", limit_s=120)
+                wait_for(lambda: _settled(installation.kube), goal="the promotion", limit_s=120)
                 time.sleep(5)
             print(running.stop(), flush=True)
     finally:

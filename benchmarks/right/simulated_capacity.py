@@ -56,10 +56,10 @@ class _RarelyRead(ForwardedView):
         self._batches: Mapping[int, tuple[int, float]] = {}
 
     @override
-    def of(self, view: PolicyView) -> PolicyView:
+    def update(self, view: PolicyView) -> PolicyView:
         if view.now - self._read_at >= BATCHES_INTERVAL_S:
             self._read_at, self._batches = view.now, view.batches()
-        return super().of(view)
+        return super().update(view)
 
     @override
     def batches(self) -> Mapping[int, tuple[int, float]]:
@@ -84,7 +84,7 @@ class Loop:
         class Policy(HalcyonPolicy):
             @override
             def desired(self, view: PolicyView) -> int:
-                count = super().desired(rarely_read.of(view) if loop.cold else view)
+                count = super().desired(rarely_read.update(view) if loop.cold else view)
                 line = self.memory.capacity.line
                 replica = None if line is None else replica_of(self.objectives, line, 1.0)
                 loop.sources.append((view.now, source(self.memory.evidence, replica)))

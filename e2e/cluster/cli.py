@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace) -> int:
-    wanted = Options(
+    requested = Options(
         hpa_sync=options.hpa_sync,
         control_plane_only=options.control_plane_only,
         gpus=options.gpus,
@@ -112,7 +112,7 @@ def _up(options: argparse.Namespace) -> int:
         ipv6=options.ipv6,
         history=options.history,
     )
-    cluster.up(options.name, wanted, image_directory=options.image_dir)
+    cluster.up(options.name, requested, image_directory=options.image_dir)
     name = "" if options.name == "halcyon" else f" --name {options.name}"
     say(f'for kubectl and helm: eval "$(python -m e2e.cluster env{name})"')
     return 0
@@ -128,24 +128,24 @@ def _down(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = cluster.find(options.name)
-    if found is None:
-        others = ", ".join(names())
-        print(f"{options.name}: down" + (f" (there are: {others})" if others else ""))
+    current = cluster.find(options.name)
+    if current is None:
+        other_names = ", ".join(names())
+        print(f"{options.name}: down" + (f" (there are: {other_names})" if other_names else ""))
         return 3
-    health = cluster.health(found)
-    state = "up" if found.complete else "half-way: `up` is at work or was interrupted"
-    print(f"{found.name}: {state}, {'control plane only' if found.options.control_plane_only else 'with a node'}")
-    print(f"  API server  {found.url}  {'ready' if health.api_ready else 'NOT READY'}")
-    print(f"  node        {'Ready' if health.node_ready else 'NOT READY'}, nvidia.com/gpu {found.options.gpus}")
-    print(f"  HPA sync    {found.options.hpa_sync}")
-    for component in found.components:
+    health = cluster.health(current)
+    state = "up" if current.complete else "half-way: `up` is at work or was interrupted"
+    print(f"{current.name}: {state}, {'control plane only' if current.options.control_plane_only else 'with a node'}")
+    print(f"  API server  {current.url}  {'ready' if health.api_ready else 'NOT READY'}")
+    print(f"  node        {'Ready' if health.node_ready else 'NOT READY'}, nvidia.com/gpu {current.options.gpus}")
+    print(f"  HPA sync    {current.options.hpa_sync}")
+    for component in current.components:
         memory = health.memory_mib.get(component)
         print(f"  {component:<24}" + (f"{memory:6.0f} MiB" if memory is not None else "MISSING"))
     if "pods" in health.memory_mib:
         print(f"  {'(in pods)':<24}{health.memory_mib['pods']:6.0f} MiB")
     print(f"  {'all':<24}{sum(health.memory_mib.values()):6.0f} MiB")
-    return 0 if health.good else 3
+    return 0 if health.is_healthy else 3
 
 
 def _env(options: argparse.Namespace) -> int:
@@ -155,22 +155,22 @@ def _env(options: argparse.Namespace) -> int:
     return 0
 
 
-def _variables(up: Cluster) -> dict[str, str]:
+def _variables(running: Cluster) -> dict[str, str]:
     variables = {
-        "KUBECONFIG": str(up.kubeconfig),
-        "HALCYON_CLUSTER": up.name,
-        "HALCYON_API_URL": up.url,
-        "HALCYON_HOST_ADDRESS": up.network.host_address,
+        "KUBECONFIG": str(running.kubeconfig),
+        "HALCYON_CLUSTER": running.name,
+        "HALCYON_API_URL": running.url,
+        "HALCYON_HOST_ADDRESS": running.network.host_address,
     }
-    if not up.options.control_plane_only:
+    if not running.options.control_plane_only:
         # addresses reachable from this shell: http://POD-IP:PORT, http://CLUSTER-IP:PORT, http://NODE-ADDRESS:NODE-PORT
         variables |= {
-            "HALCYON_NODE_ADDRESS": up.network.node_address,
-            "HALCYON_POD_CIDR": up.network.pod_cidr,
-            "HALCYON_SERVICE_CIDR": up.network.service_cidr,
+            "HALCYON_NODE_ADDRESS": running.network.node_address,
+            "HALCYON_POD_CIDR": running.network.pod_cidr,
+            "HALCYON_SERVICE_CIDR": running.network.service_cidr,
         }
-    if up.registry is not None:
-        variables |= {"HALCYON_REGISTRY": up.registry, "SSL_CERT_FILE": str(registry.trusting(up.place))}
+    if running.registry is not None:
+        variables |= {"HALCYON_REGISTRY": running.registry, "SSL_CERT_FILE": str(registry.trusting(running.place))}
     return variables
 
 
@@ -184,8 +184,8 @@ def _logs(options: argparse.Namespace) -> int:
     directory = place(options.name).log
     log = directory / f"{options.component}.log"
     if not log.is_file():
-        there = ", ".join(sorted(file.stem for file in directory.glob("*.log")))
-        raise ClusterError(f"no log of {options.component} in {directory}; there are: {there or 'none'}")
+        components = ", ".join(sorted(file.stem for file in directory.glob("*.log")))
+        raise ClusterError(f"no log of {options.component} in {directory}; there are: {components or 'none'}")
     sys.stdout.flush()
     follow = ["--follow"] if options.follow else []
     return subprocess.run(["tail", f"--lines={options.lines}", *follow, str(log)], check=False).returncode

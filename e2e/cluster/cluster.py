@@ -77,7 +77,7 @@ class Health:
     node_ready: bool
 
     @property
-    def good(self) -> bool:
+    def is_healthy(self) -> bool:
         """Return True if all parts exist and report that they are ready."""
         return self.api_ready and self.node_ready and not self.missing
 
@@ -89,21 +89,21 @@ def up(name: str, options: Options, *, image_directory: Path | None = None) -> C
         ClusterError: the machine lacks a requirement, the cluster is up with other options, or a part doesn't start.
             Everything that was started is removed, except for the logs.
     """
-    where = place(name)
+    paths = place(name)
     system.check_platform()
     if not options.control_plane_only:
         system.check_root()
-    with locked(lock_of(where), waiting=f"waiting for another command on cluster {name} to end"):
-        before = find(name)
-        if before is not None:
-            if before.complete and health(before).good:
-                _check_same(before, options)
+    with locked(lock_of(paths), waiting=f"waiting for another command on cluster {name} to end"):
+        existing = find(name)
+        if existing is not None:
+            if existing.complete and health(existing).is_healthy:
+                _check_same(existing, options)
                 say(f"{name} is already up")
-                return before
+                return existing
             say(f"removing what is left of an earlier {name}")
-            _remove(before)
+            _remove(existing)
         else:
-            _remove_unrecorded(where)
+            _remove_unrecorded(paths)
         system.check_room(cache(), need_gib=_ROOM_GIB, why="a cluster")
         if not options.control_plane_only:
             system.ensure_packages()
@@ -111,11 +111,11 @@ def up(name: str, options: Options, *, image_directory: Path | None = None) -> C
         bin_ = binaries.ensure()
         began = time.monotonic()
         try:
-            cluster = _up(where, options, bin_, image_directory or cache() / "images")
+            cluster = _up(paths, options, bin_, image_directory or cache() / "images")
         except BaseException:
-            left = find(name)
-            if left is not None:
-                _remove(left, keep_logs=True)
+            partial = find(name)
+            if partial is not None:
+                _remove(partial, keep_logs=True)
             raise
         say(f"{name} is up after {time.monotonic() - began:.1f} s: {cluster.url}")
         return cluster
@@ -127,27 +127,27 @@ def down(name: str) -> bool:
     Raises:
         ClusterError: something can't be removed, or needs root.
     """
-    where = place(name)
-    with locked(lock_of(where), waiting=f"waiting for another command on cluster {name} to end"):
+    paths = place(name)
+    with locked(lock_of(paths), waiting=f"waiting for another command on cluster {name} to end"):
         cluster = find(name)
         if cluster is not None:
             _remove(cluster)
-            found = True
+            existed = True
         else:
-            found = _remove_unrecorded(where)
-        lock_of(where).unlink()
-    return found
+            existed = _remove_unrecorded(paths)
+        lock_of(paths).unlink()
+    return existed
 
 
 def find(name: str) -> Cluster | None:
     """Return the cluster NAME if it has a record, complete or not."""
-    where = place(name)
+    paths = place(name)
     try:
-        record = json.loads(where.record.read_text())
+        record = json.loads(paths.record.read_text())
     except FileNotFoundError:
         return None
     return Cluster(
-        place=where,
+        place=paths,
         options=Options(**record["options"]),
         network=Network(**record["network"]),
         bin=Path(record["bin"]),
@@ -198,16 +198,16 @@ def load_image(name: str, archive: Path) -> list[str]:
     return node.load_image(cluster.place, cluster.bin, archive)
 
 
-def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
+def _up(paths: Place, options: Options, bin_: Path, images: Path) -> Cluster:
     if options.control_plane_only:
         loopback = network.loopback(ipv6=options.ipv6)
-        cluster = Cluster(place=where, options=options, network=loopback, bin=bin_, complete=False)
+        cluster = Cluster(place=paths, options=options, network=loopback, bin=bin_, complete=False)
         _write(cluster)
         started = _start_stand_in(cluster)
     else:
         # the lock prevents that two clusters choose the same network at the same time
         with locked(network.LOCK, waiting="waiting for another cluster to choose its network"):
-            cluster = Cluster(place=where, options=options, network=network.plan(where), bin=bin_, complete=False)
+            cluster = Cluster(place=paths, options=options, network=network.plan(paths), bin=bin_, complete=False)
             _write(cluster)
             network.make(cluster.network)
         started = _start_node(cluster, images)
@@ -216,7 +216,7 @@ def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
             cluster.api.node_ready(node.NODE)
             and cluster.api.exists("/api/v1/namespaces/default/serviceaccounts/default")
         ),
-        what="node Ready and namespace default usable",
+        goal="node Ready and namespace default usable",
         limit_s=_READY_LIMIT_S,
         watched=started,
     )
@@ -234,34 +234,34 @@ def _start_stand_in(cluster: Cluster) -> list[Started]:
 
 
 def _start_node(cluster: Cluster, images: Path) -> list[Started]:
-    where, bin_ = cluster.place, cluster.bin
-    cgroups.make(where.cgroup)
+    paths, bin_ = cluster.place, cluster.bin
+    cgroups.make(paths.cgroup)
     store = registry.ensure() if cluster.options.registry else None
-    containerd = node.start_containerd(where, bin_, cluster.network)
+    containerd = node.start_containerd(paths, bin_, cluster.network)
     started = [*_start_api_server(cluster), containerd]
     if store is not None:
-        started.append(registry.start_registry(where, store, cluster.network))
+        started.append(registry.start_registry(paths, store, cluster.network))
     wait_until(
-        lambda: node.containerd_answers(where, bin_), what="containerd answers", limit_s=_READY_LIMIT_S, watched=started
+        lambda: node.containerd_answers(paths, bin_), goal="containerd answers", limit_s=_READY_LIMIT_S, watched=started
     )
-    node.load_images(where, bin_, images)
+    node.load_images(paths, bin_, images)
     if store is not None:
         wait_until(
-            lambda: registry.answers(where, cluster.network),
-            what="the registry answers",
+            lambda: registry.answers(paths, cluster.network),
+            goal="the registry answers",
             limit_s=_READY_LIMIT_S,
             watched=started,
         )
     started += _start_controllers(cluster, started)
     _bind_admins(cluster.api)
     started += [
-        node.start_kubelet(where, bin_, cluster.network),
-        node.start_kube_proxy(where, bin_, cluster.network),
-        node.start_coredns(where, bin_, cluster.network),
+        node.start_kubelet(paths, bin_, cluster.network),
+        node.start_kube_proxy(paths, bin_, cluster.network),
+        node.start_coredns(paths, bin_, cluster.network),
     ]
     wait_until(
         lambda: cluster.api.exists(f"/api/v1/nodes/{node.NODE}"),
-        what="the kubelet registers its node",
+        goal="the kubelet registers its node",
         limit_s=_READY_LIMIT_S,
         watched=started,
     )
@@ -277,7 +277,7 @@ def _start_api_server(cluster: Cluster) -> list[Started]:
 
 def _start_controllers(cluster: Cluster, watched: list[Started]) -> list[Started]:
     """Start the controllers when the API server is ready."""
-    wait_until(cluster.api.ready, what="the API server is ready", limit_s=_READY_LIMIT_S, watched=watched)
+    wait_until(cluster.api.ready, goal="the API server is ready", limit_s=_READY_LIMIT_S, watched=watched)
     return control_plane.start_controllers(
         cluster.place, cluster.bin, cluster.network, hpa_sync=cluster.options.hpa_sync
     )
@@ -334,39 +334,39 @@ def _check_no_kubelet() -> None:
         )
 
 
-def _check_same(cluster: Cluster, wanted: Options) -> None:
-    if cluster.options != wanted:
+def _check_same(cluster: Cluster, requested: Options) -> None:
+    if cluster.options != requested:
         raise ClusterError(
-            f"cluster {cluster.name} is up with {cluster.options.text}, not with {wanted.text}; "
+            f"cluster {cluster.name} is up with {cluster.options.text}, not with {requested.text}; "
             f"end it first: python -m e2e.cluster down --name {cluster.name}"
         )
 
 
-def _remove_unrecorded(where: Place) -> bool:
+def _remove_unrecorded(paths: Place) -> bool:
     """Remove what has the cluster's name but no record, for example because the cache was deleted while it was up.
 
     Raises:
         ClusterError: it belongs to a cluster of another cache directory.
     """
-    found = False
-    has_node = where.namespace in network.namespaces() or cgroups.exists(where.cgroup) or where.run.exists()
+    removed = False
+    has_node = paths.namespace in network.namespaces() or cgroups.exists(paths.cgroup) or paths.run.exists()
     if has_node and os.geteuid() == 0:
-        owner = _owner(where)
-        if owner is None or (owner != where.state and (owner / where.record.name).exists()):
+        owner = _owner(paths)
+        if owner is None or (owner != paths.state and (owner / paths.record.name).exists()):
             raise ClusterError(
-                f"network namespace or cgroup {where.namespace} belongs to {owner or 'something else'}, "
-                f"not to {where.state}; use another --name, or end that cluster with its own HALCYON_CACHE"
+                f"network namespace or cgroup {paths.namespace} belongs to {owner or 'something else'}, "
+                f"not to {paths.state}; use another --name, or end that cluster with its own HALCYON_CACHE"
             )
-        leavings.remove_all(dataclasses.replace(where, state=owner), interface=None, node=True)
-        found = True
-    if where.state.exists() or running(where):
-        leavings.remove_all(where, interface=None, node=False)
-        found = True
-    return found
+        leavings.remove_all(dataclasses.replace(paths, state=owner), interface=None, node=True)
+        removed = True
+    if paths.state.exists() or running(paths):
+        leavings.remove_all(paths, interface=None, node=False)
+        removed = True
+    return removed
 
 
-def _owner(where: Place) -> Path | None:
+def _owner(paths: Place) -> Path | None:
     try:
-        return Path((where.run / _OWNER).read_text())
+        return Path((paths.run / _OWNER).read_text())
     except OSError:
         return None

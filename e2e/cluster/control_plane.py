@@ -16,8 +16,8 @@ def start_api_server(place: Place, bin_: Path, network: Network, *, history: boo
     The API server waits for etcd, which is faster than waiting here. With `history` it lists and watches from every version since its
     start: the cache of watches has the newest versions only, and versions of more than five minutes ago would be removed.
     """
-    kept = ["--watch-cache=false", "--etcd-compaction-interval=0"] if history else []
-    parts = (("etcd", _etcd(place, network)), ("kube-apiserver", [*_api_server(place, network), *kept]))
+    history_arguments = ["--watch-cache=false", "--etcd-compaction-interval=0"] if history else []
+    parts = (("etcd", _etcd(place, network)), ("kube-apiserver", [*_api_server(place, network), *history_arguments]))
     return [start(place, name, [bin_ / name, *arguments], enter=network.enter) for name, arguments in parts]
 
 

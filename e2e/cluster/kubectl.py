@@ -25,7 +25,7 @@ def run(program: Path, *arguments: str, kubeconfig: Path, stdin: str | None = No
     """
     words = " ".join((program.name, *arguments))
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, *arguments],
             env={**os.environ, "KUBECONFIG": str(kubeconfig)},
             input=stdin,
@@ -36,9 +36,9 @@ def run(program: Path, *arguments: str, kubeconfig: Path, stdin: str | None = No
         )
     except subprocess.TimeoutExpired:
         raise KubectlError(f"{words}: no end within {_LIMIT_S} s") from None
-    if done.returncode:
-        raise KubectlError(f"{words}: {done.stderr.strip()}")
-    return done.stdout
+    if completed.returncode:
+        raise KubectlError(f"{words}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
 @dataclass(frozen=True, kw_only=True)

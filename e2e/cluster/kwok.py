@@ -164,7 +164,7 @@ def create_node(api: Api, *, gpus: int, ipv6: bool) -> None:
 def _stages() -> list[dict[str, Any]]:
     alive = _match(".metadata.deletionTimestamp", "DoesNotExist")
     not_ready = _match('.status.conditions.[] | select( .type == "Ready" ) | .status', "NotIn", "True")
-    of_a_job = _match(".metadata.ownerReferences.[].kind", "In", "Job")
+    owned_by_job = _match(".metadata.ownerReferences.[].kind", "In", "Job")
     return [
         _stage("node-ready", "Node", [not_ready], {"statusTemplate": _NODE_READY}),
         _stage(
@@ -182,7 +182,7 @@ def _stages() -> list[dict[str, Any]]:
         _stage(
             "pod-succeeded",
             "Pod",
-            [alive, _match(".status.phase", "In", "Running"), of_a_job],
+            [alive, _match(".status.phase", "In", "Running"), owned_by_job],
             {"statusTemplate": _POD_SUCCEEDED},
         ),
         _stage("pod-deleted", "Pod", [_match(".metadata.deletionTimestamp", "Exists")], {"delete": True}),

@@ -57,7 +57,9 @@ def end_processes(place: Place) -> None:
         if remaining_s < 0:
             raise ClusterError(f"cluster {place.name}: the processes {sorted(pids)} survive SIGKILL")
         kill(
-            pids, still=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.cgroup), limit_s=remaining_s
+            pids,
+            is_current=lambda pid: is_marked(place, pid) or pid in cgroups.processes(place.cgroup),
+            limit_s=remaining_s,
         )
     reap()
 
@@ -82,8 +84,8 @@ def _unmount(place: Place) -> None:
 
 def _remove_shim_sockets(place: Place) -> None:
     """Remove the sockets of containerd's shims from a directory that all containerd instances share."""
-    for told in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/bootstrap.json"):
-        Path(json.loads(told.read_text())["address"].removeprefix("unix://")).unlink(missing_ok=True)
+    for bootstrap in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/bootstrap.json"):
+        Path(json.loads(bootstrap.read_text())["address"].removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def _remove_cni_results(place: Place) -> None:
@@ -115,10 +117,10 @@ def _remove_dead_socket(socket_path: Path) -> None:
 
 
 def _remove_state(place: Place, *, keep_logs: bool) -> None:
-    left = mounts(place)
-    if left:
+    mounted = mounts(place)
+    if mounted:
         # the files below may be a volume's, and removing the directory would remove them
-        raise ClusterError(f"cluster {place.name}: {left[0]} is still mounted, and unmounting it needs root")
+        raise ClusterError(f"cluster {place.name}: {mounted[0]} is still mounted, and unmounting it needs root")
     if not place.state.is_dir():
         return
     # The record is removed last, because an interrupted `down` needs it to continue.

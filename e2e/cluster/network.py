@@ -94,8 +94,8 @@ def plan(place: Place) -> Network:
     """
     used = _used_networks()
     for block in _BLOCKS:
-        whole = ipaddress.ip_network(f"10.{block}.0.0/16")
-        if not any(whole.overlaps(network) for network in used):
+        subnet = ipaddress.ip_network(f"10.{block}.0.0/16")
+        if not any(subnet.overlaps(network) for network in used):
             return Network(
                 namespace=place.namespace,
                 interface=f"halcyon{block}",
@@ -171,14 +171,14 @@ def _json(arguments: Iterable[str]) -> list[dict[str, object]]:
 
 def _free_ports(count: int) -> list[int]:
     """Return ports below the kernel's range for outgoing connections, so that none is taken before its use."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(range(20000, 30000), 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
+        ports.append(port)
+        if len(ports) == count:
+            return ports
     raise ClusterError("no free TCP port from 20000 to 29999 on 127.0.0.1")

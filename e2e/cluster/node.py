@@ -107,15 +107,15 @@ def load_image(place: Place, bin_: Path, archive: Path) -> list[str]:
     """
     if not archive.is_file():
         raise ClusterError(f"image archive {archive}: no such file; `make images` writes them")
-    done = subprocess.run(
+    completed = subprocess.run(
         [*ctr(place, bin_), "images", "import", "--local", "--all-platforms", str(archive)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise ClusterError(f"image archive {archive}: {(done.stderr or done.stdout).strip()[-500:]}")
-    return [line.split()[1] for line in done.stdout.splitlines() if line.startswith("unpacking ")]
+    if completed.returncode:
+        raise ClusterError(f"image archive {archive}: {(completed.stderr or completed.stdout).strip()[-500:]}")
+    return [line.split()[1] for line in completed.stdout.splitlines() if line.startswith("unpacking ")]
 
 
 def load_images(place: Place, bin_: Path, directory: Path) -> None:
@@ -136,8 +136,8 @@ def load_images(place: Place, bin_: Path, directory: Path) -> None:
 
 def containerd_answers(place: Place, bin_: Path) -> bool:
     """Return True if containerd responds to requests."""
-    done = subprocess.run([*ctr(place, bin_), "version"], capture_output=True, check=False)
-    return done.returncode == 0
+    completed = subprocess.run([*ctr(place, bin_), "version"], capture_output=True, check=False)
+    return completed.returncode == 0
 
 
 def advertise_gpus(api: Api, *, gpus: int) -> None:

@@ -33,7 +33,7 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """Return the log file of a component."""
+        """Folder of the components' log files."""
         return self.state / "log"
 
     @property
@@ -69,9 +69,9 @@ class Place:
 
 def cache() -> Path:
     """Return $HALCYON_CACHE, by default ~/.cache/halcyon."""
-    told = os.environ.get("HALCYON_CACHE")
-    if told:
-        return Path(told).resolve()
+    configured = os.environ.get("HALCYON_CACHE")
+    if configured:
+        return Path(configured).resolve()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").resolve() / "halcyon"
 
 
@@ -86,10 +86,10 @@ def place(name: str) -> Place:
             f"--name {name}: a cluster's name has 1 to 24 lower-case letters, digits and inner hyphens, e.g. demo-2"
         )
     state = cache() / "clusters" / name
-    room = _SOCKET_PATH_LIMIT - len(os.fsencode(state / _LONGEST_SOCKET))
-    if room < 0:
+    spare_bytes = _SOCKET_PATH_LIMIT - len(os.fsencode(state / _LONGEST_SOCKET))
+    if spare_bytes < 0:
         raise ClusterError(
-            f"HALCYON_CACHE {cache()}: {-room} bytes too long for the sockets of cluster {name} "
+            f"HALCYON_CACHE {cache()}: {-spare_bytes} bytes too long for the sockets of cluster {name} "
             f"(limit {_SOCKET_PATH_LIMIT} for {state / _LONGEST_SOCKET}); use a shorter one, e.g. /var/cache/halcyon"
         )
     return Place(name=name, state=state, run=RUN / name)

@@ -77,16 +77,16 @@ def start(
 def running(place: Place) -> list[Running]:
     """Return the running processes that have the cluster's mark and whose environment is readable."""
     prefix = f"{_MARK}={_mark(place.state, '')}".encode()
-    found: list[Running] = []
+    processes: list[Running] = []
     for entry in _PROC.iterdir():
         if not entry.name.isdecimal():
             continue
-        found.extend(
+        processes.extend(
             Running(pid=int(entry.name), component=variable.removeprefix(prefix).decode())
             for variable in _environment(int(entry.name))
             if variable.startswith(prefix)
         )
-    return found
+    return processes
 
 
 def reap() -> None:
@@ -108,15 +108,15 @@ def other_kubelet() -> int | None:
     return None
 
 
-def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -> None:
-    """Send SIGKILL to each process for which STILL is true, and wait up to LIMIT_S until all of them have exited.
+def kill(pids: Iterable[int], *, is_current: Callable[[int], bool], limit_s: float) -> None:
+    """Send SIGKILL to each process for which IS_CURRENT is true, and wait up to LIMIT_S until all of them have exited.
 
-    STILL is called after a handle on the process has been opened, so that no other process can be hit. The wait is
+    IS_CURRENT is called after a handle on the process has been opened, so that no other process can be hit. The wait is
     necessary: a process that exits loses its environment, and so its mark, before it closes its files.
     """
     waiting = select.poll()
     handles: list[int] = []
-    left = 0
+    alive = 0
     try:
         for pid in pids:
             try:
@@ -125,16 +125,16 @@ def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -
                 # FileNotFoundError: the process has ended, and its ID is now that of a thread.
                 continue
             handles.append(handle)
-            if still(pid):
+            if is_current(pid):
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 waiting.register(handle, select.POLLIN)
-                left += 1
+                alive += 1
         deadline = time.monotonic() + limit_s
-        while left and (remaining_s := deadline - time.monotonic()) > 0:
+        while alive and (remaining_s := deadline - time.monotonic()) > 0:
             for handle, _ in waiting.poll(remaining_s * 1000):
                 waiting.unregister(handle)
-                left -= 1
+                alive -= 1
     finally:
         for handle in handles:
             os.close(handle)
@@ -165,21 +165,21 @@ def tail(log: Path, *, lines: int = 6) -> str:
 
 
 def wait_until(
-    done: Callable[[], bool], *, what: str, limit_s: float, watched: Iterable[Started] = (), every_s: float = 0.05
+    is_met: Callable[[], bool], *, goal: str, limit_s: float, watched: Iterable[Started] = (), every_s: float = 0.05
 ) -> None:
-    """Wait until DONE returns a true value.
+    """Wait until IS_MET returns a true value.
 
     Raises:
         ClusterError: a watched component has exited, or LIMIT_S seconds have passed.
     """
     watched = tuple(watched)
     deadline = time.monotonic() + limit_s
-    while not done():
+    while not is_met():
         for started in watched:
             started.check()
         if time.monotonic() > deadline:
             logs = "".join(f"\n{started.component}:\n{tail(started.log, lines=3)}" for started in watched)
-            raise ClusterError(f"{what} did not happen within {limit_s:.0f} s{logs}")
+            raise ClusterError(f"{goal} did not happen within {limit_s:.0f} s{logs}")
         time.sleep(every_s)
 
 

@@ -68,9 +68,9 @@ def ensure_packages() -> None:
         apt.install(missing)
     except apt.AptError as error:
         raise ClusterError(str(error)) from None
-    still = _missing(_NODE_PACKAGES)
-    if still:
-        raise ClusterError(f"missing even after apt-get install {' '.join(missing)}: {', '.join(still)}")
+    lacking = _missing(_NODE_PACKAGES)
+    if lacking:
+        raise ClusterError(f"missing even after apt-get install {' '.join(missing)}: {', '.join(lacking)}")
 
 
 def _missing(packages: dict[str, str]) -> list[str]:
@@ -89,7 +89,9 @@ def command(arguments: Iterable[str | Path], *, check: bool = True, stdin: str |
         ClusterError: it failed and CHECK is True.
     """
     words = [str(word) for word in arguments]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, input=stdin)
-    if done.returncode and check:
-        raise ClusterError(f"`{' '.join(words)[:300]}` failed with {done.returncode}: {done.stderr.strip()[-1000:]}")
-    return done.stdout
+    completed = subprocess.run(words, capture_output=True, text=True, check=False, input=stdin)
+    if completed.returncode and check:
+        raise ClusterError(
+            f"`{' '.join(words)[:300]}` failed with {completed.returncode}: {completed.stderr.strip()[-1000:]}"
+        )
+    return completed.stdout

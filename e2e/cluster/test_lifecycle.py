@@ -43,7 +43,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _no_traces() -> Iterator[None]:
     for name in (_A, _B):
         clusters.down(name)
     before = _dead_shim_sockets()
@@ -51,22 +51,22 @@ def _nothing_is_left() -> Iterator[None]:
     for name in (_A, _B):
         clusters.down(name)
         assert not _traces(name)
-    orphans = _interfaces() - {found.network.interface for found in map(clusters.find, names()) if found}
+    orphans = _interfaces() - {cluster.network.interface for cluster in map(clusters.find, names()) if cluster}
     assert not orphans
     assert not _dead_shim_sockets() - before
 
 
 def _traces(name: str) -> list[str]:
-    where = place(name)
-    found = [f"process {process}" for process in leavings.alive(where)]
-    found += [f"mount {point}" for point in leavings.mounts(where)]
-    found += [f"namespace {where.namespace}" for ours in network.namespaces() if ours == where.namespace]
-    found += [f"cgroup {where.cgroup}"] if cgroups.exists(where.cgroup) else []
-    found += [str(path) for path in (where.state, where.run) if path.exists()]
-    found += [str(path) for path in Path("/var/lib/cni/results").glob(f"{where.namespace}-*")]
+    paths = place(name)
+    traces = [f"process {process}" for process in leavings.alive(paths)]
+    traces += [f"mount {point}" for point in leavings.mounts(paths)]
+    traces += [f"namespace {paths.namespace}" for namespace in network.namespaces() if namespace == paths.namespace]
+    traces += [f"cgroup {paths.cgroup}"] if cgroups.exists(paths.cgroup) else []
+    traces += [str(path) for path in (paths.state, paths.run) if path.exists()]
+    traces += [str(path) for path in Path("/var/lib/cni/results").glob(f"{paths.namespace}-*")]
     links = Path("/var/log/containers").glob("*.log")
-    found += [str(link) for link in links if link.readlink().is_relative_to(where.state)]
-    return found
+    traces += [str(link) for link in links if link.readlink().is_relative_to(paths.state)]
+    return traces
 
 
 def _interfaces() -> set[str]:
@@ -123,14 +123,14 @@ def test_pods_and_services_answer_from_the_hosts_shell(images: Path) -> None:
 
 
 def test_two_clusters_live_side_by_side_and_end_apart(images: Path) -> None:
-    both = [clusters.up(name, Options(), image_directory=images) for name in (_A, _B)]
-    for cluster in both:
+    pair = [clusters.up(name, Options(), image_directory=images) for name in (_A, _B)]
+    for cluster in pair:
         _run_pods(cluster, count=2)
-    assert both[0].network.node_address != both[1].network.node_address
+    assert pair[0].network.node_address != pair[1].network.node_address
     clusters.down(_A)
     assert not _traces(_A)
-    assert clusters.health(both[1]).good
-    _wait_for_new_pod(both[1])
+    assert clusters.health(pair[1]).is_healthy
+    _wait_for_new_pod(pair[1])
 
 
 def _wait_for_new_pod(cluster: Cluster) -> None:
@@ -151,18 +151,18 @@ def test_down_leaves_nothing_after_up_was_killed(images: Path, after_s: float) -
 
 def test_up_after_up_was_killed_starts_anew(images: Path) -> None:
     process = _command_up(_A, images)
-    wait_until((place(_A).log / "kubelet.log").exists, what="up is half-way", limit_s=60)
+    wait_until((place(_A).log / "kubelet.log").exists, goal="up is half-way", limit_s=60)
     process.send_signal(signal.SIGKILL)
     process.wait()
     killed = {process.pid for process in running(place(_A))}
     cluster = clusters.up(_A, Options(), image_directory=images)
-    assert clusters.health(cluster).good
+    assert clusters.health(cluster).is_healthy
     assert not killed & {process.pid for process in running(place(_A))}
 
 
 def test_up_that_is_told_to_stop_removes_what_it_began_but_keeps_the_logs(images: Path) -> None:
     process = _command_up(_A, images)
-    wait_until((place(_A).log / "kubelet.log").exists, what="up is half-way", limit_s=60)
+    wait_until((place(_A).log / "kubelet.log").exists, goal="up is half-way", limit_s=60)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 130
     log = str(place(_A).state)
@@ -177,8 +177,8 @@ def test_up_mends_a_cluster_that_lost_a_part(images: Path) -> None:
     os.kill(containerd.pid, signal.SIGKILL)
     etcd = next(p for p in running(cluster.place) if p.component == "etcd")
     os.kill(etcd.pid, signal.SIGKILL)
-    wait_until(lambda: "etcd" in clusters.health(cluster).missing, what="status sees it", limit_s=10)
-    assert clusters.health(clusters.up(_A, Options(), image_directory=images)).good
+    wait_until(lambda: "etcd" in clusters.health(cluster).missing, goal="status sees it", limit_s=10)
+    assert clusters.health(clusters.up(_A, Options(), image_directory=images)).is_healthy
 
 
 def test_down_works_without_the_record(images: Path) -> None:

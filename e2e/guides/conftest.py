@@ -46,15 +46,17 @@ def run(script: str, kube: Kube, *, limit_s: float) -> str:
 def run_steps(scripts: Sequence[str], shell: Mapping[str, str], *, limit_s: float) -> list[str]:
     """Run scripts one after another in one shell with this environment, and return the output of each."""
     mark = f"--- {secrets.token_hex(8)}"
-    status, output = _bash("".join(f"{one.rstrip()}\nprintf '%s\\n' '{mark}'\n" for one in scripts), shell, limit_s)
-    *printed, rest = output.split(f"{mark}\n")
-    assert status == 0, f"{scripts[len(printed)]}\n{rest[-6000:]}"
+    status, output = _bash(
+        "".join(f"{script.rstrip()}\nprintf '%s\\n' '{mark}'\n" for script in scripts), shell, limit_s
+    )
+    *printed, remainder = output.split(f"{mark}\n")
+    assert status == 0, f"{scripts[len(printed)]}\n{remainder[-6000:]}"
     return printed
 
 
 def _bash(script: str, shell: Mapping[str, str], limit_s: float, *options: str) -> tuple[int, str]:
     """Run a script that ends at its first failing command. Return its exit status and its output."""
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", *options, "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,
         env=shell,
@@ -65,4 +67,4 @@ def _bash(script: str, shell: Mapping[str, str], limit_s: float, *options: str) 
         check=False,
         timeout=limit_s,
     )
-    return done.returncode, done.stdout
+    return completed.returncode, completed.stdout

@@ -34,7 +34,7 @@ RUN_BY = {
 }
 """`make` targets are run by continuous integration or manually. Another test checks that they exist."""
 
-NOBODY = {
+NOT_RUN = {
     "kind create cluster": "its node image is in a registry that our machines don't reach",
     "kubectl patch node kind-control-plane": "the same; the embedded cluster's node is patched the same way",
     "python -m images build --fresh": "new bases each time: what a machine without a cache does by itself",
@@ -88,7 +88,7 @@ BLOCKS_RUN_BY = {
 }
 """Shell blocks that `test_guides` doesn't run because a test of its own does."""
 
-BLOCKS_NOBODY = {
+BLOCKS_NOT_RUN = {
     "batch.md: docker build": "pyarrow comes from an index that a build here doesn't reach",
     "batch.md: kubectl create configmap": "hooks.py is the reader's own file",
     "energy.md: halcyon bench": "no server here has a GPU whose energy is counted",
@@ -96,7 +96,7 @@ BLOCKS_NOBODY = {
 }
 """Shell blocks that none of our machines runs."""
 
-BLOCKS = BLOCKS_RUN_BY | BLOCKS_NOBODY
+BLOCKS = BLOCKS_RUN_BY | BLOCKS_NOT_RUN
 
 WITHOUT_CLUSTER = {"docs/concepts/scaling.md", "docs/guides/analyse.md", "docs/simulator.md"}
 """Pages whose shell blocks need no cluster."""
@@ -177,12 +177,12 @@ SUBSTITUTES = {
 
 def reason(command: str) -> str | None:
     """Return the reason why `test_commands` doesn't run this command; None if it does."""
-    return next((said for start, said in (RUN_BY | NOBODY).items() if command.startswith(start)), None)
+    return next((explanation for start, explanation in (RUN_BY | NOT_RUN).items() if command.startswith(start)), None)
 
 
-def is_nobodys(step: Step) -> bool:
+def is_not_run(step: Step) -> bool:
     """Return True if no test runs this command."""
-    return step.script.startswith(tuple(NOBODY))
+    return step.script.startswith(tuple(NOT_RUN))
 
 
 def is_compared(step: Step) -> bool:
@@ -193,9 +193,9 @@ def is_compared(step: Step) -> bool:
     return test is None or (test == INSTALL_TEST and step.page == INSTALL_PAGE)
 
 
-def entry(step: Step, listed: Mapping[str, Entry]) -> Entry | None:
+def entry(step: Step, values: Mapping[str, Entry]) -> Entry | None:
     """Return what a list has about a shell block or a command; None if it isn't listed."""
-    return next((said for start, said in listed.items() if step.name.startswith(start)), None)
+    return next((value for start, value in values.items() if step.name.startswith(start)), None)
 
 
 def expected(step: Step) -> str:

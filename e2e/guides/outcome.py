@@ -25,7 +25,7 @@ class Outcome:
     printed: str
 
 
-def of(step: Step, printed: str) -> Outcome:
+def compare(step: Step, printed: str) -> Outcome:
     """Compare the output of a block or a command with the shown one.
 
     If the page has no output, nothing is printed. Names on the page count as those of the cluster.
@@ -44,12 +44,12 @@ def record(page: Path, outcomes: Mapping[str, Outcome], *, file: Path = RECORD) 
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     run = {"commit": commit(), "date": today()}
-    known = recorded(file)
-    known.setdefault(page.name, {}).update({script: asdict(one) | run for script, one in outcomes.items()})
-    file.write_text(json.dumps(known, indent=1) + "\n")
+    runs = recorded(file)
+    runs.setdefault(page.name, {}).update({script: asdict(outcome) | run for script, outcome in outcomes.items()})
+    file.write_text(json.dumps(runs, indent=1) + "\n")
 
 
 def recorded(file: Path = RECORD) -> dict[str, Any]:
     """Return the outcomes of the last run of each page, by page; empty if no page was run."""
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return found
+    runs: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return runs

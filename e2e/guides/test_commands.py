@@ -34,12 +34,12 @@ SHOWN = [
     if reason(step.script) is None
 ]
 _FILTER = re.compile(r"\s*\| grep .*$")
-"""Whose lines may not be there in a cluster that is well."""
+"""Filter of an output whose lines may be absent in a healthy cluster."""
 
 
 @pytest.fixture(scope="module")
 def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kube]:
-    """The model `digits`, with an earlier revision, in a namespace of its own: the one that commands mean if they name none."""
+    """Serve the model `digits`, with an earlier revision, in a namespace of its own, the default of the yielded kubeconfig."""
     kube("create", "namespace", NAMESPACE)
     rendered = REPOSITORY / READERS_FILES["rendered.yaml"]
     rendered.parent.mkdir(exist_ok=True)
@@ -47,24 +47,26 @@ def served(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kub
     config = tmp_path_factory.mktemp("reader") / "kubeconfig"
     config.write_bytes(kube.kubeconfig.read_bytes())
     config.chmod(0o600)
-    there = Kube(kubeconfig=config, programs=kube.programs, namespace=NAMESPACE, reachable=True)
-    there("config", "set-context", "--current", f"--namespace={NAMESPACE}")
+    reader_kube = Kube(kubeconfig=config, programs=kube.programs, namespace=NAMESPACE, reachable=True)
+    reader_kube("config", "set-context", "--current", f"--namespace={NAMESPACE}")
     try:
-        found = models.documents()
-        found["ModelDeployment"]["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 6}  # by the planner
-        there.apply(*found.values())
-        models.wait_until_served(there, "digits", replicas=1)
-        there("patch", "mdep", "digits", "--type=merge", "-p", 'spec: {model: {parameters: {gpu_ms: "4"}}}')
-        run("halcyon status digits --watch", there, limit_s=LIMIT_S)
-        wait_for(lambda: there.external_metric("digits", METRIC) is not None, what="the planner's metric", limit_s=30)
-        yield there
+        documents = models.documents()
+        documents["ModelDeployment"]["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 6}  # by the planner
+        reader_kube.apply(*documents.values())
+        models.wait_until_served(reader_kube, "digits", replicas=1)
+        reader_kube("patch", "mdep", "digits", "--type=merge", "-p", 'spec: {model: {parameters: {gpu_ms: "4"}}}')
+        run("halcyon status digits --watch", reader_kube, limit_s=LIMIT_S)
+        wait_for(
+            lambda: reader_kube.external_metric("digits", METRIC) is not None, goal="the planner's metric", limit_s=30
+        )
+        yield reader_kube
     finally:
-        models.delete(there, "digits")
+        models.delete(reader_kube, "digits")
         kube("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def named(command: str, kube: Kube) -> str:
-    """The command with this model's names."""
+    """Return the command with this model's names."""
     pod = kube.pods("digits", "server")[0]["metadata"]["name"]
     words = {
         "POD": pod,
@@ -85,6 +87,6 @@ def named(command: str, kube: Kube) -> str:
 )
 def test_a_command_prints_what_its_page_shows(page: Path, step: Step, served: Kube) -> None:
     (printed,) = run_steps([named(step.script, served)], environment(served), limit_s=LIMIT_S)
-    found = outcome.of(step, printed)
-    outcome.record(page, {step.script: found})
-    assert found.difference is None
+    comparison = outcome.compare(step, printed)
+    outcome.record(page, {step.script: comparison})
+    assert comparison.difference is None

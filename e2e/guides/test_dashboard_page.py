@@ -23,7 +23,7 @@ def port_of(step: Step) -> str:
 
 @contextlib.contextmanager
 def forwarded(step: Step, kube: Kube) -> Iterator[int]:
-    """While the command runs; the port on this machine."""
+    """Run the command while the block runs, and yield the port on this machine."""
     assert step.output is not None
     # A free port instead of the page's, which another program of this machine may have.
     command = re.sub(r" (\d+)$", r" :\1", step.script)
@@ -36,11 +36,11 @@ def forwarded(step: Step, kube: Kube) -> Iterator[int]:
     ) as forwarding:
         try:
             assert forwarding.stdout is not None
-            told = forwarding.stdout.readline()
-            found = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ->", told)
-            assert found is not None, told
-            assert difference(step.output.splitlines()[0].replace(port_of(step), found[1], 1), told) is None
-            yield int(found[1])
+            line = forwarding.stdout.readline()
+            match = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ->", line)
+            assert match is not None, line
+            assert difference(step.output.splitlines()[0].replace(port_of(step), match[1], 1), line) is None
+            yield int(match[1])
         finally:
             forwarding.terminate()
 
@@ -50,10 +50,10 @@ def answer(url: str, token: str = "") -> tuple[int, str]:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its authority is the operator's own
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(request, timeout=20, context=context) as found:
-            return found.status, found.read().decode()
-    except urllib.error.HTTPError as refused:
-        return refused.code, refused.read().decode()
+        with urllib.request.urlopen(request, timeout=20, context=context) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def upgrade(kube: Kube, *values: str) -> None:

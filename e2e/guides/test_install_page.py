@@ -29,7 +29,7 @@ CRD = "modeldeployments.serving.halcyon.dev"
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make images push` writes, for images that are on the node."""
+    """Write the values file of `make images push`, for images that are on the node."""
     file = tmp_path_factory.mktemp("values") / "images-values.yaml"
     file.write_text(
         "images: {registry: localhost}\ntest: {image: {registry: localhost, repository: tritonserver-cpu, tag: '24.10'}}\n"
@@ -39,23 +39,23 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bare(kube: Kube) -> Kube:
-    """The cluster without Halcyon."""
+    """Return the cluster without Halcyon."""
     for command in (REMOVE, DELETE_CRD):
         run(f"{command.script.partition('#')[0]} --ignore-not-found", kube, limit_s=LIMIT_S)
     return kube
 
 
-def follow(step: Step, kube: Kube, *, instead: tuple[str, str] = ("", "")) -> str | None:
-    """Run a command of the page, with other words instead of some, and record its output. Return how this differs from the page's."""
-    script = step.script.replace(*instead) if instead[0] else step.script
+def follow(step: Step, kube: Kube, *, replacement: tuple[str, str] = ("", "")) -> str | None:
+    """Run a command of the page, with a text replaced, and record its output. Return how this differs from the page's."""
+    script = step.script.replace(*replacement) if replacement[0] else step.script
     (printed,) = run_steps([script], environment(kube), limit_s=LIMIT_S)
-    found = outcome.of(step, printed)
-    outcome.record(PAGE, {step.script: found})
-    return found.difference
+    comparison = outcome.compare(step, printed)
+    outcome.record(PAGE, {step.script: comparison})
+    return comparison.difference
 
 
-def there(kube: Kube, what: str, *, namespace: str = SYSTEM) -> bool:
-    return bool(kube("get", what, "--ignore-not-found", "-o", "name", namespace=namespace).strip())
+def exists(kube: Kube, resource: str, *, namespace: str = SYSTEM) -> bool:
+    return bool(kube("get", resource, "--ignore-not-found", "-o", "name", namespace=namespace).strip())
 
 
 def test_the_push_is_the_one_that_readme_has() -> None:
@@ -65,20 +65,20 @@ def test_the_push_is_the_one_that_readme_has() -> None:
 def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path) -> None:
     assert REMOVE.script == REMOVE_TOO.script
     assert UPGRADE.script in {step.script for step in console_steps(PAGE.with_name("upgrade.md"))}
-    ours = (VALUES, str(values))
+    values_file = (VALUES, str(values))
     assert all(VALUES in step.script for step in (INSTALL, UPGRADE))
-    differences = [follow(step, bare, instead=ours) for step in (INSTALL, TEST, UPGRADE)]
-    assert not there(bare, "modeldeployments"), "helm test leaves nothing"
+    differences = [follow(step, bare, replacement=values_file) for step in (INSTALL, TEST, UPGRADE)]
+    assert not exists(bare, "modeldeployments"), "helm test leaves nothing"
     bare("apply", "-f", EXAMPLE)
     models.wait_until_served(bare, "digits", replicas=1)
     serving = {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")}
 
     differences.append(follow(REMOVE, bare))
-    assert not there(bare, "deployment/halcyon")
+    assert not exists(bare, "deployment/halcyon")
     assert {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")} == serving
     assert bare.model("digits") is not None
 
-    differences.append(follow(INSTALL, bare, instead=ours))
+    differences.append(follow(INSTALL, bare, replacement=values_file))
     models.wait_until_served(bare, "digits", replicas=1)
     assert {pod["metadata"]["uid"] for pod in bare.pods("digits", "server")} == serving
 
@@ -87,20 +87,20 @@ def test_install_test_upgrade_remove_and_end_everything(bare: Kube, values: Path
         bare("get", "crd", CRD)
     bare("wait", "--for=delete", "pod", "-l", "serving.halcyon.dev/model-deployment=digits", "--timeout=90s")
     bare("delete", "-f", EXAMPLE, "--ignore-not-found")
-    assert [one for one in differences if one] == []
+    assert [difference for difference in differences if difference] == []
 
 
 def test_in_listed_namespaces(bare: Kube, values: Path) -> None:
     for namespace in ("team-a", "team-b"):
         bare("create", "namespace", namespace)
     try:
-        differences = [follow(CRDS, bare), follow(NAMESPACED, bare, instead=(VALUES, str(values)))]
+        differences = [follow(CRDS, bare), follow(NAMESPACED, bare, replacement=(VALUES, str(values)))]
         bare("rollout", "status", "deployment/halcyon", "--timeout=120s", namespace="halcyon-team")
-        told = json.loads(
+        cluster_objects = json.loads(
             bare("get", "clusterroles,clusterrolebindings", "-l", "app.kubernetes.io/instance=halcyon", "-o", "json")
         )
-        assert told["items"] == []
-        assert [one for one in differences if one] == []
+        assert cluster_objects["items"] == []
+        assert [difference for difference in differences if difference] == []
     finally:
         bare.helm("uninstall", "halcyon", "--namespace=halcyon-team", "--ignore-not-found")
         bare.helm("uninstall", "halcyon-crds", "--ignore-not-found")
@@ -109,8 +109,8 @@ def test_in_listed_namespaces(bare: Kube, values: Path) -> None:
 
 def test_with_kustomize(bare: Kube) -> None:
     try:
-        differs = follow(KUSTOMIZE, bare, instead=("YOUR.REGISTRY/PATH", "localhost"))
+        difference = follow(KUSTOMIZE, bare, replacement=("YOUR.REGISTRY/PATH", "localhost"))
         bare("rollout", "status", "deployment/halcyon", "--timeout=120s", namespace=SYSTEM)
-        assert differs is None
+        assert difference is None
     finally:
         run("kubectl delete -k manifests/overlays/cluster --ignore-not-found --wait=false", bare, limit_s=LIMIT_S)

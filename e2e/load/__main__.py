@@ -59,14 +59,14 @@ async def _run(load: Load, *, lines: bool) -> Report:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
-    def tell(report: Report) -> None:
+    def print_report(report: Report) -> None:
         try:
             print(line(report), flush=True)
         except BrokenPipeError:
             # The parent process was killed, so nothing else would end the load.
             stop.set()
 
-    return await run(load, stop=stop, sample=tell if lines else None)
+    return await run(load, stop=stop, sample=print_report if lines else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -94,8 +94,8 @@ class Connections:
             }
             batch = None if load.batch_output is None else _INT32.unpack_from(contents[load.batch_output])[0]
             # A string is prefixed with its length.
-            who = None if load.who_output is None else contents[load.who_output][_INT32.size :].decode()
-            return Answer(batch, who)
+            replica = None if load.who_output is None else contents[load.who_output][_INT32.size :].decode()
+            return Answer(batch, replica)
 
         return call
 
@@ -106,15 +106,15 @@ class Connections:
         inputs = [
             [http_aio.InferInput(load.input, list(load.shape), "FP32").set_data_from_numpy(value)] for value in values
         ]
-        wanted = [http_aio.InferRequestedOutput(name) for name in outputs] or None
+        requested = [http_aio.InferRequestedOutput(name) for name in outputs] or None
 
         async def call(n: int) -> Answer:
             # The client has no timeout for a whole request, and would wait for minutes.
             async with asyncio.timeout(load.timeout_s + 1):
-                result = await client.infer(load.model, inputs[n % _INPUTS], outputs=wanted)
+                result = await client.infer(load.model, inputs[n % _INPUTS], outputs=requested)
             batch = None if load.batch_output is None else int(result.as_numpy(load.batch_output).flat[0])
-            who = None if load.who_output is None else bytes(result.as_numpy(load.who_output).flat[0]).decode()
-            return Answer(batch, who)
+            replica = None if load.who_output is None else bytes(result.as_numpy(load.who_output).flat[0]).decode()
+            return Answer(batch, replica)
 
         return call
 
@@ -165,12 +165,12 @@ def _message(load: Load, value: Any, outputs: list[str]) -> Any:
 def kind_of(error: BaseException) -> str:
     """Return a short text for a failure: `StatusCode.UNAVAILABLE: ...`, `503: ...`, `ClientOSError: ...`."""
     if isinstance(error, grpc.aio.AioRpcError):
-        said = f"{error.code()}: {error.details()}"
+        text = f"{error.code()}: {error.details()}"
     elif isinstance(error, InferenceServerException):
-        said = f"{error.status() or 'error'}: {error.message()}"
+        text = f"{error.status() or 'error'}: {error.message()}"
     else:
-        said = f"{type(error).__name__}: {error}"
-    return " ".join(said.split())[:_LONGEST_KIND]
+        text = f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:_LONGEST_KIND]
 
 
 def numbers() -> Callable[[], int]:

@@ -41,11 +41,11 @@ class PlainConnections:
             OSError: the connection broke.
         """
         connection: _Connection | None = None
-        for left in range(repeats, -1, -1):
+        for remaining in range(repeats, -1, -1):
             if connection is None:
                 connection = await self._take()
             status = await self._exchange(connection, request)
-            if status != _REJECTED or not left:
+            if status != _REJECTED or not remaining:
                 break
             if self._is_shared:
                 self._free.append(connection)

@@ -26,15 +26,15 @@ class LoadFailedError(Exception):
 class RunningLoad:
     """A load in progress. As a context manager, it ends the load and its process when the context is left."""
 
-    def __init__(self, load: Load, *, watch: Callable[[Report], None] | None = None) -> None:
+    def __init__(self, load: Load, *, on_report: Callable[[Report], None] | None = None) -> None:
         self.load = load
         self.latest: Report | None = None
         """Report on the last second."""
-        self._watch = watch
+        self._on_report = on_report
         self._began = threading.Event()
         self._began_s = 0.0
         self._final: Report | None = None
-        self._said: list[str] = []
+        self._error_lines: list[str] = []
         # A separate session, so that Ctrl-C reaches only the program that started it, which then ends the load.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "e2e.load", "--load", load.to_json(), "--json-lines"],
@@ -109,8 +109,8 @@ class RunningLoad:
             raise LoadFailedError(f"the load on {self.load.model} did not end within {limit_s:.0f} s") from None
         self._close()
         if self._final is None:
-            said = "\n".join(self._said[-8:]) or f"exit status {self._process.returncode}"
-            raise LoadFailedError(f"the load on {self.load.model} at {self.load.address} gave no report:\n{said}")
+            errors = "\n".join(self._error_lines[-8:]) or f"exit status {self._process.returncode}"
+            raise LoadFailedError(f"the load on {self.load.model} at {self.load.address} gave no report:\n{errors}")
         return self._final
 
     def _end(self) -> None:
@@ -135,11 +135,11 @@ class RunningLoad:
                 self._final = report
             else:
                 self.latest = report
-                if self._watch is not None:
-                    self._watch(report)
+                if self._on_report is not None:
+                    self._on_report(report)
 
     def _read_errors(self, stream: IO[str]) -> None:
-        self._said.extend(line.rstrip() for line in stream)
+        self._error_lines.extend(line.rstrip() for line in stream)
 
 
 def run(load: Load) -> Report:

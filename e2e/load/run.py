@@ -41,10 +41,10 @@ class _Work:
         self._number = numbers()
         self._end_s = time.monotonic() + load.duration_s
 
-    def _goes_on(self) -> bool:
+    def _is_running(self) -> bool:
         return not self._stop.is_set() and time.monotonic() < self._end_s
 
-    async def _one(self, n: int) -> None:
+    async def _send(self, n: int) -> None:
         sent_s = time.monotonic()
         try:
             answer = await self._call(n)
@@ -64,12 +64,12 @@ class _Work:
 
     async def closed(self) -> None:
         async def client() -> None:
-            while self._goes_on():
+            while self._is_running():
                 n = self._number()
                 if n >= self._load.most_requests:
                     return
                 failed = self.all.failures()
-                await self._one(n)
+                await self._send(n)
                 if self.all.failures() > failed:
                     # Otherwise a server that rejects requests immediately would receive thousands per second.
                     await self._wait(0.05)
@@ -81,29 +81,29 @@ class _Work:
                 group.create_task(client())
 
     async def open(self, rate_rps: float) -> None:
-        draw = random.Random(self._load.seed)
-        room = asyncio.Semaphore(self._load.clients)
+        generator = random.Random(self._load.seed)
+        slots = asyncio.Semaphore(self._load.clients)
         due_s = time.monotonic()
 
-        async def one(n: int) -> None:
+        async def send_and_release(n: int) -> None:
             try:
-                await self._one(n)
+                await self._send(n)
             finally:
-                room.release()
+                slots.release()
 
         async with asyncio.TaskGroup() as group:
             while (n := self._number()) < self._load.most_requests:
-                due_s += draw.expovariate(rate_rps)
+                due_s += generator.expovariate(rate_rps)
                 if due_s >= self._end_s:
                     return
                 await self._wait(due_s - time.monotonic())
                 if self._stop.is_set():
                     return
-                if room.locked():
+                if slots.locked():
                     self._failed(NOT_SENT)
                     continue
-                await room.acquire()
-                group.create_task(one(n))
+                await slots.acquire()
+                group.create_task(send_and_release(n))
 
     async def _wait(self, seconds: float) -> None:
         if seconds <= 0:
@@ -115,8 +115,8 @@ class _Work:
         except TimeoutError:
             return
 
-    async def sample(self, tell: Callable[[Report], None]) -> None:
+    async def sample(self, on_report: Callable[[Report], None]) -> None:
         while True:
             self._second = Tally(time.monotonic())
             await asyncio.sleep(1.0)
-            tell(self._second.report(time.monotonic(), final=False))
+            on_report(self._second.report(time.monotonic(), final=False))

@@ -131,11 +131,11 @@ def together(reports: list[Report]) -> Report:
     seconds = sum(report.seconds for report in reports)
     executions = sum(report.answered / report.mean_batch for report in reports if report.mean_batch)
     failures: dict[str, int] = {}
-    who: dict[str, int] = {}
+    by_replica: dict[str, int] = {}
     for report in reports:
-        for counted, counts in ((failures, report.failures), (who, report.who)):
+        for totals, counts in ((failures, report.failures), (by_replica, report.who)):
             for name, count in counts.items():
-                counted[name] = counted.get(name, 0) + count
+                totals[name] = totals.get(name, 0) + count
     return Report(
         answered=answered,
         failed=sum(report.failed for report in reports),
@@ -143,5 +143,5 @@ def together(reports: list[Report]) -> Report:
         rate_rps=round(answered / seconds, 1) if seconds else 0.0,
         mean_batch=round(answered / executions, 2) if executions else None,
         failures=failures,
-        who=who,
+        who=by_replica,
     )

@@ -37,7 +37,7 @@ PAUSE = "pause.tar"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Has no image but `pause`: all others come from the registry."""
+    """Start a cluster that has only the image `pause`: all others come from the registry."""
     build_images()
     images = tmp_path_factory.mktemp("images")
     (images / PAUSE).symlink_to(cache() / "images" / PAUSE)
@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def shell(cluster: Cluster) -> dict[str, str]:
-    """The reader's environment: kubectl and helm, a kubeconfig, and trust in the registry."""
+    """Return the reader's environment: kubectl and helm, a kubeconfig, and trust in the registry."""
     path = f"{cluster.bin}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
     trust = str(registry.trusting(cluster.place))
     return {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig), "SSL_CERT_FILE": trust}
@@ -58,7 +58,7 @@ def shell(cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def nvidia(cluster: Cluster, shell: dict[str, str]) -> str:
-    """The chart's default image of Triton, which the node can pull: from the mirror."""
+    """Push the chart's default image of Triton to the mirror, from which the node can pull it, and return its name."""
     default = yaml.safe_load((REPOSITORY / "charts" / "halcyon" / "values.yaml").read_text())["images"]["triton"]
     name = f"{default['repository']}:{default['tag']}"
     host, _, path = default["registry"].partition("/")
@@ -74,8 +74,8 @@ def kube(cluster: Cluster) -> Kube:
 
 
 def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
-    """Run it as a reader's shell would, but end at the first command that fails."""
-    done = subprocess.run(
+    """Run a script as a reader's shell would, but end at the first command that fails."""
+    completed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,
         env=shell,
@@ -85,12 +85,12 @@ def run(script: str, shell: dict[str, str], *, limit_s: float) -> str:
         timeout=limit_s,
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    assert completed.returncode == 0, f"{script}\n{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"
+    return completed.stdout
 
 
 def put_model(kube: Kube, volume: Path) -> None:
-    """The volume `models` with the digits model in the folder `digits`."""
+    """Create the volume `models` with the digits model in the folder `digits`."""
     source = models.documents()["ConfigMap"]
     version = volume / "digits" / "1"
     version.mkdir(parents=True)
@@ -123,17 +123,17 @@ def test_what_readme_says_is_what_happens(
     # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
     volume = cluster.place.state / "volume"
     put_model(kube, volume)
-    _, use_it, _ = blocks(README, "sh")
+    _, installation, _ = blocks(README, "sh")
     [document] = blocks(README, "yaml")
     file = tmp_path / "my-model.yaml"
     file.write_text(document)
-    assert REGISTRY in use_it
-    assert file.name in use_it
-    script = use_it.replace(REGISTRY, f"{cluster.registry}/halcyon").replace(file.name, str(file))
+    assert REGISTRY in installation
+    assert file.name in installation
+    script = installation.replace(REGISTRY, f"{cluster.registry}/halcyon").replace(file.name, str(file))
 
-    told = run(script, shell, limit_s=600)
+    output = run(script, shell, limit_s=600)
 
-    assert "digits" in told.splitlines()[-1], "kubectl get mdep"
+    assert "digits" in output.splitlines()[-1], "kubectl get mdep"
     for pod in json.loads(kube("get", "pods", "-o", "json", namespace=SYSTEM))["items"]:
         assert pod["spec"]["containers"][0]["image"].startswith(f"{cluster.registry}/halcyon/")
     run("kubectl wait --for=condition=Ready mdep/digits --timeout=180s", shell, limit_s=200)
@@ -148,12 +148,10 @@ def test_what_readme_says_is_what_happens(
     assert "ServersReady" in run("kubectl describe mdep digits", shell, limit_s=30)
     assert "replica" in run("halcyon explain digits", shell, limit_s=30)
     run("kubectl delete mdep digits", shell, limit_s=60)
-    without = yaml.safe_load(document)
-    del without["spec"]["scaling"]
-    without["spec"]["runtime"]["resources"]["requests"]["cpu"] = (
-        "100m"  # three have to fit beside all else on two cores
-    )
-    file.write_text(yaml.safe_dump(without))
+    fixed = yaml.safe_load(document)
+    del fixed["spec"]["scaling"]
+    fixed["spec"]["runtime"]["resources"]["requests"]["cpu"] = "100m"  # three have to fit beside all else on two cores
+    file.write_text(yaml.safe_dump(fixed))
     run(f"kubectl apply -f {file} && kubectl scale mdep/digits --replicas=3", shell, limit_s=30)
     models.wait_until_served(kube, "digits", replicas=3)
     run("kubectl delete mdep digits", shell, limit_s=60)

@@ -31,7 +31,7 @@ _API = "/api/2.0/mlflow"
 
 @dataclass(frozen=True)
 class MlflowServer:
-    """A server that runs."""
+    """A running server."""
 
     url: str
 
@@ -51,12 +51,12 @@ class MlflowServer:
         except urllib.error.HTTPError as error:
             if b"RESOURCE_ALREADY_EXISTS" not in error.read():
                 raise
-        made = self._post("/model-versions/create", {"name": model, "source": source, "run_id": run})
-        return f"mlflow://{model}/{made['model_version']['version']}"
+        version = self._post("/model-versions/create", {"name": model, "source": source, "run_id": run})
+        return f"mlflow://{model}/{version['model_version']['version']}"
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._send("POST", _API + path, json.dumps(body).encode()))
-        return found
+        response: dict[str, Any] = json.loads(self._send("POST", _API + path, json.dumps(body).encode()))
+        return response
 
     def _send(self, method: str, path: str, content: bytes) -> bytes:
         kind = "application/json" if method == "POST" else "application/octet-stream"
@@ -69,13 +69,13 @@ class MlflowServer:
 
 def site() -> Path:
     """Return the folder with the packages of the registries; install them first if they are missing."""
-    found = subprocess.run([_ROOT / "scripts" / "registries-site"], check=True, stdout=subprocess.PIPE, text=True)
-    return Path(found.stdout.strip())
+    completed = subprocess.run([_ROOT / "scripts" / "registries-site"], check=True, stdout=subprocess.PIPE, text=True)
+    return Path(completed.stdout.strip())
 
 
 @contextmanager
 def running(port: int, folder: Path) -> Iterator[MlflowServer]:
-    """A server without models on 127.0.0.1 while the block runs, whose state is in the folder."""
+    """Run a server without models on 127.0.0.1 while the block runs, with its state in the folder."""
     (folder / "auth.ini").write_text(
         "[mlflow]\ndefault_permission = READ\n"
         f"database_uri = sqlite:///{folder}/users.db\nadmin_username = {_USER}\nadmin_password = {PASSWORD}\n"
@@ -111,8 +111,8 @@ def running(port: int, folder: Path) -> Iterator[MlflowServer]:
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + _MAX_START_S
+    deadline_s = time.monotonic() + _MAX_START_S
     while not answers(url):
-        if process.poll() is not None or time.monotonic() > until:
+        if process.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError(f"MLflow doesn't start:\n{log.read_text()[-2000:]}")
         time.sleep(0.2)

@@ -18,4 +18,4 @@ def states(kube: Kube, name: str) -> list[dict[str, str]]:
 
 def drains(kube: Kube, name: str, pod: str) -> bool:
     """Return True if no balancer sends new requests to this pod."""
-    return all(found.get(pod) == "draining" for found in states(kube, name))
+    return all(pod_states.get(pod) == "draining" for pod_states in states(kube, name))

@@ -27,20 +27,21 @@ def wait_until_calm(kube: Kube, name: str, rate_rps: float) -> dict[str, Any]:
         DemoError: the time limit passed; the message has the decisions.
     """
 
-    found: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
-    def known() -> bool:
-        """Values in the status are updated every 10 s at most."""
-        nonlocal found
-        found = scaling(kube, name)
-        told = {signal["name"]: float(signal.get("value", "0")) for signal in found.get("signals", ())}
+    def is_known() -> bool:
+        """Return True if the status has both values, which are updated every 10 s at most."""
+        nonlocal status
+        status = scaling(kube, name)
+        values = {signal["name"]: float(signal.get("value", "0")) for signal in status.get("signals", ())}
         return (
-            "per replica needs 1" in found.get("why", "") and rate_rps / 2 < told.get("requestRate", 0.0) < 2 * rate_rps
+            "per replica needs 1" in status.get("why", "")
+            and rate_rps / 2 < values.get("requestRate", 0.0) < 2 * rate_rps
         )
 
     try:
-        wait_for(known, what="capacity and rate are known", limit_s=60)
-        wait_for(lambda: models.ready_servers(kube, name) == 1 and known(), what="one serves", limit_s=400)
+        wait_for(is_known, goal="capacity and rate are known", limit_s=60)
+        wait_for(lambda: models.ready_servers(kube, name) == 1 and is_known(), goal="one serves", limit_s=400)
     except DemoError as error:
         raise DemoError(f"{error}; scaling: {scaling(kube, name)}") from error
-    return found
+    return status

@@ -39,20 +39,22 @@ def installed() -> Iterator[Installed]:
     keep = os.environ.get("HALCYON_E2E_KEEP") == "1"
     try:
         with interrupts.heeded():
-            on = setup.install(NAME, hpa_sync=HPA_SYNC, step=lambda title: print(f"scenarios: {title}", flush=True))
+            cluster = setup.install(
+                NAME, hpa_sync=HPA_SYNC, step=lambda title: print(f"scenarios: {title}", flush=True)
+            )
             if keep:
-                _clear(on.kube)
+                _clear(cluster.kube)
             else:
-                figures.record("helm_install_wait_s", on.helm_s)
-            yield on
+                figures.record("helm_install_wait_s", cluster.helm_s)
+            yield cluster
     finally:
         if not keep:
             setup.remove(NAME, step=lambda title: print(f"scenarios: {title}", flush=True))
 
 
 def _clear(kube: Kube) -> None:
-    left = kube("get", "modeldeployments", "-o", "jsonpath={.items[*].metadata.name}").split()
-    models.delete(kube, *left)
+    names = kube("get", "modeldeployments", "-o", "jsonpath={.items[*].metadata.name}").split()
+    models.delete(kube, *names)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def loaded(kube: Kube) -> None:
     def is_recorded() -> bool:
         return bool(((kube.model(DIGITS) or {}).get("status") or {}).get("revision", {}).get("current"))
 
-    wait_for(is_recorded, what="the serving revision of digits", limit_s=60)
+    wait_for(is_recorded, goal="the serving revision of digits", limit_s=60)
 
 
 def bench(kube: Kube, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -40,8 +40,8 @@ def bench(kube: Kube, capsys: pytest.CaptureFixture[str], *arguments: str) -> tu
     return status, captured.out, captured.err
 
 
-def left(kube: Kube) -> str:
-    """Everything that a measurement of digits makes."""
+def leftovers(kube: Kube) -> str:
+    """Return the names of the objects that a measurement of digits creates."""
     kinds = "jobs,modeldeployments,deployments,services,configmaps,pods,networkpolicies"
     return "\n".join(
         line
@@ -64,9 +64,9 @@ def test_a_copy_is_measured_and_nothing_is_left(kube: Kube, capsys: pytest.Captu
     assert place["node"] == place["client_node"]
     assert place["image"].endswith("tritonserver-cpu:24.10")
     # The client reads the metrics of the copy's servers and balancers, though it has no token.
-    assert [one["pod"].startswith(f"{DIGITS}-bench-") for one in document["hardware"]["replicas"]] == [True]
-    assert {one["name"]: one for one in document["phases"]["parts"]}["balancer_queued"]["mean"]["value"] is not None
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    assert [replica["pod"].startswith(f"{DIGITS}-bench-") for replica in document["hardware"]["replicas"]] == [True]
+    assert {part["name"]: part for part in document["phases"]["parts"]}["balancer_queued"]["mean"]["value"] is not None
+    wait_for(lambda: not leftovers(kube), goal="nothing of the measurement is left", limit_s=90)
     after = kube.model(DIGITS)
     assert after is not None
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
@@ -92,7 +92,7 @@ def test_a_trial_pod_shares_memory_and_its_cgroup_with_the_client(
     assert hardware["server_cpu"]["mean"]["value"] is not None, hardware["server_cpu"]
     # Only the server's own cgroup has these.
     assert hardware["server_oom_kills"]["value"] == 0, hardware["server_oom_kills"]
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not leftovers(kube), goal="nothing of the measurement is left", limit_s=90)
 
 
 def test_points_of_a_tuning_are_measured_in_a_trial_pod(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,14 +104,14 @@ def test_points_of_a_tuning_are_measured_in_a_trial_pod(kube: Kube, capsys: pyte
         cluster, cluster.model(DIGITS), request, bench_command, run_s=120, progress=lambda _: None
     ) as session:
         before = session.config()
-        made = session.points().measure(Configuration(instances=1, max_batch=4), Callers(callers=4))
+        point = session.points().measure(Configuration(instances=1, max_batch=4), Callers(callers=4))
     assert before["max_batch_size"] != 4
-    assert made.failure is None, made.why
-    assert made.throughput_rps > 20
-    assert max(made.batches) <= 4
-    assert made.memory_bytes
+    assert point.failure is None, point.why
+    assert point.throughput_rps > 20
+    assert max(point.batches) <= 4
+    assert point.memory_bytes
     assert "no balancer" in capsys.readouterr().err
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not leftovers(kube), goal="nothing of the measurement is left", limit_s=90)
 
 
 def test_a_model_is_tuned_in_a_trial_pod_and_stays_as_it_is(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_a_model_is_tuned_in_a_trial_pod_and_stays_as_it_is(kube: Kube, capsys: 
     assert first["step"] == 1
     assert first["found"][0].startswith("S(1) ")
     assert "batching" in document["tuned"]
-    wait_for(lambda: not left(kube), what="nothing of the tuning is left", limit_s=90)
+    wait_for(lambda: not leftovers(kube), goal="nothing of the tuning is left", limit_s=90)
     after = kube.model(DIGITS)
     assert after is not None
     assert after["spec"] == before["spec"]
@@ -143,4 +143,4 @@ def test_a_served_model_is_loaded_until_the_bound(kube: Kube, capsys: pytest.Cap
     assert (place["kind"], place["measured"]) == ("live", DIGITS)
     assert main(["explain", DIGITS, "-n", "default", "--kubeconfig", str(kube.kubeconfig)]) == 0
     assert "halcyon bench --live" in capsys.readouterr().out
-    wait_for(lambda: not left(kube), what="nothing of the measurement is left", limit_s=90)
+    wait_for(lambda: not leftovers(kube), goal="nothing of the measurement is left", limit_s=90)

@@ -18,15 +18,15 @@ _STEPS = [{"weight": 30, "pause": {"duration": "5s"}}]
 
 
 def _slot(kube: Kube, name: str, slot: str) -> set[str]:
-    """A slot's pods that are not on their way out: those of a canary before may still be."""
-    there = [p["metadata"] for p in kube.pods(name, "server") if not p["metadata"].get("deletionTimestamp")]
-    return {meta["name"] for meta in there if meta["labels"].get("serving.halcyon.dev/slot") == slot}
+    """Return the names of a slot's pods that aren't terminating: those of an earlier canary may still be."""
+    pods = [p["metadata"] for p in kube.pods(name, "server") if not p["metadata"].get("deletionTimestamp")]
+    return {meta["name"] for meta in pods if meta["labels"].get("serving.halcyon.dev/slot") == slot}
 
 
 def _is_observed(kube: Kube, name: str) -> bool:
-    """Whether the operator has seen the spec as it is now."""
-    found = kube.model(name) or {}
-    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
+    """Return True if the operator has observed the current spec."""
+    model = kube.model(name) or {}
+    return bool((model.get("status") or {}).get("observedGeneration") == model["metadata"]["generation"])
 
 
 def _canary(name: str, mode: str) -> dict[str, Any]:
@@ -53,11 +53,11 @@ def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_lo
         kube.apply(files(name, factor=4), _canary(name, "Disabled"))
         with load(kube, name) as reports:
             wait_for(lambda: "canary" in rollout(kube, name) and models.ready_servers(kube, name) == 2,
-                     what="the count is split", limit_s=60)  # fmt: skip
-            wait_for(lambda: bool(_slot(kube, name, "b")), what="the canary's pods", limit_s=60)
+                     goal="the count is split", limit_s=60)  # fmt: skip
+            wait_for(lambda: bool(_slot(kube, name, "b")), goal="the canary's pods", limit_s=60)
             canaries = _slot(kube, name, "b")
             wait_phase(kube, name, "Complete", target=first, limit_s=120)
-            wait_for(lambda: not _slot(kube, name, "a"), what="the old pods go", limit_s=60)
+            wait_for(lambda: not _slot(kube, name, "a"), goal="the old pods go", limit_s=60)
             # Promotion has restarted no pod.
             assert canaries <= _slot(kube, name, "b")
         assert [r.failed for r in reports] == [0, 0], reports
@@ -83,7 +83,7 @@ def test_change_of_a_tuning_stays_if_it_is_as_good_and_goes_if_it_is_worse(
             assert "analysis" in good.why
             spec = (kube.model(name) or {})["spec"]
             assert (spec["runtime"]["instancesPerGPU"], spec["rollout"]) == (2, before)
-            wait_for(lambda: _is_observed(kube, name), what=f"the operator observes {name}", limit_s=30)
+            wait_for(lambda: _is_observed(kube, name), goal=f"the operator observes {name}", limit_s=30)
             # Each request waits for a fuller batch that never comes.
             worse = CanarySession(cluster, name, limit_s=300, start_s=60, show=print).run(
                 {"batching": {"maxBatchSize": 4, "maxQueueDelay": "300ms"}}

@@ -18,7 +18,7 @@ PORTS = {"http": HTTP_PORT, "grpc": GRPC_PORT}
 
 @pytest.fixture(scope="module")
 def measured(served: Callable[..., str]) -> None:
-    """A model of two replicas behind a balancer, and one without balancers."""
+    """Serve a model of two replicas behind a balancer, and one without balancers."""
     served(models.variant(BALANCED, replicas=2, gpus=0), replicas=2)
     direct = models.variant(DIRECT, gpus=0)
     direct["spec"]["traffic"] = {"mode": "Direct"}
@@ -32,9 +32,9 @@ def test_perf_analyzer_measures_a_model(kube: Kube, name: str, protocol: str) ->
     address = kube.must_address(name, PORTS[protocol])
     # However unsteady the machine, a measurement ends with the third window.
     quick = ("--measurement-interval=500", "--max-trials=3", "--stability-percentage=999", "--concurrency-range=4")
-    said = programs.perf_analyzer("-m", name, "-u", address, "-i", protocol, *quick)
-    print(said)
-    client, server = (int(found) for found in re.findall(r"(?:Request|Inference) count: (\d+)", said))
+    report = programs.perf_analyzer("-m", name, "-u", address, "-i", protocol, *quick)
+    print(report)
+    client, server = (int(count) for count in re.findall(r"(?:Request|Inference) count: (\d+)", report))
     assert client > 0
     # Of the one pod whose statistics they are.
     assert 0 < server <= 1.5 * client
@@ -45,6 +45,6 @@ def test_perf_analyzer_measures_a_model(kube: Kube, name: str, protocol: str) ->
 @pytest.mark.parametrize("name", [BALANCED, DIRECT])
 def test_the_model_client_of_pytriton_infers(kube: Kube, name: str, protocol: str) -> None:
     url = f"{protocol}://{kube.must_address(name, PORTS[protocol])}"
-    told = programs.model_client(url, name, name="pixels", rows=3, width=64)
-    assert told["model"] == name
-    assert {shape[0] for shape in told["shapes"].values()} == {3}
+    answer = programs.model_client(url, name, name="pixels", rows=3, width=64)
+    assert answer["model"] == name
+    assert {shape[0] for shape in answer["shapes"].values()} == {3}

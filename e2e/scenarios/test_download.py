@@ -28,13 +28,13 @@ PORT = 9000
 
 @pytest.fixture(scope="module")
 def store(kube: Kube) -> Iterator[s3.Store]:
-    """A store beside the cluster's node, that ends with the cluster at the latest; the site names it while the module runs."""
+    """Run a store beside the cluster's node, which ends with the cluster at the latest. The site policy allows it meanwhile."""
     cluster = clusters.find(NAME)
     assert cluster is not None
     address = f"{cluster.network.node_address}:{PORT}"
     folder = cluster.place.state / "s3"
     folder.mkdir(exist_ok=True)
-    command = s3.arguments(binaries.beside("versitygw"), address, folder)
+    command = s3.arguments(binaries.extra_program("versitygw"), address, folder)
     started = start(cluster.place, "s3", command, enter=cluster.network.enter)
     running = s3.Store(f"http://{address}")
     chart = (
@@ -47,7 +47,7 @@ def store(kube: Kube) -> Iterator[s3.Store]:
         "--timeout=120s",
     )
     try:
-        wait_until(lambda: s3.answers(running.url), what="the store answers", limit_s=20, every_s=0.1)
+        wait_until(lambda: s3.answers(running.url), goal="the store answers", limit_s=20, every_s=0.1)
         for name in ("config.pbtxt", "model.py"):
             path = name if name.endswith("pbtxt") else f"1/{name}"
             running.put(f"models/tiny/{path}", (FILES / name).read_bytes())
@@ -81,8 +81,8 @@ def tiny(name: str, uri: str, **source: Any) -> dict[str, Any]:
     }
 
 
-def packed(folder: Path, document: dict[str, Any]) -> Path:
-    """A chart with one ModelDeployment."""
+def model_chart(folder: Path, document: dict[str, Any]) -> Path:
+    """Return a chart with one ModelDeployment."""
     (folder / "templates").mkdir(parents=True)
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: model\nversion: 0.1.0\n")
     (folder / "templates" / "model.yaml").write_text(yaml.safe_dump(document))
@@ -92,18 +92,18 @@ def packed(folder: Path, document: dict[str, Any]) -> Path:
 def test_helm_waits_until_a_model_from_a_bucket_serves(kube: Kube, store: s3.Store, tmp_path: Path) -> None:
     document = tiny("from-s3", "s3://models/tiny", endpoint=store.url, credentials={"secretName": "models-s3"})
     try:
-        kube.helm("install", "from-s3", str(packed(tmp_path / "chart", document)), "--wait", "--timeout=90s")
+        kube.helm("install", "from-s3", str(model_chart(tmp_path / "chart", document)), "--wait", "--timeout=90s")
         # It came back no sooner than that.
         ready = kube.condition("from-s3", "Ready") or {}
         assert ready.get("status") == "True", ready
         (pod,) = kube.pods("from-s3", "server")
-        said = kube("logs", pod["metadata"]["name"], "--container=fetch")
-        assert "s3://models/tiny: " in said
-        assert " MiB in " in said
+        log = kube("logs", pod["metadata"]["name"], "--container=fetch")
+        assert "s3://models/tiny: " in log
+        assert " MiB in " in log
         everything = (
             json.dumps(kube.model("from-s3"))
             + kube("get", "deployments,events,controllerrevisions", "-o", "json")
-            + said
+            + log
         )
         assert s3.SECRET_KEY not in everything
         mounts = {c["name"]: {m["name"] for m in c["volumeMounts"]} for c in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]}  # fmt: skip
@@ -119,7 +119,9 @@ def test_helm_fails_soon_where_a_model_can_not_become_ready(kube: Kube, store: s
     began = time.monotonic()
     try:
         with pytest.raises(DemoError, match="not-there"):
-            kube.helm("install", "not-there", str(packed(tmp_path / "chart", document)), "--wait", "--timeout=180s")
+            kube.helm(
+                "install", "not-there", str(model_chart(tmp_path / "chart", document)), "--wait", "--timeout=180s"
+            )
         # By what the object says of itself, not by Helm's own limit.
         assert time.monotonic() - began < 150
         loaded = kube.condition("not-there", "ModelLoaded") or {}

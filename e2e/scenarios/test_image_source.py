@@ -20,12 +20,12 @@ pytestmark = pytest.mark.more
 
 NAME = "in-image"
 FILES = setup.CHART / "files" / "test"
-ASKED = {"inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP32", "data": [1.0, 2.0]}]}
+REQUEST_BODY = {"inputs": [{"name": "x", "shape": [2, 1], "datatype": "FP32", "data": [1.0, 2.0]}]}
 
 
 @pytest.fixture(scope="module")
 def references(installed: setup.Installed, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:  # noqa: ARG001  # its cluster
-    """Two images that the node has: the second one's model multiplies by 3 where the first one's does by 2."""
+    """Load two images into the node. The model of the first multiplies by 2, that of the second by 3."""
     first, second = "localhost/models/tiny:1", "localhost/models/tiny:2"
     config, code = ((FILES / name).read_bytes() for name in ("config.pbtxt", "model.py"))
     other = code.replace(b"return 2 * ", b"return 3 * ")
@@ -52,7 +52,7 @@ def document(reference: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def serving(kube: Kube, references: tuple[str, str]) -> Iterator[str]:
-    """The model of the first image; gives its address."""
+    """Serve the model of the first image, and yield its address."""
     try:
         kube.apply(document(references[0]))
         models.wait_until_served(kube, NAME)
@@ -62,12 +62,14 @@ def serving(kube: Kube, references: tuple[str, str]) -> Iterator[str]:
 
 
 def answer(address: str) -> list[float]:
-    """To 1 and 2."""
+    """Return the model's answer to 1 and 2."""
     request = urllib.request.Request(
-        f"http://{address}/v2/models/tiny/infer", json.dumps(ASKED).encode(), {"Content-Type": "application/json"}
+        f"http://{address}/v2/models/tiny/infer",
+        json.dumps(REQUEST_BODY).encode(),
+        {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as said:
-        data: list[float] = json.load(said)["outputs"][0]["data"]
+    with urllib.request.urlopen(request, timeout=10) as response:
+        data: list[float] = json.load(response)["outputs"][0]["data"]
     return data
 
 
@@ -81,22 +83,22 @@ def test_it_serves_from_its_image_and_another_one_rolls_it(
 
     kube.apply(document(references[1]))
     # Every answer on the way is one of the two, and none fails.
-    seen: list[list[float]] = []
+    answers: list[list[float]] = []
 
-    def rolled() -> bool:
-        seen.append(answer(serving))
-        return seen[-1] == [4.0, 7.0]
+    def is_rolled_out() -> bool:
+        answers.append(answer(serving))
+        return answers[-1] == [4.0, 7.0]
 
-    wait_for(rolled, what="the second image answers", limit_s=60)
+    wait_for(is_rolled_out, goal="the second image answers", limit_s=60)
 
     def is_alone() -> bool:
-        seen.append(answer(serving))
-        return pod["metadata"]["name"] not in {one["metadata"]["name"] for one in kube.pods(NAME, "server")}
+        answers.append(answer(serving))
+        return pod["metadata"]["name"] not in {server["metadata"]["name"] for server in kube.pods(NAME, "server")}
 
-    wait_for(is_alone, what="the first image's pod is gone", limit_s=60)
+    wait_for(is_alone, goal="the first image's pod is gone", limit_s=60)
     models.wait_until_served(kube, NAME)
     assert answer(serving) == [4.0, 7.0]
-    assert {tuple(one) for one in seen} <= {(3.0, 5.0), (4.0, 7.0)}
+    assert {tuple(data) for data in answers} <= {(3.0, 5.0), (4.0, 7.0)}
 
 
 def test_an_image_that_nobody_has_is_named_and_what_serves_goes_on(
@@ -106,11 +108,11 @@ def test_an_image_that_nobody_has_is_named_and_what_serves_goes_on(
     kube.apply(document("localhost/models/none:1"))
     try:
 
-        def told() -> str:
+        def rollout_message() -> str:
             return str(((kube.model(NAME) or {}).get("status", {}).get("rollout") or {}).get("message"))
 
-        wait_for(lambda: "localhost/models/none:1" in told(), what="the failed pull is told", limit_s=30)
-        assert "ErrImagePull" in told() or "ImagePullBackOff" in told(), told()
+        wait_for(lambda: "localhost/models/none:1" in rollout_message(), goal="the failed pull is reported", limit_s=30)
+        assert "ErrImagePull" in rollout_message() or "ImagePullBackOff" in rollout_message(), rollout_message()
         assert answer(serving) == before
     finally:
         kube.apply(document(references[1]))

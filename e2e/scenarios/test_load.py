@@ -41,6 +41,6 @@ def test_a_report_has_failures_by_kind_and_when_they_were() -> None:
 def test_rounds_together_weigh_by_time_and_by_execution() -> None:
     slow = Report(answered=100, failed=1, seconds=2.0, rate_rps=50, mean_batch=10, who={"a": 100})
     quick = Report(answered=300, failed=0, seconds=2.0, rate_rps=150, mean_batch=30, who={"a": 200, "b": 100})
-    both = together([slow, quick])
-    assert (both.rate_rps, both.failed, both.mean_batch) == (100.0, 1, 20.0)
-    assert both.who == {"a": 300, "b": 100}
+    combined = together([slow, quick])
+    assert (combined.rate_rps, combined.failed, combined.mean_batch) == (100.0, 1, 20.0)
+    assert combined.who == {"a": 300, "b": 100}

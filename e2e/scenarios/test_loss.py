@@ -33,13 +33,13 @@ KILLED = "server killed"
 CLIENTS = 8
 DRAIN_S = 8
 _AFTER_S = 1.5
-"""A second's sample tells of the second before it."""
+"""A sample of the load covers the second before it."""
 _LIMIT_S = 90
 
 
 @dataclass
 class Model:
-    """The model and what is done to it."""
+    """The model, and the events that happen to it."""
 
     kube: Kube
     name: str
@@ -49,14 +49,14 @@ class Model:
         return {pod["metadata"]["name"] for pod in self.kube.pods(self.name, component)}
 
     def killed_at(self, pod: str) -> float:
-        """When a pod that goes is out of grace, in seconds since the epoch."""
-        (found,) = (p for p in self.kube.pods(self.name, "server") if p["metadata"]["name"] == pod)
-        return datetime.fromisoformat(found["metadata"]["deletionTimestamp"]).timestamp()
+        """Return the end of a terminating pod's grace period, in seconds since the epoch."""
+        (document,) = (p for p in self.kube.pods(self.name, "server") if p["metadata"]["name"] == pod)
+        return datetime.fromisoformat(document["metadata"]["deletionTimestamp"]).timestamp()
 
-    def whole(self, *, without: set[str] = frozenset()) -> None:  # type: ignore[assignment]  # nobody changes it
-        """Wait until all pods are there and Ready, and none of `without`."""
+    def wait_until_complete(self, *, without: set[str] = frozenset()) -> None:  # type: ignore[assignment]  # nobody changes it
+        """Wait until all pods exist and are Ready, and none of `without` is left."""
 
-        def is_whole() -> bool:
+        def is_complete() -> bool:
             for component, count in (("server", self.servers), ("balancer", 2)):
                 pods = self.kube.pods(self.name, component)
                 names = {pod["metadata"]["name"] for pod in pods}
@@ -64,7 +64,7 @@ class Model:
                     return False
             return True
 
-        wait_for(is_whole, what=f"{self.name} is whole", limit_s=_LIMIT_S)
+        wait_for(is_complete, goal=f"{self.name} has all pods", limit_s=_LIMIT_S)
 
     def patch(self, spec: Mapping[str, Any]) -> None:
         patch = json.dumps({"spec": spec})
@@ -73,10 +73,10 @@ class Model:
     def scale(self, count: int) -> None:
         self.patch({"replicas": count})
         self.servers = count
-        self.whole()
+        self.wait_until_complete()
 
     def evict(self, component: Literal["server", "balancer"]) -> None:
-        """As a node's drain does it: again while the budget forbids it."""
+        """Evict a pod as a node's drain does: retry while the disruption budget forbids it."""
         pod = min(self.names(component))
         path = f"/api/v1/namespaces/{self.kube.namespace}/pods/{pod}/eviction"
         eviction = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}})
@@ -90,36 +90,36 @@ class Model:
                 return False
             return True
 
-        wait_for(evicted, what=f"{pod} may be evicted", limit_s=30)
-        self.whole(without={pod})
+        wait_for(evicted, goal=f"{pod} may be evicted", limit_s=30)
+        self.wait_until_complete(without={pod})
 
     def roll_out(self) -> None:
         old = self.names("server")
         self.patch({"batching": {"maxQueueDelay": "3ms"}})
-        self.whole(without=old)
+        self.wait_until_complete(without=old)
 
     def restart_balancers(self) -> None:
         old = self.names("balancer")
         self.kube("rollout", "restart", f"deployment/{self.name}-balancer")
-        self.whole(without=old)
+        self.wait_until_complete(without=old)
 
     def restart_operator(self) -> None:
         self.kube("rollout", "restart", "deployment/halcyon", namespace=SYSTEM)
         self.kube("rollout", "status", "deployment/halcyon", f"--timeout={_LIMIT_S}s", namespace=SYSTEM)
-        self.whole()
+        self.wait_until_complete()
 
     def kill(self, component: Literal["server", "balancer"], container: str, command: str) -> None:
-        """Kill a container's process with SIGKILL, and wait until another has its place."""
+        """Kill a container's process with SIGKILL, and wait until the container has restarted."""
         pod = self.kube.pods(self.name, component)[0]
         before = processes.restarts(pod, container)
-        assert processes.kill(pod, lambda told: command in told) >= 1
+        assert processes.kill(pod, lambda command_line: command in command_line) >= 1
 
         def is_back() -> bool:
             uid = pod["metadata"]["uid"]
-            now = next((p for p in self.kube.pods(self.name, component) if p["metadata"]["uid"] == uid), None)
-            return now is not None and is_ready(now) and processes.restarts(now, container) > before
+            current = next((p for p in self.kube.pods(self.name, component) if p["metadata"]["uid"] == uid), None)
+            return current is not None and is_ready(current) and processes.restarts(current, container) > before
 
-        wait_for(is_back, what=f"{container} is back", limit_s=60)
+        wait_for(is_back, goal=f"{container} is back", limit_s=60)
 
 
 EVENTS: dict[str, Callable[[Model], None]] = {
@@ -135,7 +135,7 @@ EVENTS: dict[str, Callable[[Model], None]] = {
 
 @dataclass
 class Cost:
-    """What a load has brought while one thing happened."""
+    """Results of the load during one event."""
 
     answered: int = 0
     failures: dict[str, int] = field(default_factory=dict)
@@ -148,37 +148,37 @@ class Cost:
 
 @pytest.fixture(scope="module")
 def model(kube: Kube, served: Callable[..., str]) -> Model:
-    """Three servers behind two balancers; a drain that a test can wait for."""
+    """Serve three servers behind two balancers, with a drain that a test can wait for."""
     document = models.variant(NAME, replicas=3, gpus=0)
     document["spec"]["traffic"] = {"balancerReplicas": 2, "drainTimeout": f"{DRAIN_S}s"}
-    made = Model(kube, served(document, replicas=3))
-    made.whole()
-    return made
+    deployed = Model(kube, served(document, replicas=3))
+    deployed.wait_until_complete()
+    return deployed
 
 
 @pytest.fixture(scope="module")
 def costs(model: Model) -> dict[str, Cost]:
-    """All events, one after the other, under one load; by event."""
-    found = {event: Cost() for event in EVENTS}
-    now = next(iter(EVENTS))
+    """Trigger all events one after the other under one load, and return the cost of each."""
+    by_event = {event: Cost() for event in EVENTS}
+    current = next(iter(EVENTS))
 
-    def tell(report: Report) -> None:
-        found[now].add(report)
+    def add_report(report: Report) -> None:
+        by_event[current].add(report)
 
     with ExitStack() as stack:
         for load in _loads(model):
-            stack.enter_context(RunningLoad(load, watch=tell)).began_s()
+            stack.enter_context(RunningLoad(load, on_report=add_report)).began_s()
         for event, happen in EVENTS.items():
-            now = event
+            current = event
             began_s = time.monotonic()
             happen(model)
             time.sleep(_AFTER_S)
-            print(f"{event}: {time.monotonic() - began_s:.0f} s, {found[event]}", flush=True)
-    return found
+            print(f"{event}: {time.monotonic() - began_s:.0f} s, {by_event[event]}", flush=True)
+    return by_event
 
 
 def _loads(model: Model) -> Iterator[Load]:
-    """Keep-alive over HTTP, and two long-lived channels of gRPC."""
+    """Yield a load over HTTP with keep-alive, and one over two long-lived gRPC channels."""
     common: dict[str, Any] = {
         "model": model.name,
         "clients": CLIENTS,
@@ -219,21 +219,21 @@ class Streaming:
         self._thread.join(limit_s)
 
     def _run(self) -> None:
-        came: queue.Queue[tuple[Any, InferenceServerException | None]] = queue.Queue()
+        responses: queue.Queue[tuple[Any, InferenceServerException | None]] = queue.Queue()
         tensor = grpc_client.InferInput("pixels", [1, 64], "FP32")
         tensor.set_data_from_numpy(np.ones((1, 64), np.float32))
         began_s = time.monotonic()
         with grpc_client.InferenceServerClient(self._address) as client:
-            client.start_stream(lambda result, error: came.put((result, error)))
+            client.start_stream(lambda result, error: responses.put((result, error)))
             while self.ended is None and time.monotonic() - began_s < 60:
                 try:
                     client.async_stream_infer(self._name, [tensor])
                 except InferenceServerException:
-                    # It ended between two messages; why, was told already.
-                    self.ended = came.get(timeout=30)[1]
+                    # The stream ended between two messages, and the reason is in the queue.
+                    self.ended = responses.get(timeout=30)[1]
                     break
                 self.sent += 1
-                result, self.ended = came.get(timeout=30)
+                result, self.ended = responses.get(timeout=30)
                 if result is not None:
                     self.answers.append(bytes(result.as_numpy("WHO").flat[0]).decode())
                 time.sleep(0.02)
@@ -243,28 +243,28 @@ class Streaming:
 @pytest.mark.usefixtures("costs")
 def test_a_stream_goes_on_until_the_drain_is_over_and_is_told_that_its_pod_went(model: Model) -> None:
     stream = Streaming(model.kube.must_address(model.name, GRPC_PORT), model.name)
-    wait_for(lambda: len(stream.answers) > 5, what="the stream has answers", limit_s=10, every_s=0.05)
+    wait_for(lambda: len(stream.answers) > 5, goal="the stream has answers", limit_s=10, every_s=0.05)
     (pod,) = set(stream.answers)
     deleted_s = time.monotonic()
     model.kube("delete", "pod", pod, "--wait=false")
     wait_for(
         lambda: agents.drains(model.kube, model.name, pod),
-        what="the balancers know that it goes",
+        goal="the balancers know that it goes",
         limit_s=10,
         every_s=0.05,
     )
-    known_s = time.monotonic()
+    drained_s = time.monotonic()
     killed_at = model.killed_at(pod)
     stream.join(60)
     assert stream.ended is not None, stream.sent
     # Its time, and Triton heard of its end after that.
-    assert deleted_s + DRAIN_S - 0.5 <= stream.ended_s <= known_s + DRAIN_S + 3
-    assert "UNAVAILABLE" in str(stream.ended.status()), (stream.ended, stream.ended_s - known_s)
+    assert deleted_s + DRAIN_S - 0.5 <= stream.ended_s <= drained_s + DRAIN_S + 3
+    assert "UNAVAILABLE" in str(stream.ended.status()), (stream.ended, stream.ended_s - drained_s)
     assert set(stream.answers) == {pod}
     assert stream.sent - len(stream.answers) in {0, 1}, "each message was answered, but for one under way at the end"
-    wait_for(lambda: pod not in model.names("server"), what="the pod is gone", limit_s=60)
+    wait_for(lambda: pod not in model.names("server"), goal="the pod is gone", limit_s=60)
     assert time.time() < killed_at - 2, "no connection holds Triton's exit until its grace is over"
-    model.whole(without={pod})
+    model.wait_until_complete(without={pod})
 
 
 @pytest.mark.usefixtures("costs")

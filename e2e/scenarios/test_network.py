@@ -14,16 +14,16 @@ _LIMIT_S = 90
 
 
 def _api_server(kube: Kube) -> tuple[str, int]:
-    """Address of something in the cluster that listens without our doing."""
-    (found,) = kube.items(
+    """Return the address of the API server, which listens in every cluster."""
+    (endpoint_slice,) = kube.items(
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
         labelSelector="kubernetes.io/service-name=kubernetes",
     )
-    return found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
+    return endpoint_slice["endpoints"][0]["addresses"][0], endpoint_slice["ports"][0]["port"]
 
 
 def _unused_address(kube: Kube) -> str:
-    """One of the lowest 256 addresses for Services, which the API server gives to nobody who doesn't name it."""
+    """Return one of the lowest 256 addresses for Services, which the API server assigns only on request."""
     first = kube.json("/api/v1/namespaces/default/services/kubernetes")
     assert first is not None
     return str(ipaddress.ip_address(first["spec"]["clusterIP"]) + 7)

@@ -16,15 +16,15 @@ from e2e.load.settings import Load
 
 _CHILDREN = "deployments,services,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,horizontalpodautoscalers,controllerrevisions,pods"
 _HAND_OVER_S = 2.0
-"""What the design allows a leader that ends by itself."""
+"""Longest gap that the design allows if a leader ends by itself."""
 
 
-class Asking:
-    """Asks for a model's metric four times a second, as an impatient HPA would, and keeps when it was refused."""
+class MetricPoller:
+    """Poller of a model's metric, four times a second, as an impatient HPA would. It records failures."""
 
     def __init__(self, kube: Kube, name: str) -> None:
-        self.refused: list[tuple[float, str]] = []
-        """When, in seconds of the monotonic clock, and in which words."""
+        self.failures: list[tuple[float, str]] = []
+        """Time of each failure, in seconds of the monotonic clock, and its text."""
         self.answered = 0
         self._kube = kube
         self._path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{kube.namespace}/queueDepth"
@@ -46,7 +46,7 @@ class Asking:
             if status == 200 and json.loads(body)["items"]:
                 self.answered += 1
             else:
-                self.refused.append((time.monotonic(), f"{status} {body.decode()}"))
+                self.failures.append((time.monotonic(), f"{status} {body.decode()}"))
 
 
 def _leader(kube: Kube) -> str | None:
@@ -58,24 +58,24 @@ def _leader(kube: Kube) -> str | None:
 
 @pytest.mark.usefixtures("digits")
 def test_a_deleted_leader_costs_no_request_and_no_metric_beyond_the_hand_over(kube: Kube) -> None:
-    wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, what="two operators", limit_s=60)
-    wait_for(lambda: kube.external_metric(DIGITS, "queueDepth") is not None, what="the metric is served", limit_s=30)
-    wait_for(lambda: _leader(kube) is not None, what="one leads", limit_s=10)
+    wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, goal="two operators", limit_s=60)
+    wait_for(lambda: kube.external_metric(DIGITS, "queueDepth") is not None, goal="the metric is served", limit_s=30)
+    wait_for(lambda: _leader(kube) is not None, goal="one leads", limit_s=10)
     first = _leader(kube)
     assert first is not None
     load = Load(address=kube.must_address(DIGITS, GRPC_PORT), model=DIGITS, rate_rps=20, clients=256, duration_s=120)
-    with Asking(kube, DIGITS) as asking, RunningLoad(load) as running:
+    with MetricPoller(kube, DIGITS) as poller, RunningLoad(load) as running:
         running.began_s()
         time.sleep(2)
         kube("delete", "pod", first, "--wait=false", namespace=SYSTEM)
-        wait_for(lambda: _leader(kube) not in {None, first}, what="the other leads", limit_s=20)
-        wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, what="two operators", limit_s=60)
+        wait_for(lambda: _leader(kube) not in {None, first}, goal="the other leads", limit_s=20)
+        wait_for(lambda: len([p for p in kube.operators() if is_ready(p)]) == 2, goal="two operators", limit_s=60)
         time.sleep(6)  # at least one more round of the HPA
         report = running.stop()
     assert report.failed == 0, report
-    assert asking.answered > 20
-    if asking.refused:
-        assert asking.refused[-1][0] - asking.refused[0][0] <= _HAND_OVER_S * PATIENCE, asking.refused
+    assert poller.answered > 20
+    if poller.failures:
+        assert poller.failures[-1][0] - poller.failures[0][0] <= _HAND_OVER_S * PATIENCE, poller.failures
 
 
 def test_children_of_a_model_that_is_deleted_while_no_operator_runs_go_too(
@@ -85,16 +85,16 @@ def test_children_of_a_model_that_is_deleted_while_no_operator_runs_go_too(
     assert _children(kube, name)
     kube("scale", "deployment/halcyon", "--replicas=0", namespace=SYSTEM)
     try:
-        wait_for(lambda: not kube.operators(), what="no operator runs", limit_s=60)
+        wait_for(lambda: not kube.operators(), goal="no operator runs", limit_s=60)
         kube("delete", "modeldeployment", name, "--wait=false")
-        wait_for(lambda: not _children(kube, name), what=f"the children of {name} go", limit_s=90, every_s=1)
+        wait_for(lambda: not _children(kube, name), goal=f"the children of {name} go", limit_s=90, every_s=1)
     finally:
         kube("scale", "deployment/halcyon", "--replicas=2", namespace=SYSTEM)
         kube("rollout", "status", "deployment/halcyon", "--timeout=90s", namespace=SYSTEM)
 
 
 def _children(kube: Kube, name: str) -> list[str]:
-    found = json.loads(kube("get", _CHILDREN, f"--selector={OWNER_LABEL}={name}", "-o", "json"))["items"]
+    items = json.loads(kube("get", _CHILDREN, f"--selector={OWNER_LABEL}={name}", "-o", "json"))["items"]
     return [
-        f"{item['kind']}/{item['metadata']['name']}" for item in found if COMPONENT_LABEL in item["metadata"]["labels"]
+        f"{item['kind']}/{item['metadata']['name']}" for item in items if COMPONENT_LABEL in item["metadata"]["labels"]
     ]

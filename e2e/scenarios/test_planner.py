@@ -25,12 +25,12 @@ NAME = "planned"
 CALM_RPS, STEP_RPS = 25.0, 130.0
 LATENCY_MS = 600
 STEP_S = 60.0
-"""At least."""
+"""Minimum duration of the step."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """All that happened, in its order."""
+    """Events of the scenario, in order."""
 
     before: dict[str, Any]
     """The model's status when capacity was known."""
@@ -43,17 +43,17 @@ class Story:
     explained: str
     report: Report
     idle_s: float
-    """From the end of the load until no replica was left."""
+    """Time from the end of the load until no replica was left."""
     wake_s: float
-    """From the first request until there was one again."""
+    """Time from the first request until there was a replica again."""
     woken: Report
-    """Of the requests that came while none was there, and after."""
+    """Report on the requests that arrived at zero replicas, and later."""
 
 
 def document() -> dict[str, Any]:
-    """Digits with a batch of b in 80 + 6 b ms: 62 requests per second of one replica at most."""
-    made = models.variant(NAME, gpus=0)
-    spec = made["spec"]
+    """Return digits with a batch of b in 80 + 6 b ms: 62 requests per second of one replica at most."""
+    deployment = models.variant(NAME, gpus=0)
+    spec = deployment["spec"]
     spec["model"]["parameters"] = {"gpu_ms": "80", "gpu_ms_per_row": "6"}
     spec["batching"] = {"maxBatchSize": 8, "maxQueueDelay": "2ms"}
     spec["scaling"] = {
@@ -62,12 +62,12 @@ def document() -> dict[str, Any]:
         "idleTimeout": "15s",
         "targets": {"latency": f"{LATENCY_MS}ms"},
     }
-    return made
+    return deployment
 
 
 @pytest.fixture(scope="module")
 def story(kube: Kube, served: Callable[..., str]) -> Story:
-    """Calm, a step of the load to five times as much, silence, one request; about three minutes."""
+    """Send calm load, a step to five times as much, nothing, then a few requests; about three minutes."""
     served(document())
     address = kube.must_address(NAME, GRPC_PORT)
 
@@ -86,8 +86,8 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
                 capacities.extend(capacity(kube))
                 return models.ready_servers(kube, NAME) > 2
 
-            wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, what="it is raised", limit_s=30)
-            wait_for(are_ready, what="three are ready", limit_s=30)
+            wait_for(lambda: watch.first_change(since_s=began_s, up=True) is not None, goal="it is raised", limit_s=30)
+            wait_for(are_ready, goal="three are ready", limit_s=30)
             scaled = settled(kube)
             capacities.extend(capacity(kube))
             explained = explain(kube)
@@ -96,44 +96,46 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
             report = running.stop()
         change = watch.first_change(since_s=began_s, up=True)
         assert change is not None
-        idle_s = wait_for(lambda: count(kube) == 0, what="none is left", limit_s=60)
-        wait_for(lambda: not kube.pods(NAME, "server"), what="the pods are gone", limit_s=60)
-        with RunningLoad(load(2, 20)) as knocking:
-            knocked_s = knocking.began_s()
-            wait_for(lambda: watch.first_change(since_s=knocked_s, up=True) is not None, what="one comes", limit_s=20)
-            up = watch.first_change(since_s=knocked_s, up=True)
-            woken = knocking.wait()
+        idle_s = wait_for(lambda: count(kube) == 0, goal="none is left", limit_s=60)
+        wait_for(lambda: not kube.pods(NAME, "server"), goal="the pods are gone", limit_s=60)
+        with RunningLoad(load(2, 20)) as waking:
+            wake_began_s = waking.began_s()
+            wait_for(
+                lambda: watch.first_change(since_s=wake_began_s, up=True) is not None, goal="one comes", limit_s=20
+            )
+            up = watch.first_change(since_s=wake_began_s, up=True)
+            woken = waking.wait()
         assert up is not None
     return Story(
         before,
         change,
-        change.look.at_s - began_s,
+        change.sample.at_s - began_s,
         scaled,
         capacities,
         explained,
         report,
         idle_s,
-        up.look.at_s - knocked_s,
+        up.sample.at_s - wake_began_s,
         woken,
     )
 
 
 def settled(kube: Kube) -> dict[str, Any]:
-    """The status's part of scaling, once as many are there as are wanted."""
-    found: list[dict[str, Any]] = []
+    """Wait until the replicas are the desired ones, and return status.scaling."""
+    statuses: list[dict[str, Any]] = []
 
-    def is_there() -> bool:
-        found.append(scaling(kube, NAME))
-        return "desired" in found[-1] and found[-1].get("current") == found[-1]["desired"]
+    def is_settled() -> bool:
+        statuses.append(scaling(kube, NAME))
+        return "desired" in statuses[-1] and statuses[-1].get("current") == statuses[-1]["desired"]
 
-    wait_for(is_there, what="the status follows", limit_s=20)
-    return found[-1]
+    wait_for(is_settled, goal="the status follows", limit_s=20)
+    return statuses[-1]
 
 
 def capacity(kube: Kube) -> list[float]:
-    """The requests per second of a replica in status.capacity, if they are known."""
-    known = ((kube.model(NAME) or {}).get("status") or {}).get("capacity", {}).get("requestsPerSecond")
-    return [] if known is None else [float(known)]
+    """Return the requests per second of a replica in status.capacity; empty if unknown."""
+    rate_rps = ((kube.model(NAME) or {}).get("status") or {}).get("capacity", {}).get("requestsPerSecond")
+    return [] if rate_rps is None else [float(rate_rps)]
 
 
 def count(kube: Kube) -> int:
@@ -141,11 +143,11 @@ def count(kube: Kube) -> int:
 
 
 def explain(kube: Kube) -> str:
-    """What `halcyon explain` prints."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    """Return the output of `halcyon explain`."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         assert main(["explain", NAME, "-n", kube.namespace, "--kubeconfig", str(kube.kubeconfig), "--no-color"]) == 0
-    return said.getvalue()
+    return output.getvalue()
 
 
 def test_capacity_is_learnt_from_the_batches_that_run(story: Story) -> None:

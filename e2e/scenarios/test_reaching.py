@@ -23,17 +23,17 @@ NAME, CERTIFICATE, KEYS = "guarded", "guarded-tls", "guarded-keys"
 HOST = "guarded.example"
 KEY = "0123456789abcdef0123456789abcdef"
 HANDED_OVER_S = 120
-"""The kubelet looks at Secrets once a minute or so."""
+"""The kubelet updates mounted Secrets about once a minute."""
 
 
 def document() -> dict[str, Any]:
-    made = models.variant(NAME, gpus=0)
-    made["spec"]["traffic"] |= {
+    deployment = models.variant(NAME, gpus=0)
+    deployment["spec"]["traffic"] |= {
         "tls": {"secretName": CERTIFICATE},
         "apiKeys": {"secretName": KEYS},
         "accessLog": "All",
     }
-    return made
+    return deployment
 
 
 def secret(name: str, **data: str) -> dict[str, Any]:
@@ -41,20 +41,20 @@ def secret(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
 
 
-def put(kube: Kube, made: Certificates) -> None:
-    kube.apply(secret(CERTIFICATE, tls_crt=made.serving.cert_pem, tls_key=made.serving.key_pem))
+def put_certificate(kube: Kube, certificates: Certificates) -> None:
+    kube.apply(secret(CERTIFICATE, tls_crt=certificates.serving.cert_pem, tls_key=certificates.serving.key_pem))
 
 
 class _Named(http.client.HTTPSConnection):
-    """To an address, whose certificate is for `HOST`."""
+    """Connection to an address whose certificate is for `HOST`."""
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
         self.sock = self._context.wrap_socket(self.sock, server_hostname=HOST)  # type: ignore[attr-defined]  # a private name
 
 
-def asked(kube: Kube, path: str, *, trusting: Certificates, key: str = KEY) -> int:
-    """Status of the answer.
+def request_status(kube: Kube, path: str, *, trusting: Certificates, key: str = KEY) -> int:
+    """Send a GET request, and return the status of its answer.
 
     Raises:
         OSError: it can't be reached, or shows another certificate.
@@ -66,21 +66,21 @@ def asked(kube: Kube, path: str, *, trusting: Certificates, key: str = KEY) -> i
         return connection.getresponse().status
 
 
-def serves(kube: Kube, made: Certificates) -> bool:
+def serves(kube: Kube, certificates: Certificates) -> bool:
     try:
-        return asked(kube, "/v2/health/ready", trusting=made) == 200
+        return request_status(kube, "/v2/health/ready", trusting=certificates) == 200
     except OSError:
         return False
 
 
-def trouble(kube: Kube) -> str:
-    found = kube.condition(NAME, "BalancerReady") or {}
-    return str(found.get("message")) if found.get("reason") == "BalancerDegraded" else ""
+def failure_message(kube: Kube) -> str:
+    condition = kube.condition(NAME, "BalancerReady") or {}
+    return str(condition.get("message")) if condition.get("reason") == "BalancerDegraded" else ""
 
 
 @pytest.fixture(scope="module")
 def certificates() -> tuple[Certificates, Certificates]:
-    """Two that have nothing in common."""
+    """Return two sets of certificates that have nothing in common."""
     first, second = (renewed(None, (HOST,), datetime.now(UTC)) for _ in range(2))
     return first, second
 
@@ -95,32 +95,32 @@ def test_secrets_that_lack_are_told_and_what_comes_is_served(
     kube.apply(document())
     lacks = f"Secret {CERTIFICATE}: key tls.crt is missing"
     wait_for(
-        lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no valid API key" in trouble(kube),
-        what=lacks,
+        lambda: lacks in failure_message(kube) and f"Secret {KEYS}: there is no valid API key" in failure_message(kube),
+        goal=lacks,
         limit_s=60,
     )
     assert (kube.condition(NAME, "Ready") or {})["status"] == "False"
     # Not stuck before its start, where only an Event of the pod would say why.
     wait_for(
         lambda: [pod["status"]["phase"] for pod in kube.pods(NAME, "balancer")] == ["Running"],
-        what="it runs",
+        goal="it runs",
         limit_s=30,
     )
 
-    put(kube, first)
+    put_certificate(kube, first)
     kube.apply(secret(KEYS, alice=KEY))
     served(document())
-    wait_for(lambda: serves(kube, first), what="the first certificate is served", limit_s=HANDED_OVER_S)
+    wait_for(lambda: serves(kube, first), goal="the first certificate is served", limit_s=HANDED_OVER_S)
     wait_for(
         lambda: (kube.condition(NAME, "BalancerReady") or {})["reason"] == "BalancerReady",
-        what="no trouble",
+        goal="no failure",
         limit_s=30,
     )
-    assert asked(kube, "/v2/health/ready", trusting=first, key="") == 401
-    assert asked(kube, "/v2/health/ready", trusting=first, key=KEY[1:]) == 401
+    assert request_status(kube, "/v2/health/ready", trusting=first, key="") == 401
+    assert request_status(kube, "/v2/health/ready", trusting=first, key=KEY[1:]) == 401
 
-    put(kube, second)
-    wait_for(lambda: serves(kube, second), what="the second certificate is served", limit_s=HANDED_OVER_S)
+    put_certificate(kube, second)
+    wait_for(lambda: serves(kube, second), goal="the second certificate is served", limit_s=HANDED_OVER_S)
     log = kube("logs", f"deploy/{NAME}-balancer", "-c", "haproxy")
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert {(line["status"], line["client"]) for line in lines} >= {(200, "alice"), (401, None)}

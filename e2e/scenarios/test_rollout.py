@@ -49,7 +49,7 @@ _REVISION = "serving.halcyon.dev/revision"
 
 
 def files(name: str, *, factor: int, fails: bool = False, failing_below: int = 0) -> dict[str, Any]:
-    """The model's ConfigMap; other content is another revision. It may fail to load, or fail requests.
+    """Return the model's ConfigMap; other content is another revision. The model may fail to load, or fail requests.
 
     Inputs are random from 0 to 16.
     """
@@ -57,44 +57,44 @@ def files(name: str, *, factor: int, fails: bool = False, failing_below: int = 0
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-files"}, "data": data}
 
 
-def document(name: str, *, gpus: int, **how: Any) -> dict[str, Any]:
-    """A model of 2 pods and 1 balancer, from the ConfigMap of `files`."""
-    made = models.variant(name, replicas=2, gpus=gpus)
-    spec = made["spec"]
+def document(name: str, *, gpus: int, **rollout_options: Any) -> dict[str, Any]:
+    """Return a model of 2 pods and 1 balancer, from the ConfigMap of `files`."""
+    deployment = models.variant(name, replicas=2, gpus=gpus)
+    spec = deployment["spec"]
     del spec["batching"]
     items = [{"key": "model.py", "path": "1/model.py"}]
     spec["model"] = {"backend": "python", "source": {"configMap": {"name": f"{name}-files", "items": items}}}
     spec["runtime"]["startupTimeout"] = "10s"
     spec["traffic"] = {"balancerReplicas": 1, "drainTimeout": "5s"}
-    spec["rollout"] = how
-    return made
+    spec["rollout"] = rollout_options
+    return deployment
 
 
 def rollout(kube: Kube, name: str) -> dict[str, Any]:
-    """status.rollout."""
+    """Return status.rollout."""
     return dict(((kube.model(name) or {}).get("status") or {}).get("rollout") or {})
 
 
 def revision(kube: Kube, name: str) -> dict[str, str]:
-    """status.revision."""
+    """Return status.revision."""
     return dict(((kube.model(name) or {}).get("status") or {}).get("revision") or {})
 
 
 def wait_phase(kube: Kube, name: str, phase: str, *, target: str = "", limit_s: float = 90) -> None:
-    """Wait until the rollout is there; with `target`, of another revision than that one."""
+    """Wait until the rollout reaches a phase; with `target`, that of another revision than this one."""
 
-    def there() -> bool:
+    def is_reached() -> bool:
         return rollout(kube, name).get("phase") == phase and revision(kube, name).get("target") != target
 
     try:
-        wait_for(there, what=f"{name}: {phase}", limit_s=limit_s)
+        wait_for(is_reached, goal=f"{name}: {phase}", limit_s=limit_s)
     finally:
-        print(models.said(kube, name), rollout(kube, name), sep="\n")
+        print(models.condition_lines(kube, name), rollout(kube, name), sep="\n")
 
 
 @contextmanager
 def load(kube: Kube, name: str) -> Iterator[list[Report]]:
-    """Requests over both protocols while the block runs; their reports are there when it has ended."""
+    """Send requests over both protocols while the block runs, and report at its end."""
     common: dict[str, Any] = {"input": "x", "shape": (1, 2), "batch_output": None, "who_output": None}
     common |= {"model": name, "rate_rps": 20, "clients": 2048, "duration_s": 300}
     grpc = Load(address=kube.must_address(name, GRPC_PORT), protocol="grpc", **common)
@@ -107,10 +107,10 @@ def load(kube: Kube, name: str) -> Iterator[list[Report]]:
         reports += [first.stop(), second.stop()]
 
 
-def serve(kube: Kube, asked: dict[str, Any]) -> str:
-    """Have it served; the name of its revision."""
-    name = str(asked["metadata"]["name"])
-    kube.apply(files(name, factor=2), asked)
+def serve(kube: Kube, deployment: dict[str, Any]) -> str:
+    """Apply a model, wait until it is served, and return the name of its revision."""
+    name = str(deployment["metadata"]["name"])
+    kube.apply(files(name, factor=2), deployment)
     models.wait_until_served(kube, name, replicas=2)
     wait_phase(kube, name, "Complete")
     return revision(kube, name)["current"]
@@ -126,12 +126,12 @@ def test_a_revision_that_does_not_load_never_serves_and_the_one_before_comes_bac
         with load(kube, name) as reports:
             kube.apply(files(name, factor=3, fails=True))
             wait_for(lambda: (kube.condition(name, "ModelLoaded") or {}).get("reason") == "LoadFailed",
-                     what="Triton's reason is told", limit_s=30)  # fmt: skip
+                     goal="Triton's reason is told", limit_s=30)  # fmt: skip
             # It is told at once; the old pods serve on, and the new one is none of the balancers'.
             bad = revision(kube, name)["target"]
             assert bad != first
-            ours = [p for p in kube.pods(name, "server") if f"{name}-{p['metadata']['labels'][_REVISION]}" == bad]
-            assert [is_ready(p) for p in ours] == [False]
+            new_pods = [p for p in kube.pods(name, "server") if f"{name}-{p['metadata']['labels'][_REVISION]}" == bad]
+            assert [is_ready(p) for p in new_pods] == [False]
             assert models.ready_servers(kube, name) == 2
             wait_phase(kube, name, "RolledBack", limit_s=100)
             stalled = kube.condition(name, "Stalled") or {}
@@ -146,20 +146,20 @@ def test_a_revision_that_does_not_load_never_serves_and_the_one_before_comes_bac
 
 
 def _fill(kube: Kube, name: str) -> int:
-    """Take every GPU that is free with one pod, which does nothing; returns how many there were."""
+    """Occupy all free GPUs with one idle pod, and return their number."""
     (node,) = kube.items("/api/v1/nodes")
-    taken = sum(
+    used = sum(
         int((c.get("resources") or {}).get("limits", {}).get(_GPU, 0))
         for p in kube.items("/api/v1/pods")
         if p["status"].get("phase") in {"Pending", "Running"}
         for c in p["spec"]["containers"]
     )
-    free = int(node["status"]["allocatable"][_GPU]) - taken
+    free = int(node["status"]["allocatable"][_GPU]) - used
     if free:
         container = {"name": "pause", "image": "localhost/pause:3.10", "resources": {"limits": {_GPU: str(free)}}}
         pod = {"containers": [container], "terminationGracePeriodSeconds": 0}
         kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod})
-        wait_for(lambda: kube("get", "pod", name, "-o", "jsonpath={.status.phase}") == "Running", what=name, limit_s=30)
+        wait_for(lambda: kube("get", "pod", name, "-o", "jsonpath={.status.phase}") == "Running", goal=name, limit_s=30)
     return free
 
 
@@ -171,7 +171,7 @@ def test_without_a_free_gpu_pods_are_replaced_one_by_one_and_one_that_fails_give
         _fill(kube, "gpus-taken")
         with load(kube, name) as reports:
             kube.apply(files(name, factor=3))
-            wait_for(lambda: rollout(kube, name).get("strategy") == "Replace", what="it replaces", limit_s=30)
+            wait_for(lambda: rollout(kube, name).get("strategy") == "Replace", goal="it replaces", limit_s=30)
             assert "needs 1 more nvidia.com/gpu" in rollout(kube, name)["strategyReason"]
             wait_phase(kube, name, "Complete", target=first, limit_s=120)
             second = revision(kube, name)["current"]
@@ -179,7 +179,7 @@ def test_without_a_free_gpu_pods_are_replaced_one_by_one_and_one_that_fails_give
             before = time.monotonic()
             kube.apply(files(name, factor=4, fails=True))
             wait_phase(kube, name, "RolledBack", limit_s=90)
-            wait_for(lambda: models.ready_servers(kube, name) == 2, what="both old pods", limit_s=60)
+            wait_for(lambda: models.ready_servers(kube, name) == 2, goal="both old pods", limit_s=60)
             # Long before the deadline: a pod had gone for it.
             assert time.monotonic() - before < 70 * PATIENCE
             assert "the weights are for another model" in rollout(kube, name)["failed"]["message"]

@@ -18,18 +18,18 @@ _COUNT = 7
 
 @dataclass(frozen=True)
 class Story:
-    """All that happened, in its order."""
+    """Steps of the scenario, in order."""
 
     queue: Step
     back_s: float
     gpu: Step
-    back_again_s: float
+    second_back_s: float
     probes: tuple[Report, ...]
 
 
 @pytest.fixture(scope="module")
 def story(kube: Kube, digits: ColdStart) -> Story:  # noqa: ARG001  # what it brings up is all that is wanted
-    """Up for the queue, down, up for the GPU, down; about two minutes."""
+    """Scale up for the queue, down, up for the GPU, and down; about two minutes."""
     probes = scaling.Probes(kube, DIGITS)
     with Watch(kube, DIGITS) as watch, probes:
         scaling.step_down(watch)
@@ -49,7 +49,7 @@ def test_a_long_queue_adds_replicas(story: Story) -> None:
 def test_a_busy_gpu_with_a_short_queue_adds_a_replica(story: Story) -> None:
     assert story.gpu.change.after == 2
     assert "gpuUtilization" in story.gpu.reason
-    queue, gpu = story.gpu.change.look.queue, story.gpu.change.look.gpu_percent
+    queue, gpu = story.gpu.change.sample.queue, story.gpu.change.sample.gpu_percent
     assert queue is not None
     assert queue < 16
     assert gpu is not None
@@ -74,7 +74,7 @@ def test_twenty_applies_of_the_same_file_leave_the_count_that_somebody_set(
     del document["spec"]["replicas"]
     name = served(document)
     kube("scale", f"modeldeployment/{name}", f"--replicas={_COUNT}")
-    wait_for(lambda: models.ready_servers(kube, name) == _COUNT, what=f"{_COUNT} servers", limit_s=90)
+    wait_for(lambda: models.ready_servers(kube, name) == _COUNT, goal=f"{_COUNT} servers", limit_s=90)
     before = {pod["metadata"]["uid"] for pod in kube.pods(name, "server")}
     generation = (kube.model(name) or {})["metadata"]["generation"]
     for _ in range(20):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.more
 NAME = "stateful"
 HEADER = "x-sequence-id"
 SEQUENCES = 12
-"""So many that three pods share them: by chance all are on one once in 60,000 times."""
+"""Enough that three pods share them: by chance, all are on one pod once in 60,000 times."""
 STEPS, PAUSE_S = 24, 0.25
 """6 s of each sequence, well within the drain."""
 DRAIN_S = 15
@@ -70,7 +70,7 @@ class TritonPythonModel:
 
 
 def documents() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The model in its ConfigMap, and a ModelDeployment of three."""
+    """Return the model's ConfigMap, and a ModelDeployment of three replicas."""
     files = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -94,7 +94,7 @@ def documents() -> tuple[dict[str, Any], dict[str, Any]]:
 
 @dataclass
 class Sequence:
-    """One client's sequence: a request a time, each with its number."""
+    """One client's sequence: one request at a time, each with its number."""
 
     address: str
     number: int
@@ -125,42 +125,48 @@ class Sequence:
 
 
 @pytest.fixture(scope="module")
-def told(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], list[Sequence]]:
-    """The pod that went, sequences that had begun before, and such that began after."""
+def sequence_runs(kube: Kube, served: Callable[..., str]) -> tuple[str, list[Sequence], list[Sequence]]:
+    """Delete a pod; return its name, the sequences that began before, and those that began after."""
     files, deployment = documents()
     kube.apply(files)
     address = kube.must_address(served(deployment, replicas=3), GRPC_PORT)
-    wait_for(lambda: len(kube.pods(NAME, "balancer")) == 2, what="balancers are there", limit_s=30)
+    wait_for(lambda: len(kube.pods(NAME, "balancer")) == 2, goal="balancers are there", limit_s=30)
 
     def begin(first: int) -> tuple[list[Sequence], list[threading.Thread]]:
-        made = [Sequence(address, number) for number in range(first, first + SEQUENCES)]
-        threads = [threading.Thread(target=sequence.run, daemon=True) for sequence in made]
+        sequences = [Sequence(address, number) for number in range(first, first + SEQUENCES)]
+        threads = [threading.Thread(target=sequence.run, daemon=True) for sequence in sequences]
         for thread in threads:
             thread.start()
-        return made, threads
+        return sequences, threads
 
     before, running = begin(1)
-    wait_for(lambda: all(len(s.pods) > 3 or s.error for s in before), what="all have begun", limit_s=30, every_s=0.05)
-    went = before[0].pods[0]
-    kube("delete", "pod", went, "--wait=false")
+    wait_for(lambda: all(len(s.pods) > 3 or s.error for s in before), goal="all have begun", limit_s=30, every_s=0.05)
+    deleted_pod = before[0].pods[0]
+    kube("delete", "pod", deleted_pod, "--wait=false")
 
     def is_leaving() -> bool:
         return any(
-            p["metadata"]["name"] == went and p["metadata"].get("deletionTimestamp") for p in kube.pods(NAME, "server")
+            p["metadata"]["name"] == deleted_pod and p["metadata"].get("deletionTimestamp")
+            for p in kube.pods(NAME, "server")
         )
 
-    wait_for(is_leaving, what=f"{went} goes", limit_s=10, every_s=0.05)
+    wait_for(is_leaving, goal=f"{deleted_pod} goes", limit_s=10, every_s=0.05)
     wait_for(
-        lambda: agents.drains(kube, NAME, went), what=f"the balancers know that {went} goes", limit_s=10, every_s=0.05
+        lambda: agents.drains(kube, NAME, deleted_pod),
+        goal=f"the balancers know that {deleted_pod} goes",
+        limit_s=10,
+        every_s=0.05,
     )
-    after, more = begin(100)
-    for thread in (*running, *more):
+    after, later = begin(100)
+    for thread in (*running, *later):
         thread.join(60)
-    return went, before, after
+    return deleted_pod, before, after
 
 
-def test_each_sequence_has_one_pod_that_knows_all_of_it(told: tuple[str, list[Sequence], list[Sequence]]) -> None:
-    _, before, after = told
+def test_each_sequence_has_one_pod_that_knows_all_of_it(
+    sequence_runs: tuple[str, list[Sequence], list[Sequence]],
+) -> None:
+    _, before, after = sequence_runs
     for sequence in (*before, *after):
         assert sequence.error == "", sequence
         assert len(set(sequence.pods)) == 1, sequence
@@ -168,9 +174,9 @@ def test_each_sequence_has_one_pod_that_knows_all_of_it(told: tuple[str, list[Se
 
 
 def test_a_pod_that_goes_keeps_its_sequences_and_gets_no_new_ones(
-    told: tuple[str, list[Sequence], list[Sequence]],
+    sequence_runs: tuple[str, list[Sequence], list[Sequence]],
 ) -> None:
-    went, before, after = told
-    assert went in {pod for sequence in before for pod in sequence.pods[-1:]}
-    assert went not in {pod for sequence in after for pod in sequence.pods}
+    deleted_pod, before, after = sequence_runs
+    assert deleted_pod in {pod for sequence in before for pod in sequence.pods[-1:]}
+    assert deleted_pod not in {pod for sequence in after for pod in sequence.pods}
     assert len({pod for sequence in before for pod in sequence.pods}) > 1

@@ -47,13 +47,13 @@ class TritonPythonModel:
         for request in requests:
             time.sleep(float(pb_utils.get_input_tensor_by_name(request, "seconds").as_numpy().flat[0]))
             text = request.parameters()
-            given = json.loads(text or "{}")
-            if "name" in given:
+            parameters = json.loads(text or "{}")
+            if "name" in parameters:
                 self.turn += 1
-                text = json.dumps({**given, "turn": self.turn})
-            if "gate" in given:
-                open("/tmp/" + given["gate"] + ".waits", "w").close()
-                while not os.path.exists("/tmp/" + given["gate"]):
+                text = json.dumps({**parameters, "turn": self.turn})
+            if "gate" in parameters:
+                open("/tmp/" + parameters["gate"] + ".waits", "w").close()
+                while not os.path.exists("/tmp/" + parameters["gate"]):
                     time.sleep(0.02)
             text = np.array([[text.encode()]], dtype=object)
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("parameters", text)]))
@@ -79,7 +79,7 @@ def document(name: str, **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models(kube: Kube, served: Callable[..., str]) -> Callable[[str, int], str]:
-    """The address of a model's port, by the model's name."""
+    """Serve the models, and return the function that returns the address of a model's port."""
     data = {"config.pbtxt": _CONFIG, "model.py": _MODEL}
     kube.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CACHED}, "data": data})
     cache = {"responseCache": {"size": "64Mi"}, "logLevel": "Error", "pinnedMemoryPool": "1Mi"}
@@ -109,7 +109,7 @@ def over_http(address: str, name: str, seconds: float, **options: Any) -> dict[s
 
 
 def metrics(kube: Kube, name: str) -> dict[str, float]:
-    """The newest metrics of the model's pod; of failures only those with reason REJECTED."""
+    """Return the current metrics of the model's pod; of failures only those with reason REJECTED."""
     (pod,) = kube.pods(name, "server")
     samples = kube.metrics(pod, 8002)
     assert samples is not None
@@ -117,8 +117,8 @@ def metrics(kube: Kube, name: str) -> dict[str, float]:
 
 
 def rejected_by_servers(kube: Kube) -> float:
-    found = [sample for pod in kube.pods(QUEUED, "balancer") for sample in kube.metrics(pod, 9100) or ()]
-    return sum(sample.value for sample in found if sample.name == "halcyon_agent_server_rejected_total")
+    samples = [sample for pod in kube.pods(QUEUED, "balancer") for sample in kube.metrics(pod, 9100) or ()]
+    return sum(sample.value for sample in samples if sample.name == "halcyon_agent_server_rejected_total")
 
 
 def log(kube: Kube, name: str) -> str:
@@ -128,17 +128,17 @@ def log(kube: Kube, name: str) -> str:
 
 def test_a_repeated_request_is_answered_from_the_cache(kube: Kube, models: Callable[[str, int], str]) -> None:
     before = metrics(kube, CACHED)
-    took = []
+    durations_s = []
     for _ in range(3):
         began = time.monotonic()
         over_grpc(models(CACHED, GRPC_PORT), CACHED, 0.5)
-        took.append(time.monotonic() - began)
+        durations_s.append(time.monotonic() - began)
     after = metrics(kube, CACHED)
-    grew = {name: after[name] - before.get(name, 0.0) for name in after}
-    assert grew["nv_cache_num_hits_per_model"] == 2
-    assert grew["nv_inference_request_success"] == 3
-    assert grew["nv_inference_count"] == grew["nv_inference_exec_count"] == 1
-    assert took[0] > 0.5 > max(took[1:])
+    growth = {name: after[name] - before.get(name, 0.0) for name in after}
+    assert growth["nv_cache_num_hits_per_model"] == 2
+    assert growth["nv_inference_request_success"] == 3
+    assert growth["nv_inference_count"] == growth["nv_inference_exec_count"] == 1
+    assert durations_s[0] > 0.5 > max(durations_s[1:])
 
 
 def test_the_cache_ignores_request_parameters(models: Callable[[str, int], str]) -> None:
@@ -164,7 +164,7 @@ def test_a_clients_trace_reaches_the_model_and_the_access_log(kube: Kube, models
         lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         return [line["protocol"] for line in lines if line["trace"] == trace.split("-")[1]]
 
-    wait_for(lambda: sorted(logged()) == ["grpc", "http"], what="both requests are in the access log", limit_s=20)
+    wait_for(lambda: sorted(logged()) == ["grpc", "http"], goal="both requests are in the access log", limit_s=20)
 
 
 def test_log_level_decides_the_lines_of_the_log(kube: Kube, models: Callable[[str, int], str]) -> None:
@@ -175,7 +175,7 @@ def test_log_level_decides_the_lines_of_the_log(kube: Kube, models: Callable[[st
 
 
 class Sent:
-    """Requests that were sent and what became of them, each sent once the one before it has its place in Triton."""
+    """Requests and their results. Each is sent when the previous one has its place in Triton."""
 
     def __init__(self, kube: Kube, address: str, gate: str) -> None:
         self._kube, self._address, self._gate = kube, address, gate
@@ -201,13 +201,13 @@ class Sent:
     def busy(self, **options: Any) -> None:
         """Send the request that all others wait for, and return once the model executes it."""
         self._begin("busy", options, {"gate": self._gate})
-        wait_for(lambda: f"{self._gate}.waits" in self._in_pod("ls", "/tmp"), what="the model is busy", limit_s=20)
+        wait_for(lambda: f"{self._gate}.waits" in self._in_pod("ls", "/tmp"), goal="the model is busy", limit_s=20)
 
     def queued(self, name: str, place: int, **options: Any) -> None:
         """Send a request, and return once this many wait in Triton's queue."""
         self._begin(name, options, {})
         waits = "nv_inference_pending_request_count"
-        wait_for(lambda: metrics(self._kube, QUEUED)[waits] == place, what=f"{place} in Triton's queue", limit_s=20)
+        wait_for(lambda: metrics(self._kube, QUEUED)[waits] == place, goal=f"{place} in Triton's queue", limit_s=20)
 
     def rejected(self, name: str, **options: Any) -> None:
         """Send a request, and return once it has its response."""
@@ -247,5 +247,5 @@ def test_priorities_order_requests_and_a_full_queue_rejects(kube: Kube, models: 
     assert "Exceeds maximum queue size" in sent.errors["too many"]
     assert metrics(kube, QUEUED)["nv_inference_request_failure"] == before["nv_inference_request_failure"]
     # Triton counts it nowhere, so the balancers do, in their next reading of HAProxy.
-    wait_for(lambda: rejected_by_servers(kube) >= 1, what="the balancer counts the rejection", limit_s=10)
+    wait_for(lambda: rejected_by_servers(kube) >= 1, goal="the balancer counts the rejection", limit_s=10)
     assert rejected_by_servers(kube) == 1

@@ -21,37 +21,37 @@ pytestmark = pytest.mark.more
 NAME = "plain"
 DRAIN_S = 9
 AGE_S = 6
-"""Of a channel, which follows the drain."""
+"""Maximum age of a channel, which follows the drain."""
 CALM_RPS, STEP_RPS = 25.0, 130.0
 
 
 @dataclass(frozen=True)
 class Story:
-    """All that happened, in its order."""
+    """Steps of the scenario, in order."""
 
     calm: dict[str, Any]
-    """The status's part of scaling, when capacity was known."""
+    """status.scaling, when capacity was known."""
     step: Report
-    """Of two channels, while pods came."""
+    """Report of two channels, while pods were added."""
     evicted: str
     after: Report
-    """Of two channels, while that pod went."""
+    """Report of two channels, while that pod was deleted."""
 
 
 def document() -> dict[str, Any]:
-    """Digits with a batch of b in 80 + 6 b ms: 62 requests per second of one replica at most."""
-    made = models.variant(NAME, gpus=0)
-    spec = made["spec"]
+    """Return digits with a batch of b in 80 + 6 b ms: 62 requests per second of one replica at most."""
+    deployment = models.variant(NAME, gpus=0)
+    spec = deployment["spec"]
     spec["model"]["parameters"] = {"gpu_ms": "80", "gpu_ms_per_row": "6"}
     spec["batching"] = {"maxBatchSize": 8, "maxQueueDelay": "2ms"}
     spec["scaling"] = {"minReplicas": 1, "maxReplicas": 3, "targets": {"latency": "600ms"}}
     spec["traffic"] = {"mode": "Direct", "drainTimeout": f"{DRAIN_S}s"}
-    return made
+    return deployment
 
 
 @pytest.fixture(scope="module")
 def story(kube: Kube, served: Callable[..., str]) -> Story:
-    """Calm, a step of the load, an eviction under it; about a minute and a half."""
+    """Send calm load, a step, and evict a pod under it; about a minute and a half."""
     served(document())
     address = kube.must_address(NAME, GRPC_PORT)
 
@@ -64,14 +64,14 @@ def story(kube: Kube, served: Callable[..., str]) -> Story:
         calm = wait_until_calm(kube, NAME, CALM_RPS)
         running.stop()
     with RunningLoad(load(STEP_RPS)) as running:
-        wait_for(lambda: models.ready_servers(kube, NAME) == 3, what="three are ready", limit_s=60)
-        wait_for(lambda: running.done or len(pods_asked(kube)) == 3, what="all are asked", limit_s=3 * AGE_S)
+        wait_for(lambda: models.ready_servers(kube, NAME) == 3, goal="three are ready", limit_s=60)
+        wait_for(lambda: running.done or len(answering_pods(kube)) == 3, goal="all receive requests", limit_s=3 * AGE_S)
         step = running.stop()
     with RunningLoad(load(STEP_RPS / 2)) as running:
         running.began_s()
-        evicted = pod_that_is_asked(kube)
+        evicted = receiving_pod(kube)
         kube("delete", "pod", evicted, "--wait=false")
-        wait_for(lambda: evicted not in names(kube), what=f"{evicted} is gone", limit_s=60)
+        wait_for(lambda: evicted not in names(kube), goal=f"{evicted} is gone", limit_s=60)
         after = running.stop()
     return Story(calm, step, evicted, after)
 
@@ -80,20 +80,20 @@ def names(kube: Kube) -> set[str]:
     return {pod["metadata"]["name"] for pod in kube.pods(NAME, "server")}
 
 
-def pods_asked(kube: Kube) -> set[str]:
-    """Pods that have answered anything."""
+def answering_pods(kube: Kube) -> set[str]:
+    """Return the pods that have answered requests."""
     return {pod for pod, (requests, _) in models.triton_counts(kube, NAME).items() if requests}
 
 
-def pod_that_is_asked(kube: Kube) -> str:
-    """One that a channel is on: two channels may both be on one pod of three, and a pod without any would show nothing when it goes."""
+def receiving_pod(kube: Kube) -> str:
+    """Return a pod that receives requests: two channels may use one pod of three, and the deletion of another would show nothing."""
     before = models.triton_counts(kube, NAME)
 
     def rising() -> list[str]:
-        now = models.triton_counts(kube, NAME)
-        return sorted(pod for pod, (requests, _) in now.items() if requests > before.get(pod, (0.0, 0.0))[0])
+        current = models.triton_counts(kube, NAME)
+        return sorted(pod for pod, (requests, _) in current.items() if requests > before.get(pod, (0.0, 0.0))[0])
 
-    wait_for(lambda: bool(rising()), what="a pod is asked", limit_s=10)
+    wait_for(lambda: bool(rising()), goal="a pod receives requests", limit_s=10)
     return rising()[0]
 
 

@@ -19,7 +19,7 @@ from demo.kube import PATIENCE, Kube, wait_for
 from demo.models import DIGITS, GRPC_PORT, HTTP_PORT
 from manifests.examples.digits import train
 
-# It tells Triton its own inputs and outputs, so it needs no config.pbtxt.
+# It declares its inputs and outputs itself, so it needs no config.pbtxt.
 _DOUBLE = """
 import triton_python_backend_utils as pb_utils
 
@@ -141,7 +141,7 @@ def _fill(directory: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cases(kube: Kube, digits: ColdStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:  # noqa: ARG001  # it comes first
-    """All the models of this module, started at once."""
+    """Apply all the models of this module at once."""
     directory = tmp_path_factory.mktemp("models")
     _fill(directory)
     claim = {"persistentVolumeClaim": {"claimName": "models", "path": "vision/digits"}}
@@ -172,10 +172,10 @@ def _condition(kube: Kube, name: str, kind: str, reason: str) -> dict[str, Any]:
     """Wait for a condition's reason and return the condition."""
     try:
         wait_for(
-            lambda: (kube.condition(name, kind) or {}).get("reason") == reason, what=f"{name}: {reason}", limit_s=60
+            lambda: (kube.condition(name, kind) or {}).get("reason") == reason, goal=f"{name}: {reason}", limit_s=60
         )
     finally:
-        print(models.said(kube, name))
+        print(models.condition_lines(kube, name))
     condition = kube.condition(name, kind)
     assert condition is not None
     return condition
@@ -189,9 +189,9 @@ def test_apply_is_answered_within_the_budget(digits: ColdStart) -> None:
 
 @pytest.mark.usefixtures("digits")
 def test_held_out_digits_are_labelled_right_over_both_protocols(kube: Kube) -> None:
-    found = serving.accuracy(kube, DIGITS)
-    assert found.digits == 450
-    assert found.http == found.grpc >= 0.95
+    accuracy = serving.accuracy(kube, DIGITS)
+    assert accuracy.digits == 450
+    assert accuracy.http == accuracy.grpc >= 0.95
 
 
 @pytest.mark.usefixtures("digits")
@@ -251,7 +251,7 @@ def test_what_controls_triton_is_closed_over_grpc_too(kube: Kube) -> None:
 
 
 def _server(kube: Kube) -> str:
-    """Address of a server pod, past the balancer."""
+    """Return the address of a server pod, past the balancer."""
     return str(kube.pods(DIGITS, "server")[0]["status"]["podIP"])
 
 
@@ -329,7 +329,7 @@ def test_an_image_that_can_not_be_pulled_is_named_in_the_condition(kube: Kube) -
 
 @pytest.mark.usefixtures("digits")
 def test_kubectl_get_shows_the_state_at_a_glance(kube: Kube) -> None:
-    shown = kube("get", "mdep", DIGITS).splitlines()
-    assert shown[0].split()[:3] == ["NAME", "STATUS", "READY"]
-    assert shown[1].split()[:2] == [DIGITS, "Ready"]
+    lines = kube("get", "mdep", DIGITS).splitlines()
+    assert lines[0].split()[:3] == ["NAME", "STATUS", "READY"]
+    assert lines[1].split()[:2] == [DIGITS, "Ready"]
     assert json.loads(kube("get", "mdep", DIGITS, "-o", "json"))["status"]["address"]["url"].endswith(":8000")

@@ -38,14 +38,14 @@ BALANCERS = 2
 NEXT = "next"
 VERSION = "99.0.0"
 IMAGES = {"operator": "halcyon-operator:dev", "balancer": "halcyon-balancer:dev", "triton": "tritonserver-cpu:24.10"}
-"""Of the chart's values."""
+"""Image by key in the chart's values."""
 _LIMIT_S = 90
 _TIMEOUT = "--timeout=240s"
 
 
 @dataclass
-class Seen:
-    """The model, as it was at every look while something happened."""
+class PodObservations:
+    """States of the model's pods, over all polls."""
 
     kube: Kube
     fewest_balancers: int = BALANCERS
@@ -53,11 +53,11 @@ class Seen:
     servers: set[tuple[str, str, int]] = field(default_factory=set)
     """Uid, image and restarts of each server pod."""
 
-    def look(self) -> None:
-        here = [p for p in self.kube.pods(NAME, "balancer") if not p["metadata"].get("deletionTimestamp")]
-        ready = sum(map(is_ready, here))
+    def observe(self) -> None:
+        balancers = [p for p in self.kube.pods(NAME, "balancer") if not p["metadata"].get("deletionTimestamp")]
+        ready = sum(map(is_ready, balancers))
         self.fewest_balancers = min(self.fewest_balancers, ready)
-        self.most_balancers = max(self.most_balancers, len(here))
+        self.most_balancers = max(self.most_balancers, len(balancers))
         self.servers |= servers(self.kube)
 
 
@@ -70,31 +70,31 @@ def servers(kube: Kube) -> set[tuple[str, str, int]]:
 
 
 @contextmanager
-def watched(kube: Kube) -> Iterator[Seen]:
-    """Looked at some times a second while the block runs."""
-    seen, over = Seen(kube), threading.Event()
-    failed: list[BaseException] = []
+def watched(kube: Kube) -> Iterator[PodObservations]:
+    """Poll the model's pods several times a second while the block runs."""
+    observed, ended = PodObservations(kube), threading.Event()
+    errors: list[BaseException] = []
 
-    def look() -> None:
+    def poll() -> None:
         try:
-            while not over.wait(0.2):
-                seen.look()
-        except BaseException as error:  # noqa: BLE001  # told below
-            failed.append(error)
+            while not ended.wait(0.2):
+                observed.observe()
+        except BaseException as error:  # noqa: BLE001  # asserted below
+            errors.append(error)
 
-    thread = threading.Thread(target=look, name="looks")
+    thread = threading.Thread(target=poll, name="poll")
     thread.start()
     try:
-        yield seen
+        yield observed
     finally:
-        over.set()
+        ended.set()
         thread.join()
-    assert not failed, failed
+    assert not errors, errors
 
 
 @contextmanager
 def load(kube: Kube) -> Iterator[list[Report]]:
-    """Keep-alive over HTTP and long-lived channels of gRPC, which repeat nothing; their reports are there when the block has ended."""
+    """Send requests over HTTP with keep-alive and over long-lived gRPC channels, without repeats, and report at the end of the block."""
     common: dict[str, Any] = {"model": NAME, "clients": 6, "pause_s": 0.02, "duration_s": 600, "channels": 2}
     reports: list[Report] = []
     with ExitStack() as stack:
@@ -102,28 +102,28 @@ def load(kube: Kube) -> Iterator[list[Report]]:
             Load(address=kube.must_address(NAME, HTTP_PORT), protocol="http", **common),
             Load(address=kube.must_address(NAME, GRPC_PORT), protocol="grpc", **common),
         )
-        running = [stack.enter_context(RunningLoad(each)) for each in loads]
+        running = [stack.enter_context(RunningLoad(running_load)) for running_load in loads]
         for each in running:
             each.began_s()
         yield reports
-        reports += [each.stop() for each in running]
+        reports += [running_load.stop() for running_load in running]
 
 
 @pytest.fixture
 def next_chart(tmp_path: Path) -> Path:
-    """The chart with another version."""
+    """Return the chart with another version."""
     chart = tmp_path / "halcyon"
     shutil.copytree(CHART, chart)
-    about = chart / "Chart.yaml"
-    lines = [f"version: {VERSION}" if x.startswith("version:") else x for x in about.read_text().splitlines()]
-    about.write_text("\n".join(lines) + "\n")
+    chart_file = chart / "Chart.yaml"
+    lines = [f"version: {VERSION}" if x.startswith("version:") else x for x in chart_file.read_text().splitlines()]
+    chart_file.write_text("\n".join(lines) + "\n")
     assert f"version: {VERSION}" in lines
     return chart
 
 
 @pytest.fixture
 def next_images() -> list[str]:
-    """Values of the chart that name the images by another tag, which the node has from now on."""
+    """Give the images another tag on the node, and return the chart's values for it."""
     cluster = clusters.get(CLUSTER)
     tag = [*node.ctr(cluster.place, cluster.bin), "images", "tag", "--force"]
     for image in IMAGES.values():
@@ -141,14 +141,14 @@ def _model() -> dict[str, Any]:
 
 
 def _wait_until(kube: Kube, tag: str) -> None:
-    """Until every balancer is of the images of this tag, ready, and no other is left."""
+    """Wait until every balancer has the images of this tag and is ready, and no other is left."""
 
-    def are() -> bool:
+    def are_replaced() -> bool:
         pods = kube.pods(NAME, "balancer")
         images = {c["image"] for p in pods for c in (*p["spec"]["containers"], *p["spec"].get("initContainers", ()))}
         return len(pods) == BALANCERS and all(map(is_ready, pods)) and {i.rpartition(":")[2] for i in images} == {tag}
 
-    wait_for(are, what=f"balancers of {tag}", limit_s=_LIMIT_S)
+    wait_for(are_replaced, goal=f"balancers of {tag}", limit_s=_LIMIT_S)
 
 
 def _release(kube: Kube) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def test_an_upgrade_and_the_way_back_restart_no_model_and_lose_nothing(
     next_chart: Path,
     next_images: list[str],
 ) -> None:
-    came_from = _release(kube)
+    initial_release = _release(kube)
     kube.apply(_model())
     try:
         models.wait_until_served(kube, NAME)
@@ -174,7 +174,7 @@ def test_an_upgrade_and_the_way_back_restart_no_model_and_lose_nothing(
         assert len(before) == 2
 
         began_s = time.monotonic()
-        with watched(kube) as seen, load(kube) as reports:
+        with watched(kube) as observed, load(kube) as reports:
             kube.helm(
                 "upgrade",
                 "halcyon",
@@ -191,22 +191,22 @@ def test_an_upgrade_and_the_way_back_restart_no_model_and_lose_nothing(
             kube.helm(
                 "rollback",
                 "halcyon",
-                came_from["revision"],
+                initial_release["revision"],
                 f"--namespace={SYSTEM}",
                 "--wait",
                 _TIMEOUT,
             )
-            assert _release(kube)["chart"] == came_from["chart"]
+            assert _release(kube)["chart"] == initial_release["chart"]
             _wait_until(kube, "dev")
-        took_s = time.monotonic() - began_s
+        duration_s = time.monotonic() - began_s
 
-        assert seen.servers == before
+        assert observed.servers == before
         assert _revision(kube) == revision
-        assert (seen.fewest_balancers, seen.most_balancers) == (BALANCERS, BALANCERS + 1)
+        assert (observed.fewest_balancers, observed.most_balancers) == (BALANCERS, BALANCERS + 1)
         assert [report.failed for report in reports] == [0, 0], reports
         assert min(report.answered for report in reports) > 100
         figures.record("upgrade", upgraded_s)
-        figures.record("upgrade_and_rollback", took_s)
+        figures.record("upgrade_and_rollback", duration_s)
         figures.record("upgrade_requests", sum(report.answered for report in reports))
     finally:
         models.delete(kube, NAME, wait=False)

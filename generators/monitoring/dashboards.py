@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from generators.monitoring.model_dashboards import FLEET, ONE
+from generators.monitoring.model_dashboards import FLEET, MODEL
 from generators.monitoring.operator_dashboards import OPERATOR, SCALING
 
-DASHBOARDS: Final = {"fleet": FLEET, "model": ONE, "scaling": SCALING, "operator": OPERATOR}
+DASHBOARDS: Final = {"fleet": FLEET, "model": MODEL, "scaling": SCALING, "operator": OPERATOR}

@@ -205,8 +205,8 @@ def _source() -> Json:
 
 
 def _variable(variable: Variable) -> Json:
-    of_all = {} if variable.all_value is None else {"allValue": variable.all_value}
-    everything = {"includeAll": True, **of_all, "current": {"text": "All", "value": "$__all"}}
+    all_value = {} if variable.all_value is None else {"allValue": variable.all_value}
+    everything = {"includeAll": True, **all_value, "current": {"text": "All", "value": "$__all"}}
     return {
         "name": variable.name,
         "label": variable.label,

@@ -147,7 +147,7 @@ def _mean_time(title: str, metric: Metric) -> Query:
     return Query(f"{rate(metric)} / {rate(triton_metrics.SUCCESS)} / 1e6", title)
 
 
-ONE: Final = GrafanaDashboard(
+MODEL: Final = GrafanaDashboard(
     "halcyon-model",
     "Halcyon / Model",
     "One model: requests, queue, latency breakdown, batch sizes and GPU utilisation.",

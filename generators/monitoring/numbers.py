@@ -18,7 +18,7 @@ class Number:
     """What is counted, of which pods, over which time."""
     source: str
     """Counters from which it is computed, so that it can be checked."""
-    shown: tuple[str, ...]
+    places: tuple[str, ...]
     """Places in which it is shown."""
 
 

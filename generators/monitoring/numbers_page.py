@@ -26,7 +26,7 @@ def page() -> str:
     """Return the text of the page."""
     parts = [_HEAD]
     for group in GROUPS:
-        rows = [f"| {n.name} | {n.definition} | {n.source} | {'; '.join(n.shown)} |" for n in group.numbers]
+        rows = [f"| {n.name} | {n.definition} | {n.source} | {'; '.join(n.places)} |" for n in group.numbers]
         table = ["| number | definition | computed from | shown as |", "| --- | --- | --- | --- |", *rows]
         parts += [f"## {group.title}", "\n".join(table)]
     return "\n\n".join(parts) + "\n"

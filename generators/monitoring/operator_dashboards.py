@@ -128,9 +128,9 @@ SCALING: Final = GrafanaDashboard(
 )
 
 
-def _quantiles(title: str, description: str, metric: Metric, over: str = "$__rate_interval") -> Panel:
+def _quantiles(title: str, description: str, metric: Metric, window: str = "$__rate_interval") -> Panel:
     shares = ((0.5, "p50"), (0.99, "p99"))
-    queries = tuple(Query(operators_quantile(share, metric, over), name) for share, name in shares)
+    queries = tuple(Query(operators_quantile(share, metric, window), name) for share, name in shares)
     return Panel(title, description, queries, "s")
 
 

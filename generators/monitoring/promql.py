@@ -30,7 +30,7 @@ MODELS: Final = Variable(
 
 def of(metric: Metric, matchers: str = "", *, end: str = "") -> str:
     """Return a selector for a metric of the selected models. `end` is a suffix of the name, for example `_bucket`."""
-    return f"{metric.name}{end}{{{_joined(_SELECTED, matchers)}}}"
+    return f"{metric.name}{end}{{{_matcher_list(_SELECTED, matchers)}}}"
 
 
 def per_model(metric: Metric, *by: str, matchers: str = "") -> str:
@@ -56,7 +56,7 @@ def quantile(share: float, metric: Metric) -> str:
 def operators(metric: Metric | str, matchers: str = "") -> str:
     """Return a selector for a metric of all operator replicas."""
     name = metric if isinstance(metric, str) else metric.name
-    return f"{name}{{{_joined(_OPERATOR, matchers)}}}"
+    return f"{name}{{{_matcher_list(_OPERATOR, matchers)}}}"
 
 
 def operators_rate(metric: Metric | str, *by: str) -> str:
@@ -65,10 +65,10 @@ def operators_rate(metric: Metric | str, *by: str) -> str:
     return f"{aggregation} (rate({operators(metric)}[$__rate_interval]))"
 
 
-def operators_quantile(share: float, metric: Metric, over: str = "$__rate_interval") -> str:
-    """Return a query for a quantile of an operator histogram, over the time range `over`."""
-    return f"histogram_quantile({share:g}, sum by (le) (rate({operators(f'{metric.name}_bucket')}[{over}])))"
+def operators_quantile(share: float, metric: Metric, window: str = "$__rate_interval") -> str:
+    """Return a query for a quantile of an operator histogram, over the time range `window`."""
+    return f"histogram_quantile({share:g}, sum by (le) (rate({operators(f'{metric.name}_bucket')}[{window}])))"
 
 
-def _joined(*matchers: str) -> str:
+def _matcher_list(*matchers: str) -> str:
     return ",".join(part for part in matchers if part)

@@ -13,7 +13,7 @@ from generators.monitoring.dashboards import DASHBOARDS
 class NamedQuery:
     """One query with its location."""
 
-    where: str
+    location: str
     """Dashboard and panel, or alert, that contains the query, for error messages."""
     expression: str
     """PromQL, with all placeholders replaced."""

@@ -51,7 +51,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
         wait_until(
             lambda made=made: cluster.api.exists(f"/api/v1/namespaces/{name}/{made}"),  # type: ignore[misc]
-            what=f"namespace {name} has {made}",
+            goal=f"namespace {name} has {made}",
             limit_s=10 * PATIENCE,
             every_s=0.01,
         )

@@ -64,7 +64,7 @@ def test_a_deployments_pods_become_ready_with_addresses_and_endpoints(kubectl: K
         slices = kubectl.get("endpointslices")["items"]
         return {a for s in slices for e in s["endpoints"] or [] if e["conditions"]["ready"] for a in e["addresses"]}
 
-    wait_until(lambda: endpoints() == addresses, what="the Service has all pods", limit_s=_LIMIT_S)
+    wait_until(lambda: endpoints() == addresses, goal="the Service has all pods", limit_s=_LIMIT_S)
 
 
 def test_server_side_apply_of_the_same_object_changes_nothing(kubectl: Kubectl) -> None:
@@ -96,13 +96,13 @@ def test_children_go_with_their_owner(kubectl: Kubectl) -> None:
 
 def test_the_scheduler_gives_out_eight_gpus_and_no_more(kubectl: Kubectl) -> None:
     kubectl.apply(_deployment(replicas=9, gpus=1))
-    wait_until(lambda: _ready(kubectl) == 8, what="8 pods are Ready", limit_s=_LIMIT_S)
+    wait_until(lambda: _ready(kubectl) == 8, goal="8 pods are Ready", limit_s=_LIMIT_S)
 
     def reason() -> str:
         waiting = [pod for pod in kubectl.get("pods")["items"] if pod["status"]["phase"] == "Pending"]
         return " ".join(c.get("message", "") for pod in waiting for c in pod["status"].get("conditions", []))
 
-    wait_until(lambda: "Insufficient nvidia.com/gpu" in reason(), what="one pod has no GPU", limit_s=_LIMIT_S)
+    wait_until(lambda: "Insufficient nvidia.com/gpu" in reason(), goal="one pod has no GPU", limit_s=_LIMIT_S)
     assert _ready(kubectl) == 8
 
 
@@ -112,7 +112,7 @@ def test_a_held_pod_starts_when_the_hold_goes(kubectl: Kubectl) -> None:
     def scheduled() -> list[dict[str, Any]]:
         return [pod for pod in kubectl.get("pods")["items"] if pod["spec"].get("nodeName")]
 
-    wait_until(lambda: len(scheduled()) == 2, what="both pods have a node", limit_s=_LIMIT_S)
+    wait_until(lambda: len(scheduled()) == 2, goal="both pods have a node", limit_s=_LIMIT_S)
     first, second = scheduled()
     kubectl("annotate", "pod", first["metadata"]["name"], f"{HOLD}-")
     kubectl("wait", "--for=condition=Ready", f"pod/{first['metadata']['name']}", f"--timeout={_LIMIT_S}s")

@@ -102,7 +102,7 @@ def test_pages_with_python_commands_name_the_environment_of_the_clone() -> None:
 
 def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
     shown_ones = [command for page in PAGES for command in commands(page)]
-    for start in elsewhere.RUN_BY | elsewhere.NOBODY:
+    for start in elsewhere.RUN_BY | elsewhere.NOT_RUN:
         assert any(command.startswith(start) for command in shown_ones), start
     for test in elsewhere.RUN_BY.values():
         assert (ROOT / test).is_file(), test
@@ -136,7 +136,7 @@ def test_words_that_differ_from_those_of_the_cluster_are_on_their_page() -> None
 
 
 def test_every_command_that_can_be_run_shows_its_output() -> None:
-    shown_ones = [step for page in documents.PAGES for step in console_steps(page) if not elsewhere.is_nobodys(step)]
+    shown_ones = [step for page in documents.PAGES for step in console_steps(page) if not elsewhere.is_not_run(step)]
     assert len(shown_ones) > 90
     assert [step.name for step in shown_ones if step.output is None] == []
 
@@ -225,12 +225,12 @@ def test_the_row_counts_blocks_whose_last_run_agrees(tmp_path: Path) -> None:
     assert (found["commands"], found["commands without output"]) == (3, 1), "one is listed with the reason"
     assert (found["commands that printed what their page shows"], found["commands not shown to print it"]) == (0, 2)
     first, _, last = console_steps(page)
-    of_commands = {step.script: outcome.of(step, text) for step, text in ((first, "printed\n"), (last, ""))}
+    of_commands = {step.script: outcome.compare(step, text) for step, text in ((first, "printed\n"), (last, ""))}
     outcome.record(page, of_commands, file=file)
     found = documents.counts((page,), file)
     assert (found["commands without output"], found["commands not shown to print it"]) == (0, 0), "nothing was printed"
     assert (found["blocks of shell"], found["blocks not shown to print it"]) == (2, 2)
-    outcomes = [outcome.of(step, printed) for step, printed in zip(steps(page), ("1\n", "2\n"), strict=True)]
+    outcomes = [outcome.compare(step, printed) for step, printed in zip(steps(page), ("1\n", "2\n"), strict=True)]
     assert [one.difference is None for one in outcomes] == [True, False]
     outcome.record(page, {step.script: one for step, one in zip(steps(page), outcomes, strict=True)}, file=file)
     assert documents.counts((page,), file)["blocks that printed what their page shows"] == 1
@@ -240,8 +240,8 @@ def test_the_row_counts_blocks_whose_last_run_agrees(tmp_path: Path) -> None:
 
 def test_a_measured_block_is_compared_without_its_numbers() -> None:
     step = Step("batching.md", "halcyon bench\n", "142 requests/s\n")
-    assert outcome.of(step, "990 requests/s\n").difference is None
-    assert outcome.of(Step("zero.md", step.script, step.output), "990 requests/s\n").difference is not None
+    assert outcome.compare(step, "990 requests/s\n").difference is None
+    assert outcome.compare(Step("zero.md", step.script, step.output), "990 requests/s\n").difference is not None
 
 
 def test_the_output_of_a_command_is_below_it_or_after_its_block(tmp_path: Path) -> None:
@@ -256,8 +256,8 @@ def test_the_output_of_a_command_is_below_it_or_after_its_block(tmp_path: Path) 
 
 def test_names_of_the_page_count_as_those_of_the_cluster() -> None:
     step = Step("zero.md", "halcyon status NAME", "resnet50 in team is ready\n")
-    assert outcome.of(step, "digits in pages is ready\n").difference is None
-    assert outcome.of(step, "digits in elsewhere is ready\n").difference is not None
+    assert outcome.compare(step, "digits in pages is ready\n").difference is None
+    assert outcome.compare(step, "digits in elsewhere is ready\n").difference is not None
 
 
 def test_a_command_goes_on_where_its_line_says_so(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def _checkov(folder: Path) -> list[Finding]:
 
 
 def _kube_score(files: list[Path]) -> list[Finding]:
-    program = binaries.beside("kube-score")
+    program = binaries.extra_program("kube-score")
     return kube_score_findings(_run([str(program), "score", "-o", "json", *map(str, files)], statuses=(0, 1)))
 
 

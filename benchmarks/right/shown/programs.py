@@ -146,9 +146,9 @@ def _query(site: Scene, shown: Shown) -> None:
     chosen = variables(site.space.namespace)
     began = time.monotonic()
     panels = {
-        panel.where: sum(series)
+        panel.location: sum(series)
         for panel in queries.panels(chosen)
-        if panel.where in EXPECTED and (series := values(site.site.address, panel.expression))
+        if panel.location in EXPECTED and (series := values(site.site.address, panel.expression))
     }
     shown.panels.append((began, time.monotonic(), panels))
 

@@ -103,7 +103,7 @@ def _site(pods: int, folder: Path) -> Iterator[tuple[Operator, Space, Path, int]
             space.make()
             for required in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
                 path = f"/api/v1/namespaces/{space.namespace}/{required}"
-                wait_until(lambda path=path: cluster.api.exists(path), what=f"{path} exists", limit_s=30, every_s=0.05)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
+                wait_until(lambda path=path: cluster.api.exists(path), goal=f"{path} exists", limit_s=30, every_s=0.05)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
             space.apply(files(f"max_batch_size: {BATCH}"), deployment(MODEL, **spec(pods)))
             space.wait_settled(MODEL)
             yield operator, space, cluster.kubeconfig, port

@@ -26,7 +26,7 @@ PUBLISH_EVERY_S = 0.25
 
 
 class BusyShare:
-    """The share of a sliding window that was spent busy. Times are of one monotonic clock, in seconds. Thread-safe."""
+    """Busy share of a sliding window. Times are of one monotonic clock, in seconds. Thread-safe."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -35,19 +35,19 @@ class BusyShare:
         self._since_s: float | None = None
 
     def start(self, now_s: float) -> None:
-        """An execution begins; at most one runs at a time."""
+        """Begin an execution; at most one runs at a time."""
         with self._lock:
             self._since_s = now_s
 
     def stop(self, now_s: float) -> None:
-        """The execution that began last ends."""
+        """End the execution that began last."""
         with self._lock:
             if self._since_s is not None:
                 self._spans.append((self._since_s, now_s))
                 self._since_s = None
 
     def value(self, now_s: float) -> float:
-        """0 to 1, over the window that ends at `now_s`; an execution under way counts."""
+        """Return the share, 0 to 1, of the window that ends at `now_s`; an execution under way counts."""
         begin_s = now_s - self._window_s
         with self._lock:
             while self._spans and self._spans[0][1] <= begin_s:
@@ -59,7 +59,7 @@ class BusyShare:
 
 
 class TritonPythonModel:
-    """What Triton's Python backend calls, one object per instance."""
+    """The class that Triton's Python backend uses, one object per instance."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the network and start to publish the gauge."""
@@ -90,16 +90,16 @@ class TritonPythonModel:
         self._publisher.start()
 
     def execute(self, requests: list) -> list:  # type: ignore[type-arg]  # Triton's own classes, which have no types
-        """One pass over the rows of all requests together; one response per request, in order."""
+        """Run the rows of all requests in one pass, and return one response per request, in order."""
         start_s = time.monotonic()
         self._busy.start(start_s)
         try:
             parts = [pb_utils.get_input_tensor_by_name(request, "pixels").as_numpy() for request in requests]
             rows = np.concatenate(parts)
             probabilities = self._session.run(["probabilities"], {"pixels": rows})[0]
-            left_s = start_s + self._cost_s + self._row_cost_s * len(rows) - time.monotonic()
-            if left_s > 0:
-                time.sleep(left_s)
+            remaining_s = start_s + self._cost_s + self._row_cost_s * len(rows) - time.monotonic()
+            if remaining_s > 0:
+                time.sleep(remaining_s)
         finally:
             self._busy.stop(time.monotonic())
 
@@ -110,21 +110,21 @@ class TritonPythonModel:
         ]
 
     def finalize(self) -> None:
-        """Stop to publish: Triton takes the gauge away next."""
+        """Stop publishing the gauge, which Triton removes next."""
         self._stopped.set()
         self._publisher.join()
 
-    def _response(self, wanted: list[str], probabilities: np.ndarray, *, batch: int) -> object:
+    def _response(self, output_names: list[str], probabilities: np.ndarray, *, batch: int) -> object:
         # Only the requested outputs: each tensor is copied on its way to Triton, and strings are the slowest.
         count = len(probabilities)
         tensors = []
-        if "probabilities" in wanted:
+        if "probabilities" in output_names:
             tensors.append(pb_utils.Tensor("probabilities", probabilities))
-        if "label" in wanted:
+        if "label" in output_names:
             tensors.append(pb_utils.Tensor("label", probabilities.argmax(axis=1).astype(np.int64).reshape(count, 1)))
-        if "BATCH" in wanted:
+        if "BATCH" in output_names:
             tensors.append(pb_utils.Tensor("BATCH", np.full((count, 1), batch, np.int32)))
-        if "WHO" in wanted:
+        if "WHO" in output_names:
             tensors.append(pb_utils.Tensor("WHO", np.full((count, 1), self._who, object)))
         return pb_utils.InferenceResponse(tensors)
 

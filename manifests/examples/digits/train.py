@@ -1,10 +1,10 @@
 """Trains the digits example and writes ../digits.yaml: the model in a ConfigMap, and the ModelDeployment that serves it.
 
     python manifests/examples/digits/train.py           # train, and write the manifest
-    python manifests/examples/digits/train.py --check   # fail where the committed manifest is not what this would write
+    python manifests/examples/digits/train.py --check   # fail if the committed manifest isn't what this would write
 
 Everything but the weights is compared byte by byte. Weights depend on the CPU in their last digits (BLAS chooses its kernels
-by it), and many passes of training enlarge that. So where the bytes differ, --check compares what they are for: operators, names,
+by it), and many passes of training enlarge that. So if the bytes differ, --check compares what matters: operators, names,
 types and shapes must be the same, and the accuracy within `TOLERANCE`.
 """
 # ruff: noqa: INP001, T201  # a script beside the files it reads, which prints for the person who runs it
@@ -39,7 +39,7 @@ _HEADER = """\
 
 
 def split() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """The digits as (training pixels, held-out pixels, training labels, held-out labels).
+    """Return the digits as (training pixels, held-out pixels, training labels, held-out labels).
 
     Pixels: FP32[n, 64], values 0 to 16. A quarter (450 of 1797) is held out, with the same share of each digit.
     """
@@ -51,7 +51,7 @@ def split() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]
 
 
 def train() -> bytes:
-    """The network as ONNX, trained from a fixed seed: the same bytes on the same machine."""
+    """Return the network as ONNX, trained from a fixed seed: the same bytes on the same machine."""
     pixels, _, labels, _ = split()
     network = MLPClassifier(hidden_layer_sizes=(32,), batch_size=32, learning_rate_init=0.003, random_state=_SEED)
     for _ in range(_PASSES):
@@ -60,7 +60,7 @@ def train() -> bytes:
 
 
 def accuracy(model: bytes) -> float:
-    """The share of held-out digits that ONNX Runtime labels right."""
+    """Return the share of held-out digits that ONNX Runtime classifies correctly."""
     _, pixels, _, labels = split()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     probabilities = np.asarray(session.run(["probabilities"], {"pixels": pixels})[0])
@@ -68,7 +68,7 @@ def accuracy(model: bytes) -> float:
 
 
 def _export(weights: list[NDArray[Any]], biases: list[NDArray[Any]]) -> bytes:
-    """The graph: pixels -> /16 -> dense, ReLU -> dense, softmax -> probabilities; FP32, with any number of rows."""
+    """Return the graph: pixels -> /16 -> dense, ReLU -> dense, softmax -> probabilities; FP32, with any number of rows."""
     constants: dict[str, NDArray[np.float32]] = {"brightest": np.asarray(_BRIGHTEST, np.float32)}
     for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         constants[f"weight_{layer}"] = weight.astype(np.float32)
@@ -93,7 +93,7 @@ def _export(weights: list[NDArray[Any]], biases: list[NDArray[Any]]) -> bytes:
 
 
 def manifest(model: bytes) -> str:
-    """The text of digits.yaml around a model."""
+    """Return the text of digits.yaml for a model."""
     encoded = base64.encodebytes(model).decode().rstrip("\n")
     return "".join(
         (
@@ -108,7 +108,7 @@ def manifest(model: bytes) -> str:
 
 
 def model_in(text: str) -> bytes:
-    """The ONNX file inside a manifest."""
+    """Return the ONNX file in a manifest."""
     for document in yaml.safe_load_all(text):
         if document["kind"] == "ConfigMap":
             return base64.b64decode(document["binaryData"]["model.onnx"])
@@ -116,7 +116,7 @@ def model_in(text: str) -> bytes:
 
 
 def structure(model: bytes) -> onnx.ModelProto:
-    """The model without the values of its weights: operators, names, types and shapes."""
+    """Return the model without the values of its weights: operators, names, types and shapes."""
     proto = onnx.load_from_string(model)
     for constant in proto.graph.initializer:
         constant.ClearField("raw_data")
@@ -124,7 +124,7 @@ def structure(model: bytes) -> onnx.ModelProto:
 
 
 def difference(committed: str, fresh: bytes) -> str | None:
-    """Why a committed manifest is not what training gives now; None where it is."""
+    """Return why a committed manifest isn't what training gives now; None if it is."""
     model = model_in(committed)
     if manifest(model) != committed:
         return "its text differs from digits/ (model.py, config.pbtxt, modeldeployment.yaml, or the layout of train.py)"
@@ -132,9 +132,9 @@ def difference(committed: str, fresh: bytes) -> str | None:
         return None
     if structure(model) != structure(fresh):
         return "the network's operators, names, types or shapes differ from what train.py exports"
-    has, now = accuracy(model), accuracy(fresh)
-    if has < ACCURACY or abs(has - now) > TOLERANCE:
-        return f"its accuracy is {has:.4f}, training gives {now:.4f}; at least {ACCURACY}, within {TOLERANCE}, is asked for"
+    committed_accuracy, fresh_accuracy = accuracy(model), accuracy(fresh)
+    if committed_accuracy < ACCURACY or abs(committed_accuracy - fresh_accuracy) > TOLERANCE:
+        return f"its accuracy is {committed_accuracy:.4f}, training gives {fresh_accuracy:.4f}; at least {ACCURACY}, within {TOLERANCE}, is required"
     return None
 
 
@@ -143,7 +143,7 @@ def _indent(text: str) -> str:
 
 
 def main() -> int:
-    """Write the manifest, or check it; returns the exit status."""
+    """Write the manifest, or check it, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with the committed manifest, write nothing")
     check = parser.parse_args().check

@@ -50,16 +50,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="default build/bench")
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/scaling.md"), metavar="FILE.md")
     options = parser.parse_args(argv)
-    wanted = [cell for cell in cells() if not options.only or {cell.scenario, cell.family} & set(options.only)]
-    if not wanted:
+    selected = [cell for cell in cells() if not options.only or {cell.scenario, cell.family} & set(options.only)]
+    if not selected:
         parser.error(f"--only {' '.join(options.only)}: there are none of them; for example --only S1")
     signal.signal(signal.SIGTERM, _end)
-    runs = Runs(Store(options.out / "cells"), wanted, most_seeds=options.seeds, jobs=options.jobs)
+    runs = Runs(Store(options.out / "cells"), selected, most_seeds=options.seeds, jobs=options.jobs)
     runs.complete()
     options.out.mkdir(parents=True, exist_ok=True)
     document = orjson.dumps(runs.rows(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     (options.out / "ablation.json").write_bytes(document)
-    ablation_section.write(runs.found(), options.page, seeds=runs.seeds_in_words())
+    ablation_section.write(runs.ablation(), options.page, seeds=runs.seeds_in_words())
     return 0
 
 
@@ -88,19 +88,17 @@ def without(part: str) -> Named:
 class Runs:
     """Runs of all policies on some cells. A run is executed, or its result is taken from the store."""
 
-    def __init__(self, store: Store, wanted: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
+    def __init__(self, store: Store, cells: Sequence[Cell], *, most_seeds: int, jobs: int) -> None:
         self._store = store
         self._jobs = jobs
-        self._seeds = {cell: range(1, _most(cell, most_seeds) + 1) for cell in wanted}
+        self._seeds = {cell: range(1, _most(cell, most_seeds) + 1) for cell in cells}
 
     def complete(self) -> None:
         """Execute the runs that aren't in the store yet."""
-        wanted = [
-            (cell, policy, seed) for cell, seeds in self._seeds.items() for policy in policies() for seed in seeds
-        ]
-        table.Table(self._store, jobs=self._jobs, names=()).complete("ablation", wanted)
+        runs = [(cell, policy, seed) for cell, seeds in self._seeds.items() for policy in policies() for seed in seeds]
+        table.Table(self._store, jobs=self._jobs, names=()).complete("ablation", runs)
 
-    def found(self) -> Ablation:
+    def ablation(self) -> Ablation:
         """Return the results for the page."""
         planner, installed = self._column(Named(HALCYON)), self._column(Named(BALANCED))
         return Ablation(planner, installed, {part: self._column(without(part)) for part in PARTS})
@@ -142,7 +140,7 @@ class Runs:
             name = cell.family if cell.family == "S9" else cell.scenario
             members.setdefault(name, []).append(self._figures(cell, policy))
             wrong += sum(result.wrong_scalings for result in self._results(cell, policy))
-        return Column({name: _mean(listed) for name, listed in members.items()}, wrong)
+        return Column({name: _mean(cell_figures) for name, cell_figures in members.items()}, wrong)
 
     def _results(self, cell: Cell, policy: Named) -> list[StoredResult]:
         results = (self._store.find(cell, policy, seed) for seed in self._seeds[cell])
@@ -157,8 +155,8 @@ def _most(cell: Cell, most_seeds: int) -> int:
     return 1 if cell.family in _LONG else min(table.effort(cell).compared, most_seeds)
 
 
-def _mean(listed: Sequence[Figures]) -> Figures:
-    a, b, c = (sum(values) / len(listed) for values in zip(*listed, strict=True))
+def _mean(figures: Sequence[Figures]) -> Figures:
+    a, b, c = (sum(values) / len(figures) for values in zip(*figures, strict=True))
     return a, b, c
 
 

@@ -119,15 +119,15 @@ class Ablation:
     without: Mapping[str, Column]
     """Results of the planner without one part, by the name of this part."""
 
-    def whole(self, part: str) -> Column:
+    def reference(self, part: str) -> Column:
         """Return the results of the whole planner that are compared with those without this part."""
         return self.installed if part in BEHIND_BALANCER else self.planner
 
     def changes(self, part: str) -> dict[str, Figures]:
         """Return the figures without this part minus those of the whole planner, by scenario."""
-        whole = self.whole(part).figures
+        reference = self.reference(part).figures
         return {
-            name: (a - whole[name][0], b - whole[name][1], c - whole[name][2])
+            name: (a - reference[name][0], b - reference[name][1], c - reference[name][2])
             for name, (a, b, c) in self.without[part].figures.items()
         }
 
@@ -146,33 +146,33 @@ def counts(changes: Sequence[float], threshold: float) -> tuple[int, int, int]:
     return worse, better, len(changes) - worse - better
 
 
-def kept(path: Path) -> list[str]:
+def existing_lines(path: Path) -> list[str]:
     """Return the lines of the section in a page, so that the next version of the page can keep them.
 
     The result is empty if the page has no such section.
     """
-    begin, found = _between(path.read_text() if path.exists() else "")
-    return [*found.splitlines(), ""] if begin >= 0 else []
+    begin, section = _find_section(path.read_text() if path.exists() else "")
+    return [*section.splitlines(), ""] if begin >= 0 else []
 
 
-def write(found: Ablation, path: Path, *, seeds: str) -> None:
+def write(ablation: Ablation, path: Path, *, seeds: str) -> None:
     """Write the section into a page.
 
     It replaces an older section, if there is one. Otherwise it is inserted before the pictures, or else at the end.
     """
     text = path.read_text() if path.exists() else ""
-    begin, former = _between(text)
-    section = "\n".join([_BEGIN, *_lines(found, seeds=seeds), _END])
+    begin, former = _find_section(text)
+    section = "\n".join([_BEGIN, *_lines(ablation, seeds=seeds), _END])
     if begin >= 0:
         text = text[:begin] + section + text[begin + len(former) :]
     else:
-        head, _, rest = text.partition(f"{_NEXT}\n")
-        text = f"{head}{section}\n" + (f"\n{_NEXT}\n{rest}" if rest else "")
+        head, _, tail = text.partition(f"{_NEXT}\n")
+        text = f"{head}{section}\n" + (f"\n{_NEXT}\n{tail}" if tail else "")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
 
-def _between(text: str) -> tuple[int, str]:
+def _find_section(text: str) -> tuple[int, str]:
     """Return the offset of the section and its text, including the markers.
 
     The offset is -1 if the page has no such section.
@@ -181,7 +181,7 @@ def _between(text: str) -> tuple[int, str]:
     return (begin, text[begin : end + len(_END)]) if 0 <= begin < end else (-1, "")
 
 
-def _lines(found: Ablation, *, seeds: str) -> list[str]:
+def _lines(ablation: Ablation, *, seeds: str) -> list[str]:
     worse, ratio, turns = _THRESHOLDS
     text = [
         "## What each part of the planner is worth",
@@ -198,36 +198,36 @@ def _lines(found: Ablation, *, seeds: str) -> list[str]:
         "",
     ]
     rows = []
-    for part, about in PARTS.items():
-        if part not in found.without:
+    for part, description in PARTS.items():
+        if part not in ablation.without:
             continue
-        changes = list(found.changes(part).values())
+        changes = list(ablation.changes(part).values())
         cells = []
         for index, threshold in enumerate(_THRESHOLDS):
             values = [change[index] for change in changes]
             mean = _signed(sum(values) / len(values), _DIGITS[index])
             cells.append(f"{' / '.join(map(str, counts(values, threshold)))}; {mean}")
-        wrong = f"{found.without[part].wrong} ({found.whole(part).wrong})"
-        rows.append([f"`{part}`", f"`{about.module}`: {about.learns}", about.off, *cells, wrong])
+        wrong = f"{ablation.without[part].wrong} ({ablation.reference(part).wrong})"
+        rows.append([f"`{part}`", f"`{description.module}`: {description.learns}", description.off, *cells, wrong])
     head = ["part", "module, and what it learns", "without it", *_FIGURES, "wrong scalings in S9 (whole)"]
     text += _table(head, rows)
     for index, title in enumerate(_TITLES):
-        text += [f"### {title}", "", *_by_scenario(found, index)]
+        text += [f"### {title}", "", *_by_scenario(ablation, index)]
     return text[:-1]
 
 
-def _by_scenario(found: Ablation, index: int) -> list[str]:
+def _by_scenario(ablation: Ablation, index: int) -> list[str]:
     """Return a table of one figure: the value of the whole planner, and the change without each part."""
-    alone = [part for part in found.without if part not in BEHIND_BALANCER]
-    behind = [part for part in found.without if part in BEHIND_BALANCER]
+    alone = [part for part in ablation.without if part not in BEHIND_BALANCER]
+    behind = [part for part in ablation.without if part in BEHIND_BALANCER]
     digits = _DIGITS[index]
     rows = []
-    for name, figures in found.planner.figures.items():
+    for name, figures in ablation.planner.figures.items():
         row = [name, f"{figures[index]:.{digits}f}"]
-        row += [_signed(found.changes(part)[name][index], digits) for part in alone]
+        row += [_signed(ablation.changes(part)[name][index], digits) for part in alone]
         if behind:
-            row.append(f"{found.installed.figures[name][index]:.{digits}f}")
-            row += [_signed(found.changes(part)[name][index], digits) for part in behind]
+            row.append(f"{ablation.installed.figures[name][index]:.{digits}f}")
+            row += [_signed(ablation.changes(part)[name][index], digits) for part in behind]
         rows.append(row)
     head = ["scenario", "whole", *(f"`{part}`" for part in alone)]
     return _table([*head, "as installed", *(f"`{part}`" for part in behind)] if behind else head, rows)

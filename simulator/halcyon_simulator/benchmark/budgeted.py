@@ -18,14 +18,14 @@ def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
     If there are several cases, they are models that share a GPU budget. The budget is divided by `quota` for peers, and
     by `by_need` for Halcyon.
     """
-    faced = [policy.facing(case) for case in cases]
-    if len(faced) == 1:
-        return (simulate(faced[0], policy.build(faced[0])),)
+    own_cases = [policy.facing(case) for case in cases]
+    if len(own_cases) == 1:
+        return (simulate(own_cases[0], policy.build(own_cases[0])),)
     share = by_need if policy.name in OWN else shared_budget.quota
-    return shared_budget.simulate(faced, policy, budget=budget(cases), allocate=share)
+    return shared_budget.simulate(own_cases, policy, budget=budget(cases), allocate=share)
 
 
-def by_need(wanted: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
+def by_need(desired: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
     """Return the result of `allocate` without preemption.
 
     A model never loses a replica to another model. The reason is that a pod that serves is worth more than a pod that
@@ -33,6 +33,6 @@ def by_need(wanted: Sequence[int], present: Sequence[int], gpus: int, tick: int)
     """
     demands = [
         Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))
-        for number, (want, have) in enumerate(zip(wanted, present, strict=True))
+        for number, (want, have) in enumerate(zip(desired, present, strict=True))
     ]
     return [grant.replicas for grant in allocate(demands, Budget(gpus, preempt=False, fill=True)).values()]

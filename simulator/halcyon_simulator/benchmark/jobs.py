@@ -41,14 +41,14 @@ def complete(store: Store, title: str, runs: Sequence[tuple[Cell, Named, int]], 
             missing.setdefault((cell, seed), {})[point] = None
     jobs = [Job(cell, seed, part) for (cell, seed), points in missing.items() for part in _parts(tuple(points))]
     progress = _Progress(title, sum(len(job.policies) for job in jobs), len(set(runs)))
-    for job, results in _done(jobs, processes):
+    for job, results in _completed(jobs, processes):
         for policy, result in zip(job.policies, results, strict=True):
             store.add(job.cell, policy, job.seed, result)
         progress.step(len(results), str(job.cell))
     progress.end()
 
 
-def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[StoredResult]]]:
+def _completed(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[StoredResult]]]:
     if processes <= 1:
         yield from ((job, work(job)) for job in jobs)
         return
@@ -100,27 +100,27 @@ def _bounds(cell: Cell, seed: int) -> tuple[Bounds, ...]:
 class _Progress:
     """Progress display on stderr, with the number of finished runs and an estimate of the remaining time."""
 
-    def __init__(self, title: str, runs: int, known: int) -> None:
+    def __init__(self, title: str, runs: int, total: int) -> None:
         self._title, self._runs, self._done = title, runs, 0
-        self._begin_s = self._said_s = time.monotonic()
+        self._begin_s = self._printed_s = time.monotonic()
         self._live = sys.stderr.isatty()
-        self._say(f"{title}: {runs} runs to do, {known - runs} known\n")
+        self._print(f"{title}: {runs} runs to do, {total - runs} known\n")
 
     def step(self, runs: int, doing: str) -> None:
         self._done += runs
         now = time.monotonic()
-        if not self._live and now - self._said_s < 60:
+        if not self._live and now - self._printed_s < 60:
             return
-        self._said_s = now
-        left_s = (now - self._begin_s) / self._done * (self._runs - self._done)
-        text = f"{self._title}: {self._done} of {self._runs} runs, about {left_s / 60:.0f} min left; {doing}"
-        self._say(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+        self._printed_s = now
+        remaining_s = (now - self._begin_s) / self._done * (self._runs - self._done)
+        text = f"{self._title}: {self._done} of {self._runs} runs, about {remaining_s / 60:.0f} min left; {doing}"
+        self._print(f"\r\x1b[K{text}" if self._live else f"{text}\n")
 
     def end(self) -> None:
         if self._live and self._runs:
-            self._say("\n")
+            self._print("\n")
 
     @staticmethod
-    def _say(text: str) -> None:
+    def _print(text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()

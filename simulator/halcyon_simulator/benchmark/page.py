@@ -38,7 +38,7 @@ TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
 clairvoyant schedule). They were set with the fluid model, before this simulator existed."""
 _DRAWN = ("S1", "S2", "S3")
 """Scenarios for which the page has a plot of a run over time. The run is the one with the first seed."""
-_BESIDE = ("kpa", "hpa")
+_COMPARED = ("kpa", "hpa")
 _GRID = 100
 """Minimum number of settings in a full grid of knobs. A Pareto front that is borrowed from another scenario has
 fewer."""
@@ -54,7 +54,9 @@ def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
     """Write the page, and its pictures into the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
-        cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
+        cell: cell_points
+        for cell, cell_points in points.items()
+        if cell.family != "S9" and _own(cell_points) and _peers(cell_points)
     }
     parts = [
         page_text.HEAD,
@@ -65,7 +67,7 @@ def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         *_lies(points, wrong),
         *_defaults(compared),
     ]
-    parts += [*ablation_section.kept(path), *_pictures(compared, path), *_constants()]
+    parts += [*ablation_section.existing_lines(path), *_pictures(compared, path), *_constants()]
     path.write_text("\n".join(parts).rstrip() + "\n")
 
 
@@ -100,27 +102,30 @@ def _rows(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"|{head}|", "|" + "|".join("---" for _ in columns) + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-def _of(cell: Cell) -> list[str]:
+def _cell_columns(cell: Cell) -> list[str]:
     return [cell.scenario, cell.law, f"{cell.start_s:g}"]
 
 
 def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows, all_verdicts = [], []
-    for cell, listed in points.items():
-        own, others = _own(listed), _peers(listed)
+    for cell, cell_points in points.items():
+        own, peer_points = _own(cell_points), _peers(cell_points)
         if own is None:
             continue
-        near, whole = statistics.nearest(own, others), _own(listed, BALANCED)
-        verdicts = [statistics.standing(own, others), "-" if whole is None else statistics.standing(whole, others)]
+        nearest, installed = statistics.nearest(own, peer_points), _own(cell_points, BALANCED)
+        verdicts = [
+            statistics.standing(own, peer_points),
+            "-" if installed is None else statistics.standing(installed, peer_points),
+        ]
         all_verdicts.append(verdicts)
         rows.append(
             [
-                *_of(cell),
+                *_cell_columns(cell),
                 figures(own),
                 *pace(own),
-                f"{figures(near)} (`{near.policy}`)",
+                f"{figures(nearest)} (`{nearest.policy}`)",
                 _WORDS[verdicts[0]],
-                "-" if whole is None else figures(whole),
+                "-" if installed is None else figures(installed),
                 _WORDS.get(verdicts[1], "-"),
                 str(len(own.outcomes)),
             ]
@@ -137,11 +142,11 @@ def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
     if not all_verdicts:
         return []
     rows = [
-        [name, *(str(verdicts.count(one)) for one in _WORDS), str(len(verdicts))]
-        for name, verdicts in zip(
+        [name, *(str(column.count(verdict)) for verdict in _WORDS), str(len(column))]
+        for name, column in zip(
             ("the planner alone", "Halcyon as installed"), zip(*all_verdicts, strict=True), strict=True
         )
-        if any(one in _WORDS for one in verdicts)
+        if any(verdict in _WORDS for verdict in column)
     ]
     return _rows(f" verdicts on | {' | '.join(_WORDS.values())} | rows of the next table ", rows)
 
@@ -154,23 +159,23 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
         # Without any grid (S5, S11), settings can't be compared across scenarios.
-        here = {
-            cell: listed
-            for cell, listed in points.items()
-            if cell.law == law and sum(":" in point.policy for point in listed) >= _GRID
+        selected = {
+            cell: cell_points
+            for cell, cell_points in points.items()
+            if cell.law == law and sum(":" in point.policy for point in cell_points) >= _GRID
         }
-        known = statistics.overall(here) if here else []
-        own = [one for one in known if one.policy in {HALCYON, BALANCED}]
-        others = [one for one in known if one.policy.partition(":")[0] not in OWN | BASELINES]
-        if not own or not others:
+        results = statistics.overall(selected) if selected else []
+        own = [result for result in results if result.policy in {HALCYON, BALANCED}]
+        peer_results = [result for result in results if result.policy.partition(":")[0] not in OWN | BASELINES]
+        if not own or not peer_results:
             continue
         rows = [
-            [f"`{one.policy}`", f"{one.violations_pct:.2f} %", f"{one.gpu_ratio:.2f}"]
-            for one in (*own, *statistics.front(others))
+            [f"`{result.policy}`", f"{result.violations_pct:.2f} %", f"{result.gpu_ratio:.2f}"]
+            for result in (*own, *statistics.front(peer_results))
         ]
         text = (
-            f"With the {_service_time(law)}, {len(others)} settings of the autoscalers other than Halcyon were simulated in total, each with "
-            f"{len(here)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the other "
+            f"With the {_service_time(law)}, {len(peer_results)} settings of the autoscalers other than Halcyon were simulated in total, each with "
+            f"{len(selected)} combinations of a scenario and a start time. The next table lists Halcyon and the Pareto-optimal settings of the other "
             "autoscalers. Among the settings of the other autoscalers, a setting is Pareto-optimal if no other setting is better in both "
             "violations and GPU time."
         )
@@ -189,17 +194,19 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows = []
-    for cell, listed in points.items():
-        own = _own(listed)
+    for cell, cell_points in points.items():
+        own = _own(cell_points)
         if own is None:
             continue
-        ahead = [p for p in _peers(listed) if p.violations_pct <= own.violations_pct and p.gpu_ratio <= own.gpu_ratio]
+        ahead = [
+            p for p in _peers(cell_points) if p.violations_pct <= own.violations_pct and p.gpu_ratio <= own.gpu_ratio
+        ]
         if ahead:
             named = ", ".join(
                 f"`{p.policy}` {figures(p)}{' (sure)' if statistics.beats(p, own) else ''}"
                 for p in statistics.front(ahead)
             )
-            rows.append([*_of(cell), figures(own), named])
+            rows.append([*_cell_columns(cell), figures(own), named])
     title = ["## Where Halcyon is not on the front", ""]
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
@@ -213,17 +220,17 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
 
 def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     rows = []
-    for cell, listed in points.items():
-        target, own = TARGETS.get((cell.scenario, cell.start_s)), _own(listed)
+    for cell, cell_points in points.items():
+        target, own = TARGETS.get((cell.scenario, cell.start_s)), _own(cell_points)
         if target is None or own is None or cell.law != "L1":
             continue
-        floor, whole = own.mean("reactive_floor_pct"), _own(listed, BALANCED)
+        floor, installed = own.mean("reactive_floor_pct"), _own(cell_points, BALANCED)
         rows.append(
             [
-                *_of(cell),
+                *_cell_columns(cell),
                 f"{target[0]:g} % at {target[1]:.2f}",
-                "-" if whole is None else f"{figures(whole)}: {_met(whole, target)}",
-                f"{figures(own)}: {_met(own, target)}",
+                "-" if installed is None else f"{figures(installed)}: {_target_text(installed, target)}",
+                f"{figures(own)}: {_target_text(own, target)}",
                 "-" if floor is None else f"{floor:.2f} %",
             ]
         )
@@ -239,9 +246,9 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     return ["## The first targets", "", text, "", *_rows(head, rows)]
 
 
-def _met(point: PolicyPoint, target: tuple[float, float]) -> str:
-    held = ("violations", point.violations_pct <= target[0]), ("GPU time", point.gpu_ratio <= target[1])
-    missed = " and ".join(name for name, good in held if not good)
+def _target_text(point: PolicyPoint, target: tuple[float, float]) -> str:
+    is_met = ("violations", point.violations_pct <= target[0]), ("GPU time", point.gpu_ratio <= target[1])
+    missed = " and ".join(name for name, good in is_met if not good)
     return f"missed: {missed}" if missed else "met"
 
 
@@ -282,13 +289,20 @@ def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         "",
     ]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
-        here = {cell: listed for cell, listed in points.items() if (cell.law, cell.start_s) == (law, start_s)}
-        names = dict.fromkeys(point.policy for listed in here.values() for point in listed if ":" not in point.policy)
+        selected = {
+            cell: cell_points for cell, cell_points in points.items() if (cell.law, cell.start_s) == (law, start_s)
+        }
+        names = dict.fromkeys(
+            point.policy for cell_points in selected.values() for point in cell_points if ":" not in point.policy
+        )
         rows = []
         for name in names:
-            found = [next((p for p in listed if p.policy == name and p.outcomes), None) for listed in here.values()]
-            rows.append([f"`{name}`", *("-" if point is None else figures(point) for point in found)])
-        head = " policy | " + " | ".join(cell.scenario for cell in here) + " "
+            defaults = [
+                next((p for p in cell_points if p.policy == name and p.outcomes), None)
+                for cell_points in selected.values()
+            ]
+            rows.append([f"`{name}`", *("-" if point is None else figures(point) for point in defaults)])
+        head = " policy | " + " | ".join(cell.scenario for cell in selected) + " "
         parts += [f"### Law {law}, start {start_s:g} s", "", *_rows(head, rows)]
     return parts
 
@@ -297,13 +311,13 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
     yield "## Pictures"
     yield ""
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
-        here = {
-            cell.scenario: [point for point in listed if point.outcomes]
-            for cell, listed in points.items()
+        by_scenario = {
+            cell.scenario: [point for point in cell_points if point.outcomes]
+            for cell, cell_points in points.items()
             if (cell.law, cell.start_s) == (law, start_s)
         }
         name = f"{path.stem}-{law}-{start_s:g}s.svg"
-        plot.fronts(here, path.parent / name)
+        plot.fronts(by_scenario, path.parent / name)
         yield (
             f"The next chart plots violations against GPU time, with the {_service_time(law)} and pods that take {start_s:g} s to start. In the "
             "chart, a line connects the Pareto-optimal settings of the autoscalers other than Halcyon. Among the settings of the other "
@@ -315,7 +329,7 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
             case = scenario(cell.scenario, law=LAWS[cell.law], start_s=cell.start_s, seed=1)
             runs = {
                 name: simulate(case, parsed(name).build(case))
-                for name in (HALCYON, *_BESIDE)
+                for name in (HALCYON, *_COMPARED)
                 if name == HALCYON or name in peers.PEERS
             }
             name = f"{path.stem}-{cell.scenario}.svg"
@@ -372,10 +386,10 @@ def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
     pairs: list[tuple[ast.expr, ast.expr]] = [(target, value)]
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         pairs = list(zip(target.elts, value.elts, strict=True))
-    for to, given in pairs:
-        numbers = given.elts if isinstance(given, ast.Tuple) else [given]
-        if isinstance(to, ast.Name) and to.id.isupper() and all(map(_number, numbers)):
-            yield to.id, ast.unparse(given)
+    for name_node, value_node in pairs:
+        numbers = value_node.elts if isinstance(value_node, ast.Tuple) else [value_node]
+        if isinstance(name_node, ast.Name) and name_node.id.isupper() and all(map(_number, numbers)):
+            yield name_node.id, ast.unparse(value_node)
 
 
 def _number(node: ast.expr) -> bool:

@@ -35,7 +35,7 @@ class Difference:
     cell: str
     policy: str
     shown: str
-    found: str
+    measured: str
 
 
 def shown(text: str) -> dict[Cell, dict[str, str]]:
@@ -55,15 +55,15 @@ def shown(text: str) -> dict[Cell, dict[str, str]]:
 
 def compare(page: Mapping[Cell, Mapping[str, str]], points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Difference]:
     """Return the figures of the page that differ from those of the points, or for which there is no point."""
-    wrong = []
-    for cell, listed in page.items():
-        found = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}
-        wrong += [
-            Difference(str(cell), policy, text, found.get(policy, "not run"))
-            for policy, text in listed.items()
-            if found.get(policy) != text
+    differences = []
+    for cell, figures_by_policy in page.items():
+        texts = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}
+        differences += [
+            Difference(str(cell), policy, text, texts.get(policy, "not run"))
+            for policy, text in figures_by_policy.items()
+            if texts.get(policy) != text
         ]
-    return wrong
+    return differences
 
 
 def _text(point: PolicyPoint) -> str:
@@ -75,24 +75,26 @@ def main(argv: Sequence[str]) -> int:
     path = Path(argv[0] if argv else "docs/benchmarks/scaling.md")
     out = Path("build/bench")
     page = shown(path.read_text())
-    known = {(cell.scenario, cell.law, cell.start_s): cell for cell in cells(full=True)}
-    wanted = {known[cell.scenario, cell.law, cell.start_s]: policies for cell, policies in page.items()}
+    table_cells = {(cell.scenario, cell.law, cell.start_s): cell for cell in cells(full=True)}
+    expected = {table_cells[cell.scenario, cell.law, cell.start_s]: policies for cell, policies in page.items()}
     table = Table(Store(out / "cells"), jobs=2, names=(HALCYON, BALANCED))
-    points = table.listed({cell: [parsed(policy) for policy in policies] for cell, policies in wanted.items()})
-    wrong = compare(wanted, points)
+    points = table.listed({cell: [parsed(policy) for policy in policies] for cell, policies in expected.items()})
+    differences = compare(expected, points)
     out.mkdir(parents=True, exist_ok=True)
     result = {
-        "rows": len(wanted),
-        "figures": sum(map(len, wanted.values())),
-        "different": [asdict(one) for one in wrong],
+        "rows": len(expected),
+        "figures": sum(map(len, expected.values())),
+        "different": [asdict(difference) for difference in differences],
     }
     (out / "scaling-check.json").write_bytes(
         orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     )
-    sys.stdout.write(f"{result['figures']} figures in {result['rows']} rows, {len(wrong)} differ from {path}\n")
-    for one in wrong:
-        sys.stdout.write(f"  {one.cell}, {one.policy}: the page has {one.shown}, a run gives {one.found}\n")
-    return 1 if wrong else 0
+    sys.stdout.write(f"{result['figures']} figures in {result['rows']} rows, {len(differences)} differ from {path}\n")
+    for difference in differences:
+        sys.stdout.write(
+            f"  {difference.cell}, {difference.policy}: the page has {difference.shown}, a run gives {difference.measured}\n"
+        )
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":

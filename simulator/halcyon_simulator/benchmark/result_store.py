@@ -56,12 +56,12 @@ class Store:
 
     def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
         """Return the stored result of a run, or None if the present code has not run it."""
-        return self._of(_group(policy)).get(_key(cell, policy, seed))
+        return self._results(_group(policy)).get(_key(cell, policy, seed))
 
     def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
         """Store a result."""
         key = _key(cell, policy, seed)
-        self._of(_group(policy))[key] = result
+        self._results(_group(policy))[key] = result
         line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
         with self._path(_group(policy)).open("ab") as file:
             file.write(line + b"\n")
@@ -69,24 +69,24 @@ class Store:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}-{digest(name)}.jsonl"
 
-    def _of(self, name: str) -> dict[str, StoredResult]:
+    def _results(self, name: str) -> dict[str, StoredResult]:
         if name not in self._known:
             path = self._path(name)
             raw = path.read_bytes() if path.exists() else b""
-            whole = raw[: raw.rfind(b"\n") + 1]
-            if whole != raw:
-                path.write_bytes(whole)  # else an incomplete last line would be merged with the next one
-            self._known[name] = dict(_read(line) for line in whole.splitlines())
+            complete = raw[: raw.rfind(b"\n") + 1]
+            if complete != raw:
+                path.write_bytes(complete)  # else an incomplete last line would be merged with the next one
+            self._known[name] = dict(_read(line) for line in complete.splitlines())
         return self._known[name]
 
 
 def _read(line: bytes) -> tuple[str, StoredResult]:
     entry = orjson.loads(line)
     # JSON can't represent NaN, the value of a percentile without responses.
-    given: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
     }
-    return entry["key"], StoredResult(RunOutcome(**given), entry["wrong"])
+    return entry["key"], StoredResult(RunOutcome(**outcome), entry["wrong"])
 
 
 def _group(policy: Named) -> str:
@@ -114,23 +114,23 @@ def digest(name: str) -> str:
             *sorted((_SIMULATE / "policies" / "peers").glob("*.py")),
             _PACKAGE / "scaling" / "hpa" / "behavior.py",
         ]
-    total = hashlib.sha256()
+    content = hashlib.sha256()
     for source in sources:
-        total.update(_bare(source).encode())
-    return total.hexdigest()[:12]
+        content.update(_bare(source).encode())
+    return content.hexdigest()[:12]
 
 
 def imported() -> set[Path]:
     """Return the modules of `halcyon.scaling` that the results of Halcyon depend on."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     open_ = list(_OWN)
     while open_:
         for node in ast.walk(ast.parse(open_.pop().read_bytes())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halcyon.scaling."):
-                for path in _modules(node) - found:
-                    found.add(path)
+                for path in _modules(node) - paths:
+                    paths.add(path)
                     open_.append(path)
-    return found
+    return paths
 
 
 def _modules(node: ast.ImportFrom) -> set[Path]:

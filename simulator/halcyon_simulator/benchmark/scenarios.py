@@ -77,11 +77,13 @@ class Draw:
         """Factor by which rates for service law L1 are multiplied to get rates for this law."""
         return self.law.service.peak_rps / _BASE_RPS
 
-    def made(self, name: str, profile: Profile) -> Case:
+    def from_profile(self, name: str, profile: Profile) -> Case:
         """Return a case whose load is generated from a profile. The rates of the profile are for service law L1."""
-        return self.given(name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s)
+        return self.from_times(
+            name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s
+        )
 
-    def given(self, name: str, times: Times, duration_s: float) -> Case:
+    def from_times(self, name: str, times: Times, duration_s: float) -> Case:
         """Return a case with these arrival times."""
         return Case(
             name=name,
@@ -102,9 +104,9 @@ def scenario(name: str, *, law: Law, start_s: float, seed: int, cv: float = 1.0)
     Raises:
         ScenarioError: the name is unknown.
     """
-    known = members(name)
-    if known != (name,):
-        raise ScenarioError(f"scenario {name} is a family; name one of its members: {', '.join(known)}")
+    full_names = members(name)
+    if full_names != (name,):
+        raise ScenarioError(f"scenario {name} is a family; name one of its members: {', '.join(full_names)}")
     # The name is part of the seed, so two scenarios with the same seed use different random numbers.
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     return _BUILDERS[name](Draw(law, start_s, seed, cv, rng), name)
@@ -125,9 +127,9 @@ def members(name: str) -> tuple[str, ...]:
             "scenario S10 is about the number of deployments, not about a load: it is measured on the operator itself, by "
             "`make bench-reaction`"
         )
-    there = ", ".join([*(single for single in _BUILDERS if "-" not in single), *FAMILIES])
+    valid = ", ".join([*(single for single in _BUILDERS if "-" not in single), *FAMILIES])
     raise ScenarioError(
-        f"there is no scenario {name!r}; there are {there}, and a family's members, for example S6-azure"
+        f"there is no scenario {name!r}; there are {valid}, and a family's members, for example S6-azure"
     )
 
 
@@ -162,18 +164,20 @@ def wrong_scalings(case: Case, writes: Sequence[Write]) -> int:
             continue
         blind = any(begin + _GRACE_S <= at < end for begin, end in (*faults.frozen, *faults.absent))
         since = max(0.0, at - 60.0)
-        known = float(np.searchsorted(case.arrivals, at) - np.searchsorted(case.arrivals, since)) / max(at - since, 1.0)
-        wrong += blind or write.after < known / case.service.peak_rps
+        rate_rps = float(np.searchsorted(case.arrivals, at) - np.searchsorted(case.arrivals, since)) / max(
+            at - since, 1.0
+        )
+        wrong += blind or write.after < rate_rps / case.service.peak_rps
     return wrong
 
 
 def _step(draw: Draw, name: str) -> Case:
-    return draw.made(name, Profile.steps((_LEAD_S, 20), (900, 200), (1800, 20)))
+    return draw.from_profile(name, Profile.steps((_LEAD_S, 20), (900, 200), (1800, 20)))
 
 
 def _ramp(draw: Draw, name: str) -> Case:
     tail_s = 600.0  # Pods that are kept too long are billed within the case.
-    return draw.made(
+    return draw.from_profile(
         name, Profile(((_LEAD_S, 20, 20), (900, 20, 400), (300, 400, 400), (900, 400, 20), (tail_s, 20, 20)))
     )
 
@@ -184,7 +188,7 @@ def _spikes(draw: Draw, name: str) -> Case:
     The load is scored from the third spike on.
     """
     cycle = ((570.0, 20.0), (60.0, 400.0), (570.0, 20.0))
-    return replace(draw.made(name, Profile.steps(*cycle * 10)), score_from_s=2 * 1200.0)
+    return replace(draw.from_profile(name, Profile.steps(*cycle * 10)), score_from_s=2 * 1200.0)
 
 
 def _random_spikes(draw: Draw, name: str) -> Case:
@@ -195,12 +199,14 @@ def _random_spikes(draw: Draw, name: str) -> Case:
     pieces: list[tuple[float, float]] = []
     for gap_s in np.round(240.0 + draw.rng.exponential(900.0, 10)).tolist():
         pieces += [(gap_s, 20), (60, 400)]
-    return draw.made(name, Profile.steps(*pieces, (570, 20)))
+    return draw.from_profile(name, Profile.steps(*pieces, (570, 20)))
 
 
 def _flash_crowd(draw: Draw, name: str) -> Case:
     """Return 20 % of the requests to the World Cup site: 262 per second on average, and 467 in the busiest minute."""
-    return draw.made(name, Profile.steps(*((60.0, requests / 60 * 0.2) for requests in traces.worldcup_minutes())))
+    return draw.from_profile(
+        name, Profile.steps(*((60.0, requests / 60 * 0.2) for requests in traces.worldcup_minutes()))
+    )
 
 
 def _diurnal(draw: Draw, name: str) -> Case:
@@ -209,13 +215,13 @@ def _diurnal(draw: Draw, name: str) -> Case:
     The first seven days are for learning and are not scored.
     """
     times = traces.replayed(traces.chosen(traces.clients(), mean_rps=10 * draw.factor, rng=draw.rng), rng=draw.rng)
-    return replace(draw.given(name, times, traces.CLIENT_DAYS * _DAY_S), score_from_s=7 * _DAY_S)
+    return replace(draw.from_times(name, times, traces.CLIENT_DAYS * _DAY_S), score_from_s=7 * _DAY_S)
 
 
 def _replay(draw: Draw, name: str, *, trace: str) -> Case:
     times = traces.bundled(trace)
     copies = max(1, round(_COPIES * draw.factor))
-    return draw.given(
+    return draw.from_times(
         name, superposed(times, copies=copies, spread_s=_COPY_SPREAD_S, rng=draw.rng), float(np.ceil(times[-1]))
     )
 
@@ -225,7 +231,7 @@ def _on_and_off(draw: Draw, name: str, *, off_s: float, cycles: int) -> Case:
 
     The replicas may be 0. Policies that scale to zero do so after their own default time.
     """
-    return replace(draw.made(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
+    return replace(draw.from_profile(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
 
 
 _STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60), (600, 200), (1200, 20))
@@ -237,13 +243,13 @@ def _bad_pods(draw: Draw, name: str) -> Case:
     Of the starts, 10 % take three times as long, and 5 % crash at their end.
     """
     return replace(
-        draw.made(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
+        draw.from_profile(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
     )
 
 
 def _no_capacity(draw: Draw, name: str) -> Case:
     """Return a case in which no GPU is free for 10 minutes, beginning just before a rise of the load."""
-    return replace(draw.made(name, _STAIRS), start_faults=StartFaults(no_capacity=((1740.0, 2340.0),)))
+    return replace(draw.from_profile(name, _STAIRS), start_faults=StartFaults(no_capacity=((1740.0, 2340.0),)))
 
 
 _OUTAGES: Mapping[str, SignalFaults] = {
@@ -265,20 +271,24 @@ _OUTAGE_LOADS: Mapping[str, Profile] = {
 
 
 def _outage(draw: Draw, name: str, *, faults: SignalFaults, load: Profile) -> Case:
-    return replace(draw.made(name, load), signal_faults=faults)
+    return replace(draw.from_profile(name, load), signal_faults=faults)
 
 
-def _one_of_many(draw: Draw, name: str) -> Case:
+def _surging_model(draw: Draw, name: str) -> Case:
     """Return one model of S11: a steady load for an hour, with two surges of 10 minutes to four times this load."""
     base = draw.rng.uniform(5.0, 30.0)
     first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
-    rest = 3600 - first - second - 1200
-    return draw.made(name, Profile.steps((first, base), (600, 4 * base), (second, base), (600, 4 * base), (rest, base)))
+    tail = 3600 - first - second - 1200
+    return draw.from_profile(
+        name, Profile.steps((first, base), (600, 4 * base), (second, base), (600, 4 * base), (tail, base))
+    )
 
 
 def _drift(draw: Draw, name: str) -> Case:
     """Return a case with a constant load in which the duration of every batch doubles over an hour."""
-    return replace(draw.made(name, Profile.steps((7200, 100))), drift=Drift(begin_s=1800.0, end_s=5400.0, factor=2.0))
+    return replace(
+        draw.from_profile(name, Profile.steps((7200, 100))), drift=Drift(begin_s=1800.0, end_s=5400.0, factor=2.0)
+    )
 
 
 _Builder = Callable[[Draw, str], Case]
@@ -303,7 +313,7 @@ _BUILDERS: Mapping[str, _Builder] = {
         for kind, faults in _OUTAGES.items()
         for load, profile in _OUTAGE_LOADS.items()
     },
-    **{f"S11-{number:02}": _one_of_many for number in range(1, MODELS + 1)},
+    **{f"S11-{number:02}": _surging_model for number in range(1, MODELS + 1)},
     "S12": _drift,
 }
 FAMILIES: Mapping[str, tuple[str, ...]] = {

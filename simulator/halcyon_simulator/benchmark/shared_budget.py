@@ -33,7 +33,7 @@ def simulate(
     members = [policy.build(case) for case in cases]
     table = _Table([case.low for case in cases], [case.high for case in cases], budget, allocate or quota)
 
-    def one(number: int) -> Trajectory:
+    def simulate_member(number: int) -> Trajectory:
         try:
             return run.simulate(cases[number], _Member(members[number], table, number))
         except BaseException:
@@ -42,21 +42,21 @@ def simulate(
 
     # A run calls its policy itself, so parallel runs need a thread each. Only one of the threads works at a time.
     with ThreadPoolExecutor(len(cases)) as pool:
-        return tuple(pool.map(one, range(len(cases))))
+        return tuple(pool.map(simulate_member, range(len(cases))))
 
 
-def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
+def quota(desired: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
     """Return the replicas that a ResourceQuota would allow.
 
     It allows any decrease, and increases while GPUs are free.
     """
-    granted = [min(want, have) for want, have in zip(wanted, present, strict=True)]
+    granted = [min(want, have) for want, have in zip(desired, present, strict=True)]
     free = budget - sum(granted)
     number = len(granted)
     for index in ((tick + offset) % number for offset in range(number)):
-        more = max(0, min(wanted[index] - granted[index], free))
-        granted[index] += more
-        free -= more
+        increase = max(0, min(desired[index] - granted[index], free))
+        granted[index] += increase
+        free -= increase
     return granted
 
 
@@ -71,16 +71,16 @@ class _Table:
         self._budget = budget
         self._allocate = allocate
         self._tick = 0
-        self.wanted = [0] * len(lows)
+        self.desired = [0] * len(lows)
         self.present = [0] * len(lows)
         self.granted = [0] * len(lows)
         self.barrier = Barrier(len(lows), action=self._share)
 
     def _share(self) -> None:
-        wanted = [
-            max(low, min(want, high)) for low, want, high in zip(self._lows, self.wanted, self._highs, strict=True)
+        desired = [
+            max(low, min(want, high)) for low, want, high in zip(self._lows, self.desired, self._highs, strict=True)
         ]
-        self.granted = self._allocate(wanted, self.present, self._budget, self._tick)
+        self.granted = self._allocate(desired, self.present, self._budget, self._tick)
         self._tick += 1
 
 
@@ -94,7 +94,7 @@ class _Member:
         self._number = number
 
     def desired(self, view: PolicyView) -> int:
-        self._table.wanted[self._number] = self._policy.desired(view)
+        self._table.desired[self._number] = self._policy.desired(view)
         self._table.present[self._number] = view.replicas
         self._table.barrier.wait()
         return self._table.granted[self._number]

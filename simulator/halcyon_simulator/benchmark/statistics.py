@@ -131,13 +131,13 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
-    """Return True if `one` is better than `other` in one of the two figures and not worse in the other.
+def beats(point: PolicyPoint, other: PolicyPoint) -> bool:
+    """Return True if `point` is better than `other` in one of the two figures and not worse in the other.
 
     The figures are violations and GPU time. The comparison is paired over the seeds that both have run with. Being
     better needs 95 % confidence, and for being not worse the means are compared.
     """
-    pairs = _paired(one, other)
+    pairs = _paired(point, other)
     violations = [first.violations_pct - second.violations_pct for first, second in pairs]
     gpu = [first.gpu_ratio_clairvoyant - second.gpu_ratio_clairvoyant for first, second in pairs]
     return bool(pairs) and (
@@ -151,12 +151,12 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
     A point is on the front if no other point has both fewer violations and less GPU time.
     """
     best = math.inf
-    kept: list[Figures] = []
+    pareto: list[Figures] = []
     for point in sorted(points, key=lambda p: (p.gpu_ratio, p.violations_pct, p.policy)):
         if point.violations_pct < best:
-            kept.append(point)
+            pareto.append(point)
             best = point.violations_pct
-    return tuple(kept)
+    return tuple(pareto)
 
 
 def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
@@ -164,18 +164,18 @@ def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
 
     Only the first seed is used, because most points of a grid ran with no other seed.
     """
-    found: dict[str, list[RunOutcome]] = {}
-    for listed in points.values():
-        for point in listed:
+    by_policy: dict[str, list[RunOutcome]] = {}
+    for cell_points in points.values():
+        for point in cell_points:
             if point.outcomes:
-                found.setdefault(point.policy, []).append(point.outcomes[0])
+                by_policy.setdefault(point.policy, []).append(point.outcomes[0])
     return [
         Overall(
             policy,
             sum(outcome.violations_pct for outcome in outcomes) / len(outcomes),
             math.exp(sum(math.log(outcome.gpu_ratio_clairvoyant) for outcome in outcomes) / len(outcomes)),
         )
-        for policy, outcomes in found.items()
+        for policy, outcomes in by_policy.items()
         if len(outcomes) == len(points) and all(outcome.gpu_ratio_clairvoyant > 0 for outcome in outcomes)
     ]
 
@@ -213,8 +213,8 @@ def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> l
     Only these can affect the verdict on `point`. `slack` is the share by which more seeds may change an excess.
     """
     excesses = [(excess(other, point), other) for other in others]
-    most = max(1.0, min((far for far, _ in excesses), default=1.0)) * (1 + slack)
-    return [other for far, other in excesses if far <= most]
+    most = max(1.0, min((ratio for ratio, _ in excesses), default=1.0)) * (1 + slack)
+    return [other for ratio, other in excesses if ratio <= most]
 
 
 def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoint]:
@@ -222,8 +222,8 @@ def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoi
 
     These are the nearest point, and all points that are at least as good, by their means or in the paired comparison.
     """
-    near = rivals(point, peers, 0.0)
-    return [peer for peer in peers if peer in near or beats(peer, point)]
+    nearest_points = rivals(point, peers, 0.0)
+    return [peer for peer in peers if peer in nearest_points or beats(peer, point)]
 
 
 def standing(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
@@ -254,9 +254,9 @@ def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _paired(one: PolicyPoint, other: PolicyPoint) -> list[tuple[RunOutcome, RunOutcome]]:
+def _paired(point: PolicyPoint, other: PolicyPoint) -> list[tuple[RunOutcome, RunOutcome]]:
     second = {outcome.seed: outcome for outcome in other.outcomes}
-    return [(outcome, second[outcome.seed]) for outcome in one.outcomes if outcome.seed in second]
+    return [(outcome, second[outcome.seed]) for outcome in point.outcomes if outcome.seed in second]
 
 
 def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
@@ -275,7 +275,7 @@ def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
         return sum(outcome.gpu_seconds for outcome in outcomes) / sum(bounds) if bounds else math.nan
 
     settled = [outcome.settling_s for outcome in outcomes]
-    known = [value for value in settled if value is not None]
+    values = [value for value in settled if value is not None]
     return replace(
         outcomes[0],
         scenario=scenario,
@@ -290,7 +290,7 @@ def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
         gpu_ratio_clairvoyant=ratio("gpu_ratio_clairvoyant"),
         direction_changes_per_h=sum(outcome.direction_changes_per_h for outcome in outcomes) / len(outcomes),
         overshoot=max(outcome.overshoot for outcome in outcomes),
-        settling_s=max(known) if len(known) == len(settled) else None,
+        settling_s=max(values) if len(values) == len(settled) else None,
         pods_in_vain=sum(outcome.pods_in_vain for outcome in outcomes),
         reactive_floor_pct=share("reactive_floor_pct"),
     )

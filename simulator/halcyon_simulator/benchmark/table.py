@@ -94,19 +94,19 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="default build/bench")
     parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/scaling.md"), metavar="FILE.md")
     options = parser.parse_args(argv)
-    wanted = tuple(
+    selected = tuple(
         cell
         for cell in cells(full=options.full)
         if not options.only or {cell.scenario, cell.family} & set(options.only)
     )
-    if not wanted:
+    if not selected:
         parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
     for name in options.policy or ():
         parsed(name)
     # Otherwise the pool's processes would outlive this one, and wait forever.
     signal.signal(signal.SIGTERM, _end)
     table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
-    points = table.run(wanted)
+    points = table.run(selected)
     options.out.mkdir(parents=True, exist_ok=True)
     document = orjson.dumps(rows(points, table.wrong), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     (options.out / "scaling.json").write_bytes(document)
@@ -129,10 +129,13 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
     """
     singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
     delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
-    found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
-    found += [Cell(name, law, 60.0) for law in LAWS for name in scenarios.members("S9")]
+    selected = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
+    selected += [Cell(name, law, 60.0) for law in LAWS for name in scenarios.members("S9")]
     second = singles if full else [name for name in singles if name not in _TOO_LONG]
-    return (*found, *(Cell(name, "L2", delay_s) for delay_s in ((60.0, 180.0) if full else (60.0,)) for name in second))
+    return (
+        *selected,
+        *(Cell(name, "L2", delay_s) for delay_s in ((60.0, 180.0) if full else (60.0,)) for name in second),
+    )
 
 
 class Table:
@@ -160,45 +163,55 @@ class Table:
         self.wrong: dict[str, int] = {}
         """Number of wrong scalings in S9 by policy, summed over its cases."""
 
-    def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
+    def run(self, cells: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
         """Return the points of each cell. The compared points have run on all seeds."""
-        grids = {cell: tuple(self._grid(cell)) for cell in wanted}
-        self._try("grids, first seed", grids)
+        grids = {cell: tuple(self._grid(cell)) for cell in cells}
+        self._run_first_seed("grids, first seed", grids)
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
         own = [parsed(name) for name in self._names]
-        ours = [point for point in own if point.name in OWN]
+        own_policies = [point for point in own if point.name in OWN]
         self.complete(
             "grids",
-            [(cell, point, seed) for cell in wanted for seed in self._trials(cell) for point in (*ahead[cell], *ours)],
+            [
+                (cell, point, seed)
+                for cell in cells
+                for seed in self._trials(cell)
+                for point in (*ahead[cell], *own_policies)
+            ],
         )
-        fronts = {cell: self._front(cell, ahead[cell]) for cell in wanted}
-        lent = {cell: tuple(self._lent(cell, fronts)) for cell in wanted}
-        self._try("fronts of others, first seed", lent)
+        fronts = {cell: self._front(cell, ahead[cell]) for cell in cells}
+        lent = {cell: tuple(self._lent(cell, fronts)) for cell in cells}
+        self._run_first_seed("fronts of others, first seed", lent)
         for cell, points in lent.items():
             if points:
                 fronts[cell], grids[cell] = self._ahead(cell, points, _LENT_SLACK), points
         compared = {
-            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, ours, fronts[cell]))))
-            for cell in wanted
+            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, own_policies, fronts[cell]))))
+            for cell in cells
         }
         self.complete(
             "all seeds",
-            [(cell, point, seed) for cell in wanted for point in compared[cell] for seed in self._seeds(cell, point)],
+            [(cell, point, seed) for cell in cells for point in compared[cell] for seed in self._seeds(cell, point)],
         )
-        while any((more := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in wanted}).values()):
+        while any((deciding := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in cells}).values()):
             self.complete(
                 "points that decide, all seeds",
-                [(cell, point, seed) for cell in wanted for point in more[cell] for seed in self._seeds(cell, point)],
+                [
+                    (cell, point, seed)
+                    for cell in cells
+                    for point in deciding[cell]
+                    for seed in self._seeds(cell, point)
+                ],
             )
-            compared = {cell: (*compared[cell], *more[cell]) for cell in wanted}
-        for cell in wanted:
+            compared = {cell: (*compared[cell], *deciding[cell]) for cell in cells}
+        for cell in cells:
             if cell.family == "S9":
                 for point in compared[cell]:
-                    found = self._found(cell, point, self._seeds(cell, point))
+                    results = self._stored_results(cell, point, self._seeds(cell, point))
                     self.wrong[point.name] = self.wrong.get(point.name, 0) + sum(
-                        result.wrong_scalings for result in found
+                        result.wrong_scalings for result in results
                     )
-        return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
+        return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in cells}
 
     def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
         """Return these points of each cell, run on all seeds, without a search for other points."""
@@ -213,8 +226,8 @@ class Table:
         )
         return {cell: self._points(cell, some) for cell, some in points.items()}
 
-    def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
-        self.complete(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
+    def _run_first_seed(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
+        self.complete(title, [(cell, point, 1) for cell, cell_points in points.items() for point in cell_points])
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
         """Return the policies that always run on all seeds.
@@ -231,16 +244,18 @@ class Table:
         """
         return _seeds(max(self._effort(cell).grid, 1))
 
-    def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
+    def _rivals(self, cell: Cell, own_policies: Sequence[Named], front: Sequence[Named]) -> list[Named]:
         """Return the points of a front that run on all seeds: all points if Halcyon isn't among the policies."""
-        if not ours:
+        if not own_policies:
             return list(front)
         trials = len(self._trials(cell))
-        points = self._of_peers(cell, front, trials)
-        near = {
-            rival.policy for own in self._of_peers(cell, ours, trials) for rival in statistics.rivals(own, points, _FAR)
+        points = self._policy_points(cell, front, trials)
+        rival_policies = {
+            rival.policy
+            for own in self._policy_points(cell, own_policies, trials)
+            for rival in statistics.rivals(own, points, _FAR)
         }
-        return [point for point in front if str(point) in near]
+        return [point for point in front if str(point) in rival_policies]
 
     def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
         """Return the points that decide a verdict on Halcyon but have only run on the seeds of the grid.
@@ -248,23 +263,25 @@ class Table:
         They must run on all seeds, because a verdict must not use fewer. Such points exist because the front keeps only
         one of two points that are equal on the seeds of the grid.
         """
-        rest = {str(point): point for point in grid if point not in compared}
-        listed = [point for point in self._points(cell, (*compared, *rest.values())) if point.outcomes]
+        remaining = {str(point): point for point in grid if point not in compared}
+        compared_points = [point for point in self._points(cell, (*compared, *remaining.values())) if point.outcomes]
         names = {str(point): point.name for point in (*compared, *grid)}
-        ours = [point for point in listed if names[point.policy] in OWN]
-        points = [point for point in listed if names[point.policy] not in OWN | page.BASELINES]
-        deciding = {other.policy for own in ours for other in statistics.deciding(own, points)}
-        return [point for policy, point in rest.items() if policy in deciding]
+        own_points = [point for point in compared_points if names[point.policy] in OWN]
+        points = [point for point in compared_points if names[point.policy] not in OWN | page.BASELINES]
+        deciding = {other.policy for own in own_points for other in statistics.deciding(own, points)}
+        return [point for policy, point in remaining.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
         """Return the seeds for a point that is compared or listed."""
         compared = self._effort(cell).compared
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
-    def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
+    def _ahead(self, cell: Cell, candidates: Sequence[Named], slack: float = _SLACK) -> list[Named]:
         """Return the points that might be on the Pareto front after more seeds, according to the first seed."""
-        known = {str(point): point for point in listed}
-        return [known[point.policy] for point in statistics.contenders(self._of_peers(cell, listed, 1), slack)]
+        by_text = {str(point): point for point in candidates}
+        return [
+            by_text[point.policy] for point in statistics.contenders(self._policy_points(cell, candidates, 1), slack)
+        ]
 
     def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
         """Return the points to run in a cell without a grid: the peers' defaults, and the fronts of other scenarios."""
@@ -282,23 +299,26 @@ class Table:
             if name not in OWN | page.BASELINES:
                 yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
 
-    def _front(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
-        known = {str(point): point for point in listed}
-        best = statistics.front(self._of_peers(cell, listed, self._effort(cell).grid))
-        return [known[point.policy] for point in best if ":" in point.policy]
+    def _front(self, cell: Cell, candidates: Sequence[Named]) -> list[Named]:
+        by_text = {str(point): point for point in candidates}
+        best = statistics.front(self._policy_points(cell, candidates, self._effort(cell).grid))
+        return [by_text[point.policy] for point in best if ":" in point.policy]
 
-    def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[PolicyPoint]:
-        found = {str(one): self._found(cell, one, _seeds(seeds)) for one in listed}
-        return [PolicyPoint(name, tuple(result.outcome for result in results)) for name, results in found.items()]
+    def _policy_points(self, cell: Cell, policies: Sequence[Named], seeds: int) -> list[PolicyPoint]:
+        stored = {str(point): self._stored_results(cell, point, _seeds(seeds)) for point in policies}
+        return [PolicyPoint(name, tuple(result.outcome for result in results)) for name, results in stored.items()]
 
-    def _found(self, cell: Cell, point: Named, seeds: range) -> list[StoredResult]:
+    def _stored_results(self, cell: Cell, point: Named, seeds: range) -> list[StoredResult]:
         results = (self._store.find(cell, point, seed) for seed in seeds)
         return [result for result in results if result is not None]
 
-    def _points(self, cell: Cell, of: Iterable[Named]) -> list[PolicyPoint]:
+    def _points(self, cell: Cell, points: Iterable[Named]) -> list[PolicyPoint]:
         return [
-            PolicyPoint(str(one), tuple(result.outcome for result in self._found(cell, one, self._seeds(cell, one))))
-            for one in dict.fromkeys(of)
+            PolicyPoint(
+                str(point),
+                tuple(result.outcome for result in self._stored_results(cell, point, self._seeds(cell, point))),
+            )
+            for point in dict.fromkeys(points)
         ]
 
     def complete(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
@@ -324,8 +344,8 @@ def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int])
             **statistics.finite(point.means()),
             **({"wrong_scalings": wrong[point.policy]} if cell.family == "S9" else {}),
         }
-        for cell, listed in points.items()
-        for point in listed
+        for cell, cell_points in points.items()
+        for point in cell_points
         if point.outcomes
     ]
 

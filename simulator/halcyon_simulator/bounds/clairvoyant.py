@@ -50,8 +50,8 @@ def bounds(case: Case) -> Bounds:
     mu = _capacity(case, seconds)
     soon = np.searchsorted(arrivals, seconds + case.slo_s) - np.searchsorted(arrivals, seconds)
     least = case.low if case.low == 0 else max(case.low, 1)
-    wanted = np.ceil(soon / (case.slo_s * mu) - _ROUNDING).astype(np.int64)
-    need = np.clip(wanted, least, case.high)
+    unlimited = np.ceil(soon / (case.slo_s * mu) - _ROUNDING).astype(np.int64)
+    need = np.clip(unlimited, least, case.high)
     schedule, gpu_seconds = _scheduled(need, case)
     scored = arrivals[int(np.searchsorted(arrivals, case.score_from_s)) :]
     work_s = float(_factor(case.drift, scored).sum()) / case.service.peak_rps
@@ -128,8 +128,8 @@ def _capacity(case: Case, seconds: Floats) -> Floats:
     low, high = sorted((1.0, case.drift.factor))
     points = np.linspace(low, high, _DRIFT_POINTS)
     service = case.service
-    known = [
+    capacities = [
         capacity_rps(replace(service, t0_s=service.t0_s * point, a_s=service.a_s * point), case.slo_s)
         for point in points.tolist()
     ]
-    return np.interp(_factor(case.drift, seconds), points, known)
+    return np.interp(_factor(case.drift, seconds), points, capacities)

@@ -74,10 +74,10 @@ def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
         _batch_by_batch(arrivals, _seconds(service), service.instances, service.delay_s, math.inf, 0, 0, latency)
         return latency
     case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
-    one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
-    one.start(0, ready_s=0.0)
-    one.advance(_FOREVER_S)
-    return one.state.latency.astype(np.float64)
+    replica = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
+    replica.start(0, ready_s=0.0)
+    replica.advance(_FOREVER_S)
+    return replica.state.latency.astype(np.float64)
 
 
 def _has_events(service: ServiceLaw) -> bool:

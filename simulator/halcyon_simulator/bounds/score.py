@@ -76,9 +76,9 @@ def direction_changes(writes: Sequence[Write]) -> int:
 def last_step_s(case: Case) -> float | None:
     """Return the time of the last step of the load in the scored span, or None if there is none."""
     seconds = np.arange(case.score_from_s + _STEP_S, case.duration_s - _STEP_S)
-    here = np.searchsorted(case.arrivals, seconds)
-    before = here - np.searchsorted(case.arrivals, seconds - _STEP_S)
-    after = np.searchsorted(case.arrivals, seconds + _STEP_S) - here
+    current = np.searchsorted(case.arrivals, seconds)
+    before = current - np.searchsorted(case.arrivals, seconds - _STEP_S)
+    after = np.searchsorted(case.arrivals, seconds + _STEP_S) - current
     change = np.abs(after - before)
     most = np.maximum(after, before)
     steps = np.flatnonzero(

@@ -26,7 +26,7 @@ from halcyon_simulator.engine.case import Case, RunOutcome, ServiceLaw
 from halcyon_simulator.engine.load import superposed
 from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies import peers
-from halcyon_simulator.policies.registry import HALCYON, Named, PolicyTextError, pairs, parsed
+from halcyon_simulator.policies.registry import HALCYON, OWN, Named, PolicyTextError, pairs, parsed
 
 _KEYS = ("t0_ms", "a_ms", "max_batch", "instances", "delay_ms")
 _EXAMPLE = "t0_ms=80,a_ms=6,max_batch=8,instances=1"
@@ -65,16 +65,23 @@ def run(options: argparse.Namespace) -> int:
     law = law_of(options.service, options.slo_ms)
     policies = [parsed(text) for text in options.policy or [HALCYON]]
     runs = []
-    for done in _runs(options, law, policies):
-        runs.append(done)
-        _progress(f"{len(runs)} runs; {done.case.name}, {done.policy}, seed {done.case.seed}")
+    for result in _runs(options, law, policies):
+        runs.append(result)
+        _progress(f"{len(runs)} runs; {result.case.name}, {result.policy}, seed {result.case.seed}")
     _progress("")
     points = _points(runs)
-    marked = {id(point) for listed in points.values() for point in statistics.front(listed)} if options.sweep else set()
+    marked = (
+        {id(point) for scenario_points in points.values() for point in statistics.front(scenario_points)}
+        if options.sweep
+        else set()
+    )
     if options.plot is not None:
         _draw(options, runs, points)
     if options.json:
-        fronts = {name: [point.policy for point in listed if id(point) in marked] for name, listed in points.items()}
+        fronts = {
+            name: [point.policy for point in scenario_points if id(point) in marked]
+            for name, scenario_points in points.items()
+        }
         sys.stdout.buffer.write(_document(options, law, runs, fronts if options.sweep else None))
     else:
         print(_table(points, marked))  # noqa: T201  # a command line prints
@@ -89,13 +96,13 @@ def law_of(text: str, slo_ms: float | None) -> Law:
     """
     if text in LAWS:
         return LAWS[text] if slo_ms is None else replace(LAWS[text], slo_s=slo_ms / 1000)
-    given = pairs(text, of="--service", example=_EXAMPLE)
-    for key in given:
+    parameters = pairs(text, subject="--service", example=_EXAMPLE)
+    for key in parameters:
         if key not in _KEYS:
             raise PolicyTextError(
                 f"--service has no {key!r}; it has {', '.join(_KEYS)}; for example {_EXAMPLE}, or L1, or L2"
             )
-    missing = [key for key in ("t0_ms", "max_batch") if key not in given]
+    missing = [key for key in ("t0_ms", "max_batch") if key not in parameters]
     if missing:
         raise PolicyTextError(f"--service lacks {' and '.join(missing)}; for example {_EXAMPLE}")
     if slo_ms is None:
@@ -103,11 +110,11 @@ def law_of(text: str, slo_ms: float | None) -> Law:
             "--service with a law of your own needs --slo-ms, the latest answer; for example --slo-ms 500"
         )
     service = ServiceLaw(
-        t0_s=_quantity(given, "t0_ms", "80") / 1000,
-        a_s=_quantity(given, "a_ms", "6") / 1000,
-        max_batch=_integer(given, "max_batch", "8"),
-        instances=_integer(given, "instances", "1"),
-        delay_s=_quantity(given, "delay_ms", "2") / 1000,
+        t0_s=_quantity(parameters, "t0_ms", "80") / 1000,
+        a_s=_quantity(parameters, "a_ms", "6") / 1000,
+        max_batch=_integer(parameters, "max_batch", "8"),
+        instances=_integer(parameters, "instances", "1"),
+        delay_s=_quantity(parameters, "delay_ms", "2") / 1000,
     )
     if service.seconds(1) <= 0:
         raise PolicyTextError(
@@ -116,20 +123,20 @@ def law_of(text: str, slo_ms: float | None) -> Law:
     return Law("custom", service, slo_ms / 1000)
 
 
-def _quantity(given: dict[str, str], key: str, example: str) -> float:
+def _quantity(parameters: dict[str, str], key: str, example: str) -> float:
     try:
-        value = float(given.get(key, "0"))
+        value = float(parameters.get(key, "0"))
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
         raise PolicyTextError(
-            f"--service: {key} is {given[key]!r}; it has to be a number of at least 0, for example {key}={example}"
+            f"--service: {key} is {parameters[key]!r}; it has to be a number of at least 0, for example {key}={example}"
         )
     return value
 
 
-def _integer(given: dict[str, str], key: str, example: str) -> int:
-    text = given.get(key, "1")
+def _integer(parameters: dict[str, str], key: str, example: str) -> int:
+    text = parameters.get(key, "1")
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise PolicyTextError(
             f"--service: {key} is {text!r}; it has to be a whole number of at least 1, for example {key}={example}"
@@ -138,7 +145,7 @@ def _integer(given: dict[str, str], key: str, example: str) -> int:
 
 
 def _runs(options: argparse.Namespace, law: Law, policies: Sequence[Named]) -> Iterator[_Run]:
-    drawn = options.plot is not None and not options.sweep
+    is_plotted = options.plot is not None and not options.sweep
     for seed in range(1, options.seeds + 1):
         for group in _groups(options):
             cases = tuple(_limited(_case(options, law, name, seed), options) for name in group)
@@ -147,7 +154,7 @@ def _runs(options: argparse.Namespace, law: Law, policies: Sequence[Named]) -> I
                 tracks = budgeted.runs(cases, policy)
                 for case, trajectory, bound in zip(cases, tracks, limits, strict=True):
                     outcome = score(case, trajectory, policy=policy.name, params=dict(policy.params), limits=bound)
-                    yield _Run(case, policy, outcome, trajectory if drawn and seed == 1 else None)
+                    yield _Run(case, policy, outcome, trajectory if is_plotted and seed == 1 else None)
 
 
 def _groups(options: argparse.Namespace) -> Iterator[tuple[str, ...]]:
@@ -200,24 +207,24 @@ def _limited(case: Case, options: argparse.Namespace) -> Case:
 
 
 def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
-    """Yield each policy with its grid of settings. Halcyon has no knobs to vary, so it runs only once."""
+    """Yield each policy with its grid of settings. Halcyon has no knobs to vary, so it runs only once.
+
+    A knob that the policy sets replaces that of the grid. Settings that are then equal run only once.
+    """
     for policy in policies:
-        yield policy
-        if policy.name != HALCYON:
-            for params in peers.sweep(policy.name, case):
-                point = Named.of(policy.name, {**params, **dict(policy.params)})
-                if point != policy:
-                    yield point
+        grid = () if policy.name in OWN else peers.sweep(policy.name, case)
+        points = (Named.of(policy.name, {**params, **dict(policy.params)}) for params in grid)
+        yield from dict.fromkeys((policy, *points))
 
 
 def _points(runs: Sequence[_Run]) -> dict[str, list[statistics.PolicyPoint]]:
     """Return the points of each scenario, in the order in which they first ran."""
-    found: dict[str, dict[str, list[RunOutcome]]] = {}
-    for one in runs:
-        found.setdefault(one.case.name, {}).setdefault(str(one.policy), []).append(one.outcome)
+    outcomes_by_scenario: dict[str, dict[str, list[RunOutcome]]] = {}
+    for result in runs:
+        outcomes_by_scenario.setdefault(result.case.name, {}).setdefault(str(result.policy), []).append(result.outcome)
     return {
-        name: [statistics.PolicyPoint(policy, tuple(outcomes)) for policy, outcomes in of.items()]
-        for name, of in found.items()
+        name: [statistics.PolicyPoint(policy, tuple(outcomes)) for policy, outcomes in by_policy.items()]
+        for name, by_policy in outcomes_by_scenario.items()
     }
 
 
@@ -228,14 +235,16 @@ def _draw(options: argparse.Namespace, runs: Sequence[_Run], points: dict[str, l
         plot.fronts(points, options.plot)
     else:
         first = runs[0].case
-        if others := [name for name in points if name != first.name]:
+        if other_names := [name for name in points if name != first.name]:
             print(  # noqa: T201  # a command line prints
-                f"halcyon simulate: --plot shows {first.name} alone; plot {', '.join(others)} with a --plot of their own",
+                f"halcyon simulate: --plot shows {first.name} alone; plot {', '.join(other_names)} with a --plot of their own",
                 file=sys.stderr,
             )
-        kept = [one for one in runs if one.case is first and one.trajectory is not None]
+        plotted = [result for result in runs if result.case is first and result.trajectory is not None]
         plot.timeline(
-            first, {str(one.policy): one.trajectory for one in kept if one.trajectory is not None}, options.plot
+            first,
+            {str(result.policy): result.trajectory for result in plotted if result.trajectory is not None},
+            options.plot,
         )
 
 
@@ -252,7 +261,7 @@ def _document(options: argparse.Namespace, law: Law, runs: Sequence[_Run], front
         },
         "slo_ms": law.slo_s * 1000,
         "start_delay_s": options.start_delay,
-        "runs": [statistics.plain(one.outcome) for one in runs],
+        "runs": [statistics.plain(result.outcome) for result in runs],
     }
     if fronts is not None:
         document["front"] = fronts
@@ -261,8 +270,8 @@ def _document(options: argparse.Namespace, law: Law, runs: Sequence[_Run], front
 
 def _table(points: dict[str, list[statistics.PolicyPoint]], marked: set[int]) -> str:
     rows = [("scenario", "policy", *(title for title, _, _ in _COLUMNS), *(["front"] if marked else []))]
-    for name, listed in points.items():
-        for point in listed:
+    for name, scenario_points in points.items():
+        for point in scenario_points:
             cells = []
             for _, field, form in _COLUMNS:
                 value = point.mean(field)

@@ -102,11 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--start-delay", type=_natural, default=60.0, metavar="S", help="from a pod's creation to ready; default 60"
     )
-    parser.add_argument("--min", type=_whole, dest="low", metavar="N", help="minimum replicas; default 1, in S7 0")
+    parser.add_argument(
+        "--min", type=_non_negative_integer, dest="low", metavar="N", help="minimum replicas; default 1, in S7 0"
+    )
     parser.add_argument("--max", type=_count, dest="high", metavar="N", help="maximum replicas; default 100")
     parser.add_argument(
         "--queue-limit",
-        type=_whole,
+        type=_non_negative_integer,
         metavar="N",
         help="number of waiting requests above which more are rejected; default none",
     )
@@ -164,7 +166,7 @@ def _integer(text: str, least: int) -> int:
     return int(text)
 
 
-def _whole(text: str) -> int:
+def _non_negative_integer(text: str) -> int:
     return _integer(text, 0)
 
 

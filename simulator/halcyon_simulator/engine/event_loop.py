@@ -15,18 +15,12 @@ Order of the events at the same time:
     5. A request arrives.
     6. A sample is taken.
 
-| phase of a pod | receives requests | its next event (`due`)                                | phase after the event
-|
-| -------------- | ----------------- | ----------------------------------------------------- |
----------------------------- |
-| STARTING       | no                | it becomes ready                                      | READY
-|
-| READY          | yes               | the end of a batch, or the end of the batcher's delay | READY
-|
-| DRAINING       | no                | the same as for READY                                 | GONE if it holds no
-requests |
-| GONE           | no                | none, until `run` frees the slot                      | -
-|
+| phase    | receives requests | next event of the pod (`due`)                         | phase after the event         |
+| -------- | ----------------- | ----------------------------------------------------- | ----------------------------- |
+| STARTING | no                | it becomes ready                                      | READY                         |
+| READY    | yes               | the end of a batch, or the end of the batcher's delay | READY                         |
+| DRAINING | no                | the same as for READY                                 | RELEASED if it holds none     |
+| RELEASED | no                | none, until `run` frees the slot                      | -                             |
 """
 
 # ruff: noqa: PLR0917 - each array is an argument, because passing a tuple of them makes the compiled loop ten times as slow
@@ -46,7 +40,7 @@ Ints = NDArray[np.int64]
 Latencies = NDArray[np.float32]
 Marks = NDArray[np.uint64]
 
-STARTING, READY, DRAINING, GONE = 0, 1, 2, 3
+STARTING, READY, DRAINING, RELEASED = 0, 1, 2, 3
 
 # Rows of `State.pods`: phase, requests held, held requests that wait for an instance, first place of the ring buffer.
 PHASE, HELD, PENDING, FRONT = 0, 1, 2, 3
@@ -73,7 +67,7 @@ READY_PODS = 10
 ROTATE = 11
 """Place in `State.ready` at which the search for the least loaded pod starts."""
 CHANGES = 12
-"""Number of times that any pod has changed its phase to ready, draining or gone."""
+"""Number of times that any pod has changed its phase to READY, DRAINING or RELEASED."""
 MIN_HELD = 13
 """Lower bound of the number of requests that any ready pod holds."""
 _TALLIES = 14
@@ -91,7 +85,7 @@ LOCK, LOCK_REPORTED = 15, 16
 _LAWS = 17
 """Number of these values. The durations of batches with 0, 1, ... requests follow them."""
 
-_NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
+_NONE, _UNIT, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
 """De Bruijn constant, to find the index of a set bit. Any six consecutive bits of the constant are unique, so the top
 six bits of its product with a single bit identify that bit."""
@@ -133,7 +127,7 @@ class State(NamedTuple):
     """Batches in execution, by (slot, instance, field). The fields are 0: end, 1: start, 2: size of the batch, 3:
     request if executions are shared, 4: reported time. The end is infinite for an idle instance."""
     live: Ints
-    """Slots of all pods that aren't GONE."""
+    """Slots of all pods that aren't RELEASED."""
     ready: Ints
     """Slots of the READY pods."""
     loads: Ints
@@ -245,7 +239,7 @@ def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
 def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
     places, instances = int(law[SLOTS]), int(law[INSTANCES])
     pods = np.zeros((4, number), np.int64)
-    pods[PHASE] = GONE
+    pods[PHASE] = RELEASED
     return {
         "pods": pods,
         "due": np.full(number, np.inf),
@@ -266,18 +260,18 @@ def _without(slots: Ints, count: int, slot: int) -> int:
 
     The order of the others stays the same.
     """
-    kept = 0
+    count_after = 0
     for place in range(count):
         if slots[place] != slot:
-            slots[kept] = slots[place]
-            kept += 1
-    return kept
+            slots[count_after] = slots[place]
+            count_after += 1
+    return count_after
 
 
 @jit
 def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, released: Floats, live: Ints) -> None:
-    """Set the phase of a pod to GONE."""
-    pods[PHASE, pod] = GONE
+    """Set the phase of a pod to RELEASED."""
+    pods[PHASE, pod] = RELEASED
     due[pod] = np.inf
     released[pod] = now
     tally[LIVE] = _without(live, tally[LIVE], pod)
@@ -287,7 +281,7 @@ def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, release
 @jit
 def _flip(held: int, place: int, marks: Marks) -> None:
     """Flip the bit in `marks` for a place in `ready` and a number of requests held."""
-    marks[held, place >> 6] ^= _ONE << np.uint64(place & 63)
+    marks[held, place >> 6] ^= _UNIT << np.uint64(place & 63)
 
 
 @jit
@@ -312,7 +306,7 @@ def _marked(held: int, place: int, count: int, marks: Marks) -> int:
         if word << 6 >= count:
             word = 0
         bits = marks[held, word]
-    lowest = bits & (~bits + _ONE)
+    lowest = bits & (~bits + _UNIT)
     return int((word << 6) + _BIT[(lowest * _DE_BRUIJN) >> _TOP])
 
 
@@ -335,7 +329,7 @@ def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Mark
 
 
 @jit
-def _held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
+def _add_held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
     """Add `more` requests to the number that a ready pod holds; a negative number removes requests."""
     before = pods[HELD, pod]
     pods[HELD, pod] = before + more
@@ -365,7 +359,7 @@ def _send(
     ring[pod, place] = request
     ring_at[pod, place] = now
     pods[PENDING, pod] += 1
-    _held(pod, 1, pods, loads, places, marks)
+    _add_held(pod, 1, pods, loads, places, marks)
     tally[IN_QUEUES] += 1
     tally[IN_PODS] += 1
 
@@ -495,14 +489,14 @@ def _answer(
             size = int(work[pod, instance, 2])
             if law[REPORTED] != 0:
                 batches[0, size] += 1
-                took = work[pod, instance, 4] if law[LOCK] < np.inf else end - work[pod, instance, 1]
-                batches[1, size] += took if np.isnan(law[REPORTED]) else law[REPORTED]
+                batch_s = work[pod, instance, 4] if law[LOCK] < np.inf else end - work[pod, instance, 1]
+                batches[1, size] += batch_s if np.isnan(law[REPORTED]) else law[REPORTED]
             if law[SHARED] != 0 and end <= law[HORIZON]:
                 request = int(work[pod, instance, 3])
                 latency[request] = end - arrivals[request]
             work[pod, instance, 0] = np.inf
             if pods[PHASE, pod] == READY:
-                _held(pod, -size, pods, loads, places, marks)
+                _add_held(pod, -size, pods, loads, places, marks)
                 tally[MIN_HELD] = min(tally[MIN_HELD], pods[HELD, pod])
             else:
                 pods[HELD, pod] -= size
@@ -607,7 +601,7 @@ def _sample(
 
 
 @jit
-def _keep(
+def _queue_or_reject(
     now: float, request: int, law: Floats, clock: Floats, tally: Ints, latency: Latencies, samples: Floats
 ) -> None:
     """Queue a request in the balancer, or reject it. The function is called if no pod can take the request."""
@@ -696,7 +690,7 @@ def _advance(until: float, state: State) -> None:
                 _compute(now, pod, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
                 soonest = _sooner(pod, before, soonest, tally, due, live)
             else:
-                _keep(now, request, law, clock, tally, latency, samples)
+                _queue_or_reject(now, request, law, clock, tally, latency, samples)
             continue
         opened = tally[READY_PODS]
         if pods[PHASE, soonest] == STARTING:

@@ -8,13 +8,13 @@ from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleCo
 
 
 class ForwardedView:
-    """View with the values of the view that `of` received last."""
+    """View with the values of the view that `update` received last."""
 
     def __init__(self) -> None:
-        """Create a view without values; `of` must be called first."""
+        """Create a view without values; `update` must be called first."""
         self._view: PolicyView
 
-    def of(self, view: PolicyView) -> PolicyView:
+    def update(self, view: PolicyView) -> PolicyView:
         """Update the view for the present tick, and return it."""
         self._view = view
         return self

@@ -100,15 +100,15 @@ def renewal(total: float, *, rng: np.random.Generator, cv: float = 1.0) -> NDArr
     parts = [np.array([first])]
     reached = first
     while reached < total:
-        left = total - reached
-        number = int(left + _MORE * cv * math.sqrt(left)) + 16
+        remaining = total - reached
+        number = int(remaining + _MORE * cv * math.sqrt(remaining)) + 16
         gaps = rng.standard_exponential(number) if cv == 1 else rng.gamma(shape, 1 / shape, number)
         np.cumsum(gaps, out=gaps)
         gaps += reached
         parts.append(gaps)
         reached = float(gaps[-1])
-    drawn = np.concatenate(parts)
-    return drawn[: int(np.searchsorted(drawn, total))]
+    points = np.concatenate(parts)
+    return points[: int(np.searchsorted(points, total))]
 
 
 def superposed(times: Times, *, copies: int, spread_s: float, rng: np.random.Generator) -> Times:

@@ -127,10 +127,10 @@ class ObservedRun:
         """
         begin, end = self._begin(window_s), self._newest
         if self._known is not None:
-            known = np.flatnonzero(self._known[begin : end + 1])
-            if len(known) < 2:
+            known_seconds = np.flatnonzero(self._known[begin : end + 1])
+            if len(known_seconds) < 2:
                 return None
-            begin, end = begin + int(known[0]), begin + int(known[-1])
+            begin, end = begin + int(known_seconds[0]), begin + int(known_seconds[-1])
         return float(self._seen[signal, end] - self._seen[signal, begin]) / (end - begin)
 
     def sampled_at(self) -> float | None:

@@ -30,10 +30,10 @@ from halcyon_simulator.engine.event_loop import (
     CHANGES,
     COMPUTING,
     DRAINING,
-    GONE,
     HELD,
     PHASE,
     READY,
+    RELEASED,
     Floats,
     engine,
 )
@@ -142,7 +142,7 @@ def simulate(case: Case, policy: Policy) -> Trajectory:
     period_s, tick = policy.period_s, 0
     while (now := tick * period_s) < case.duration_s:
         run.advance(now)
-        run.look(now)
+        run.update_view(now)
         run.write(now, policy.desired(run.view))
         tick += 1
         look_s: float | None = getattr(policy, "next_look_s", None)
@@ -177,12 +177,12 @@ class _Run:
         self.view = ObservedRun(case, samples=samples, past=self._engine.state.past)
         self._rng = np.random.Generator(np.random.PCG64([case.seed, 1]))
         self._free = list(range(self._engine.capacity - 1, -1, -1))
-        self._ever: list[_Pod] = []
+        self._all_pods: list[_Pod] = []
         self._pods: list[_Pod] = []
         self._writes: list[Write] = []
         self._effects: deque[tuple[float, int]] = deque()
         self._changes = 0
-        self._shown: tuple[PolicyPod, ...] | None = None
+        self._visible_pods: tuple[PolicyPod, ...] | None = None
         self._scheduled_s = 0.0
         for _ in range(self._first):
             self._add(0.0, held_s=0.0, ready_s=0.0)
@@ -195,15 +195,15 @@ class _Run:
             self._apply(at_s, count)
         self._engine.advance(until)
 
-    def look(self, now: float) -> None:
+    def update_view(self, now: float) -> None:
         """Set the time of the policy's view to `now`."""
         self._harvest()
-        if self._shown is None or self._scheduled_s > 0:
-            self._shown = tuple(self._show(pod, now) for pod in self._pods)
+        if self._visible_pods is None or self._scheduled_s > 0:
+            self._visible_pods = tuple(self._policy_pod(pod, now) for pod in self._pods)
             # The last call is after all of them have been scheduled.
             if now >= self._scheduled_s:
                 self._scheduled_s = 0.0
-        self.view.at(now, replicas=self._count, pods=self._shown)
+        self.view.at(now, replicas=self._count, pods=self._visible_pods)
 
     def write(self, now: float, desired: int) -> None:
         """Write the policy's replicas if they differ from the current ones."""
@@ -228,7 +228,7 @@ class _Run:
         self._engine.advance(case.duration_s + case.slo_s)
         pods = PodArrays(
             *(
-                np.array([getattr(pod, name) for pod in self._ever], dtype=np.float64)
+                np.array([getattr(pod, name) for pod in self._all_pods], dtype=np.float64)
                 for name in ("created_s", "held_s", "ready_s", "released_s")
             )
         )
@@ -265,7 +265,7 @@ class _Run:
             active.sort(key=lambda pod: self._keep(pod, now))
             for pod in active[count:]:
                 self._remove(pod, now)
-        self._shown = None
+        self._visible_pods = None
 
     def _keep(self, pod: _Pod, now: float) -> tuple[int, int, int]:
         """Return a sort key that puts the pods to keep first."""
@@ -279,10 +279,10 @@ class _Run:
         for begin, until in sorted(faults.no_capacity):
             if begin <= held_s < until:
                 held_s = until
-        slow, crash, slow_again = self._rng.random(3)
+        slow, crash, slow_restart = self._rng.random(3)
         ready_s = held_s + self._case.start_s * (faults.slow_factor if slow < faults.slow_share else 1.0)
         if crash < faults.crash_share:
-            ready_s += self._case.start_s * (faults.slow_factor if slow_again < faults.slow_share else 1.0)
+            ready_s += self._case.start_s * (faults.slow_factor if slow_restart < faults.slow_share else 1.0)
         self._scheduled_s = max(self._scheduled_s, held_s)
         self._add(now, held_s=held_s, ready_s=ready_s)
 
@@ -291,9 +291,9 @@ class _Run:
             before = self._engine.capacity
             self._engine.grow()
             self._free = list(range(self._engine.capacity - 1, before - 1, -1))
-        pod = _Pod(len(self._ever), self._free.pop(), now, held_s, ready_s)
+        pod = _Pod(len(self._all_pods), self._free.pop(), now, held_s, ready_s)
         self._engine.start(pod.slot, ready_s=ready_s)
-        self._ever.append(pod)
+        self._all_pods.append(pod)
         self._pods.append(pod)
 
     def _remove(self, pod: _Pod, now: float) -> None:
@@ -312,16 +312,16 @@ class _Run:
         if self._engine.state.tally[CHANGES] == self._changes:
             return
         self._changes = int(self._engine.state.tally[CHANGES])
-        self._shown = None
+        self._visible_pods = None
         phases = self._engine.state.pods[PHASE]
-        gone = [pod for pod in self._pods if pod.draining and phases[pod.slot] == GONE]
-        if gone:
-            for pod in gone:
+        released = [pod for pod in self._pods if pod.draining and phases[pod.slot] == RELEASED]
+        if released:
+            for pod in released:
                 pod.released_s = float(self._engine.state.released[pod.slot])
                 self._free.append(pod.slot)
-            self._pods = [pod for pod in self._pods if not pod.draining or phases[pod.slot] != GONE]
+            self._pods = [pod for pod in self._pods if not pod.draining or phases[pod.slot] != RELEASED]
 
-    def _show(self, pod: _Pod, now: float) -> PolicyPod:
+    def _policy_pod(self, pod: _Pod, now: float) -> PolicyPod:
         phase = self._engine.state.pods[PHASE, pod.slot]
         if phase == READY:
             return PolicyPod(pod.name, "ready", pod.created_s, pod.ready_s)

@@ -66,9 +66,9 @@ def read(path: Path) -> Times:
     rows = csv.reader(io.StringIO(text))
     head = [name.strip() for name in next(rows, [])]
     if COLUMN not in head:
-        there = ", ".join(head) or "none"
+        columns = ", ".join(head) or "none"
         raise TraceError(
-            f"trace {path} has no column {COLUMN} (arrival times in seconds); its columns: {there}; {_EXAMPLE}"
+            f"trace {path} has no column {COLUMN} (arrival times in seconds); its columns: {columns}; {_EXAMPLE}"
         )
     column = head.index(COLUMN)
     try:
@@ -126,10 +126,14 @@ class Clients:
     """Whether the gaps of each row follow a Weibull distribution; if not, they follow a Gamma distribution."""
     shape: NDArray[np.float64]
 
-    def rows(self, wanted: NDArray[np.bool_]) -> Clients:
+    def rows(self, selected: NDArray[np.bool_]) -> Clients:
         """Return the trace with the selected rows only."""
         return Clients(
-            self.client[wanted], self.window[wanted], self.rate_rps[wanted], self.weibull[wanted], self.shape[wanted]
+            self.client[selected],
+            self.window[selected],
+            self.rate_rps[selected],
+            self.weibull[selected],
+            self.shape[selected],
         )
 
     @property
@@ -169,15 +173,15 @@ def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clie
     means = np.bincount(trace.client, weights=trace.rate_rps, minlength=int(names[-1]) + 1) / CLIENT_WINDOWS
     busiest = np.zeros(len(means))
     np.maximum.at(busiest, trace.client, trace.rate_rps)
-    taken: list[int] = []
+    names_chosen: list[int] = []
     sum_rps = 0.0
     for name in rng.permutation(names):
         if sum_rps + means[name] <= mean_rps * (1 + 1e-9) and busiest[name] <= _BUSIEST * mean_rps:
-            taken.append(int(name))
+            names_chosen.append(int(name))
             sum_rps += float(means[name])
         if sum_rps >= mean_rps * (1 - _FILL):
             break
-    return trace.rows(np.isin(trace.client, taken))
+    return trace.rows(np.isin(trace.client, names_chosen))
 
 
 def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
@@ -188,26 +192,26 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
     """
     scale = _scales(trace)
     parts: list[Times] = []
-    left = np.arange(len(scale))
+    active = np.arange(len(scale))
     reached = _first_gaps(trace, scale, rng)
     while True:
         inside = reached < WINDOW_S
-        left, reached = left[inside], reached[inside]
-        if len(left) == 0:
+        active, reached = active[inside], reached[inside]
+        if len(active) == 0:
             break
         # The last time reached is an arrival. Rows that haven't reached the end of their window continue from there.
-        number = ((WINDOW_S - reached) * trace.rate_rps[left] * _DRAWN).astype(np.int64) + 4
-        row = np.repeat(left, number)
+        number = ((WINDOW_S - reached) * trace.rate_rps[active] * _DRAWN).astype(np.int64) + 4
+        row = np.repeat(active, number)
         sums = np.cumsum(_gaps(trace, row, scale, rng))
         ends = np.cumsum(number) - 1
         before = np.concatenate(([0.0], sums[ends[:-1]]))
         times = sums + np.repeat(reached - before, number)
-        offsets = trace.window[left] * WINDOW_S
+        offsets = trace.window[active] * WINDOW_S
         parts.append(reached + offsets)
         reached = times[ends]
-        kept = times < WINDOW_S
-        kept[ends] = False
-        parts.append((times + np.repeat(offsets, number))[kept])
+        in_window = times < WINDOW_S
+        in_window[ends] = False
+        parts.append((times + np.repeat(offsets, number))[in_window])
     return merged(parts)
 
 

@@ -130,8 +130,8 @@ class _FixedHold(ScaleDownHold):
         dispersion: float = 1.0,
     ) -> tuple[int, ScaleDownHold]:
         held, hold = super().with_need(now, need, start_s, bare=bare, foreseen=foreseen, dispersion=dispersion)
-        kept = type(self)(needs=hold.needs, min_s=self.min_s, held=held, bare=hold.bare, bare_held=hold.bare_held)
-        return held, kept
+        own_hold = type(self)(needs=hold.needs, min_s=self.min_s, held=held, bare=hold.bare, bare_held=hold.bare_held)
+        return held, own_hold
 
 
 class _NoHold(_FixedHold):
@@ -196,7 +196,7 @@ class AblatedPolicy(HalcyonPolicy):
     @override
     def desired(self, view: PolicyView) -> int:
         """Return the planner's desired replicas."""
-        return super().desired(view if self._last_known is None else self._last_known.of(view))
+        return super().desired(view if self._last_known is None else self._last_known.update(view))
 
 
 class _LastKnown(ForwardedView):

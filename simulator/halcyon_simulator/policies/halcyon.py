@@ -24,14 +24,14 @@ class HalcyonPolicy:
     period_s = 1.0
 
     def __init__(self, case: Case, **knobs: float) -> None:
-        known = {
+        knob_names = {
             f.name
             for f in fields(Objectives)
             if f.name not in {"windows", "batch_prior", "measured_batches", "measured_answers"}
         }
-        if unknown := sorted(set(knobs) - known):
+        if unknown := sorted(set(knobs) - knob_names):
             raise ValueError(
-                f"policy halcyon has no knob '{unknown[0]}'; its knobs are {', '.join(sorted(known))}; "
+                f"policy halcyon has no knob '{unknown[0]}'; its knobs are {', '.join(sorted(knob_names))}; "
                 "for example halcyon:drain_s=20"
             )
         service = case.service

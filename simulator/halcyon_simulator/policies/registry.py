@@ -5,6 +5,7 @@ Out of scope: the policies (`peers`, `halcyon`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -82,29 +83,32 @@ def parsed(text: str) -> Named:
     Raises:
         PolicyTextError: the name is unknown, or the format is invalid.
     """
-    name, _, rest = text.partition(":")
+    name, _, settings = text.partition(":")
     if name not in names():
         raise PolicyTextError(f"there is no policy {name!r}; there are {', '.join(names())}; for example kpa:target=8")
-    return Named(name, tuple(pairs(rest, of=f"policy {name}", example=f"{name}:key=value,key=value").items()))
+    return Named(name, tuple(pairs(settings, subject=f"policy {name}", example=f"{name}:key=value,key=value").items()))
 
 
-def pairs(text: str, *, of: str, example: str) -> dict[str, str]:
+def pairs(text: str, *, subject: str, example: str) -> dict[str, str]:
     """Parse `key=value,key=value` into pairs. An empty text gives no pairs."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         if not (key and equals and value):
-            raise PolicyTextError(f"{of}: {part!r} is no key=value; for example {example}")
-        if key in found:
-            raise PolicyTextError(f"{of}: {key} is given twice, as {found[key]} and {value}; once is enough")
-        found[key] = value
-    return found
+            raise PolicyTextError(f"{subject}: {part!r} is no key=value; for example {example}")
+        if key in values:
+            raise PolicyTextError(f"{subject}: {key} is given twice, as {values[key]} and {value}; once is enough")
+        values[key] = value
+    return values
 
 
 def _number(key: str, text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
         raise PolicyTextError(
-            f"policy {HALCYON}: {key} is {text!r}; it has to be a number, for example {HALCYON}:drain_s=20"
-        ) from None
+            f"policy {HALCYON}: {key} is {text!r}; it has to be a number of at least 0, for example {HALCYON}:drain_s=20"
+        )
+    return number

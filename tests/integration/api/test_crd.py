@@ -56,7 +56,7 @@ def api(cluster: Cluster) -> Iterator[Connection]:
         assert answer.status in {200, 201}, answer.message
         wait_until(
             lambda: connection.try_spec(document()).status == 201,
-            what="the API server serves ModelDeployments",
+            goal="the API server serves ModelDeployments",
             limit_s=LIMIT_S,
             every_s=0.02,
         )

@@ -101,7 +101,7 @@ class Theirs:
             lambda found: found == (False, None),
             what="KEDA lets go",
             limit_s=LOOKED_S,
-            context=self.keda.said,
+            context=self.keda.log_tail,
         )
 
 
@@ -144,7 +144,7 @@ def test_keda_scales_a_model_left_to_it_to_zero_and_back(operator: Operator, spa
             lambda found: found == (pods, pods),
             what=f"the count is {pods}",
             limit_s=LOOKED_S,
-            context=theirs.keda.said,
+            context=theirs.keda.log_tail,
         )
         space.wait_settled()
 
@@ -184,7 +184,7 @@ async def test_a_competing_scaled_object_is_named_and_left_alone_until_it_goes(
         end = asyncio.get_running_loop().time() + 2 * LOOKED_S
         while theirs_count != 2:
             # By Halcyon's rules that is 5 at once; by KEDA's it is 2.
-            assert asyncio.get_running_loop().time() < end, (count(space), theirs.keda.said())
+            assert asyncio.get_running_loop().time() < end, (count(space), theirs.keda.log_tail())
             await stream.send_str(record(space, queued=48))
             await asyncio.sleep(0.5)
             theirs_count = count(space)[target is kinds.DEPLOYMENT]

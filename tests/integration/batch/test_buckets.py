@@ -41,7 +41,7 @@ def triton() -> Iterator[Triton]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Store]:
     (port,) = free_ports(1)
-    with s3.running(binaries.beside("versitygw"), port, tmp_path_factory.mktemp("s3")) as running:
+    with s3.running(binaries.extra_program("versitygw"), port, tmp_path_factory.mktemp("s3")) as running:
         yield running
 
 
@@ -217,7 +217,9 @@ async def test_a_refusal_of_the_store_names_the_field(
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gcs.Store]:
     (port,) = free_ports(1)
-    with gcs.running(binaries.beside("fake-gcs-server"), port, tmp_path_factory.mktemp("gcs") / "log") as running:
+    with gcs.running(
+        binaries.extra_program("fake-gcs-server"), port, tmp_path_factory.mktemp("gcs") / "log"
+    ) as running:
         yield running
 
 

@@ -12,6 +12,10 @@ import pytest
 import yaml
 
 from e2e.cluster import binaries
+from images import __main__ as images_command
+from images.engine import kind_values
+from images.host import ImagesError
+from images.push import pushed
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64
@@ -92,7 +96,7 @@ def test_krews_own_validation_accepts_the_manifest_of_a_release(release: ModuleT
     folder.mkdir()
     program = folder / "halcyon-linux-x86_64-py311"
     program.write_text("#!/bin/sh\n")
-    command = [str(binaries.beside("validate-krew-manifest")), "-skip-install", "-manifest"]
+    command = [str(binaries.extra_program("validate-krew-manifest")), "-skip-install", "-manifest"]
     made = release.krew(program, folder)
     subprocess.run([*command, str(made)], check=True, capture_output=True, timeout=60)
 
@@ -108,6 +112,24 @@ def test_checksums_cover_every_file_but_their_own(release: ModuleType, tmp_path:
     (tmp_path / "SHA256SUMS").write_text("old")
 
     assert release.checksums(tmp_path) == f"{hashlib.sha256(b'1').hexdigest()}  a/one\n"
+
+
+def test_images_of_a_kind_cluster_have_no_pushed_references(tmp_path: Path) -> None:
+    values = tmp_path / "images-values.yaml"
+    values.write_text(yaml.safe_dump(kind_values()))
+    with pytest.raises(
+        ImagesError, match=r"images-values\.yaml: images\.balancer has no digest; push first: make push"
+    ):
+        pushed(values)
+
+
+def test_platforms_of_a_push_need_docker(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pushes: list[str] = []
+    monkeypatch.setattr(images_command, "push_images", lambda **_: pushes.append("for one platform"))
+    arguments = ["push", "--registry", "registry.example.com/ml", "--platforms", "linux/amd64,linux/arm64"]
+    monkeypatch.setattr("sys.argv", ["images", *arguments])
+    assert (images_command.main(), pushes) == (1, [])
+    assert "--platforms linux/amd64,linux/arm64 needs --with docker" in capsys.readouterr().err
 
 
 def test_a_release_needs_pushed_images_with_digests(release: ModuleType, tmp_path: Path) -> None:

@@ -169,7 +169,11 @@ async def proxied(tmp_path: Path) -> AsyncIterator[str]:
         runners.append(web.AppRunner(app))
         await runners[-1].setup()
         await web.TCPSite(runners[-1], "127.0.0.1", int(url.rpartition(":")[2])).start()
-    command = [str(binaries.beside("oauth2-proxy")), *given, *(f"--{key}={value}" for key, value in local.items())]
+    command = [
+        str(binaries.extra_program("oauth2-proxy")),
+        *given,
+        *(f"--{key}={value}" for key, value in local.items()),
+    ]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen([*command, "--cookie-secure=false"], stdout=log, stderr=log)  # noqa: ASYNC220  # returns at once
     try:

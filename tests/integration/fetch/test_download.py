@@ -50,7 +50,7 @@ def quiet(_: object) -> None:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3.Store]:
     folder = tmp_path_factory.mktemp("s3")
     (port,) = free_ports(1)
-    with s3.running(binaries.beside("versitygw"), port, folder) as running:
+    with s3.running(binaries.extra_program("versitygw"), port, folder) as running:
         running.put("models/vision/digits/config.pbtxt", CONFIG)
         running.put("models/vision/digits/1/model.py", b"code")
         running.put("models/vision/digits/1/weights.bin", bytes(range(256)) * 4096 * 20)  # 20 MiB: three parts
@@ -181,7 +181,7 @@ def test_tls_of_a_private_authority_needs_its_certificate(tmp_path: Path, to: Pa
     (port,) = free_ports(1)
     tls = (f"--cert={tmp_path / 'tls.crt'}", f"--key={tmp_path / 'tls.key'}")
     keys = {"AWS_ACCESS_KEY_ID": s3.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": s3.SECRET_KEY}
-    with s3.running(binaries.beside("versitygw"), port, folder, *tls, scheme="https") as store:
+    with s3.running(binaries.extra_program("versitygw"), port, folder, *tls, scheme="https") as store:
         store.put("models/a/1/model.py", b"code")
         trusting = secret(tmp_path / "trusting", **keys, ca_crt=made.bundle_pem)
         remote = Remote("s3://models/a", endpoint=f"https://localhost:{port}", credentials=trusting)
@@ -540,7 +540,7 @@ def test_the_port_80_of_a_store_is_its_port(tmp_path: Path, to: Path, credential
     except OSError as error:
         pytest.skip(f"port 80 can't be opened here: {error}")
     (tmp_path / "s3").mkdir()
-    with s3.running(binaries.beside("versitygw"), 80, tmp_path / "s3") as running:
+    with s3.running(binaries.extra_program("versitygw"), 80, tmp_path / "s3") as running:
         running.put("models/m/1/model.py", b"code")
         download(Remote("s3://models/m", endpoint="http://127.0.0.1:80", credentials=credentials), to, quiet, anywhere)
     assert set(files(to)) == {"1/model.py"}
@@ -549,7 +549,7 @@ def test_the_port_80_of_a_store_is_its_port(tmp_path: Path, to: Path, credential
 def test_the_memory_of_a_download_does_not_grow_with_its_size(tmp_path: Path, to: Path, credentials: Path) -> None:
     (port,) = free_ports(1)
     (tmp_path / "s3").mkdir()
-    with s3.running(binaries.beside("versitygw"), port, tmp_path / "s3") as running:
+    with s3.running(binaries.extra_program("versitygw"), port, tmp_path / "s3") as running:
         running.put("models/m/1/small.bin", b"x")
         with (tmp_path / "s3" / "buckets" / "models" / "m" / "1" / "large.bin").open("wb") as large:
             large.truncate(1024 * MIB)

@@ -162,9 +162,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
         (folder / name).mkdir()
     with ExitStack() as running:
         enter = running.enter_context
-        google = enter(gcs.running(binaries.beside("fake-gcs-server"), ports[0], folder / "log"))
+        google = enter(gcs.running(binaries.extra_program("fake-gcs-server"), ports[0], folder / "log"))
         microsoft = enter(azure.running(ports[1], folder))
-        amazon = enter(s3.running(binaries.beside("versitygw"), ports[2], folder / "s3"))
+        amazon = enter(s3.running(binaries.extra_program("versitygw"), ports[2], folder / "s3"))
         mlflow = enter(mlflow_server.running(ports[3], folder / "mlflow"))
         for name, content in FILES.items():
             google.put(f"digits/{name}", content)

@@ -41,9 +41,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Cloud, tup
     ports = free_ports(3)
     (folder / "s3").mkdir()
     with ExitStack() as running:
-        google = running.enter_context(gcs.running(binaries.beside("fake-gcs-server"), ports[0], folder / "log"))
+        google = running.enter_context(gcs.running(binaries.extra_program("fake-gcs-server"), ports[0], folder / "log"))
         microsoft = running.enter_context(azure.running(ports[1], folder))
-        amazon = running.enter_context(s3.running(binaries.beside("versitygw"), ports[2], folder / "s3"))
+        amazon = running.enter_context(s3.running(binaries.extra_program("versitygw"), ports[2], folder / "s3"))
         google.put("digits/config.pbtxt", CONFIG)
         microsoft.put("digits/config.pbtxt", CONFIG)
         amazon.put("models/digits/config.pbtxt", CONFIG)
@@ -122,7 +122,7 @@ def test_a_model_is_read_with_a_service_accounts_token_and_no_secret(
 ) -> None:
     download(remote(cloud), to, lambda _: None)
     assert (to / "config.pbtxt").read_bytes() == CONFIG
-    assert len(service.asked) == 1
+    assert len(service.paths) == 1
 
 
 DENIALS: dict[str, dict[str, Any]] = {

@@ -83,7 +83,7 @@ def test_a_repository_arrives_whole_from_the_hub_and_its_store(hub: Hub, to: Pat
     assert download(Remote(uri), to, print) == sum(map(len, expected.values()))
     assert below(to) == expected
     assert (to / "1/run.py").stat().st_mode & 0o111
-    assert {host for host, _, _ in hub.asked} == {stand_in.HOST, stand_in.CONTENT_HOST}
+    assert {host for host, _, _ in hub.requests} == {stand_in.HOST, stand_in.CONTENT_HOST}
 
 
 def test_a_folder_of_a_repository_is_a_model(hub: Hub, to: Path) -> None:
@@ -95,8 +95,8 @@ def test_a_folder_of_a_repository_is_a_model(hub: Hub, to: Path) -> None:
 def test_the_token_goes_to_the_hub_and_never_to_its_store(hub: Hub, to: Path, tmp_path: Path) -> None:
     uri = hub.put("acme/secret", FILES, access="private")
     download(Remote(uri, credentials=token(tmp_path)), to, print)
-    assert {given for host, _, given in hub.asked if host == stand_in.HOST} == {f"Bearer {stand_in.TOKEN}"}
-    assert {given for host, _, given in hub.asked if host == stand_in.CONTENT_HOST} == {""}
+    assert {given for host, _, given in hub.requests if host == stand_in.HOST} == {f"Bearer {stand_in.TOKEN}"}
+    assert {given for host, _, given in hub.requests if host == stand_in.CONTENT_HOST} == {""}
 
 
 def test_an_interrupted_file_continues_with_the_first_missing_byte(hub: Hub, to: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_interrupted_file_continues_with_the_first_missing_byte(hub: Hub, to:
     hub.fault = "interrupted"
     assert download(Remote(uri), to, print) == len(WEIGHTS)
     assert below(to) == {"1/weights.bin": WEIGHTS}
-    assert len([path for host, path, _ in hub.asked if host == stand_in.CONTENT_HOST]) > 1
+    assert len([path for host, path, _ in hub.requests if host == stand_in.CONTENT_HOST]) > 1
 
 
 def test_the_hubs_rate_limit_is_waited_for(hub: Hub, to: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_hubs_rate_limit_is_waited_for(hub: Hub, to: Path) -> None:
     download(Remote(uri), to, print)
     assert below(to) == {"1/weights.bin": WEIGHTS, "1/model.py": b"code"}
     # One request was denied, and not one after the other until the time was over.
-    assert len([path for _, path, _ in hub.asked if path.startswith("/api/")]) == 2
+    assert len([path for _, path, _ in hub.requests if path.startswith("/api/")]) == 2
 
 
 def test_requests_left_in_the_rate_limit_delay_no_retry(hub: Hub, to: Path) -> None:
@@ -235,7 +235,7 @@ def test_weights_alone_are_rejected_before_they_are_downloaded(hub: Hub, to: Pat
     ) as error:
         download(Remote(uri), to, print)
     assert f"triton/1/model.onnx, with the URI {uri}/triton" in str(error.value)
-    assert not any("/resolve/" in path for _, path, _ in hub.asked)
+    assert not any("/resolve/" in path for _, path, _ in hub.requests)
     assert below(to) == {}
 
 

@@ -136,7 +136,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]
     folder = tmp_path_factory.mktemp("stores")
     ports = free_ports(2)
     with ExitStack() as running:
-        google = running.enter_context(gcs.running(binaries.beside("fake-gcs-server"), ports[0], folder / "log"))
+        google = running.enter_context(gcs.running(binaries.extra_program("fake-gcs-server"), ports[0], folder / "log"))
         microsoft = running.enter_context(azure.running(ports[1], folder))
         cases = {}
         for scheme, store, keys, host in (

@@ -72,7 +72,7 @@ def collector(directory: Path, port: int) -> Iterator[Path]:
     )
     log = directory / "collector.log"
     with log.open("wb") as output:
-        command = [str(binaries.beside("otelcol")), f"--config=file:{config}"]
+        command = [str(binaries.extra_program("otelcol")), f"--config=file:{config}"]
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:
         until(

@@ -88,7 +88,7 @@ class Edge:
         """Send a request over HTTP, and return the address of the pod that has answered."""
         url, headers = f"http://127.0.0.1:{self.port}{path}", {"Host": HTTP_HOST}
         async with session.post(url, headers=headers, data=b"x") as answer:
-            assert answer.status == 200, (answer.status, await answer.text(), self.controller.said())
+            assert answer.status == 200, (answer.status, await answer.text(), self.controller.log_tail())
             return str((await answer.json())["who"])
 
     def channel(self) -> grpc.aio.Channel:
@@ -175,7 +175,7 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
     async with served(space) as servers:
         await asyncio.to_thread(space.apply, files(), deployment(**model, batching={"maxBatchSize": 4}))
         accepted = await asyncio.to_thread(space.wait_condition, "RoutesAccepted", "True", "RoutesAccepted", limit_s=30)
-        assert "edge" in accepted, edge.controller.said()
+        assert "edge" in accepted, edge.controller.log_tail()
         await asyncio.to_thread(space.wait_condition, "Ready", "True", "Ready")
         await wait_answered(edge, await servers.follow())
         assert await shares(edge, servers) == (0, 0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.queries import OF_CLIENTS, OF_STREAMS, unanswered, values
+from e2e.queries import CLIENT_METRIC, STREAM_METRIC, unanswered, values
 from generators.monitoring import queries
 from halcyon.api.documents.observation_report import (
     AUDIENCE,
@@ -198,13 +198,15 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
             await so(scraped, "every page was scraped")
             await asyncio.to_thread(serve_several, space)
             async with reported_load(operator, space):
-                left = [one for one in asked if OF_STREAMS not in one.expression and OF_CLIENTS not in one.expression]
+                left = [
+                    one for one in asked if STREAM_METRIC not in one.expression and CLIENT_METRIC not in one.expression
+                ]
                 assert len(asked) - len(left) == 4, "p50, p95 and p99 of one panel, and requests by client"
 
                 def ask() -> list[str]:
                     # Rates come and go: one that had data once has it.
                     left[:] = unanswered(site.address, left)
-                    return [f"{one.where}: {one.expression}" for one in left]
+                    return [f"{one.location}: {one.expression}" for one in left]
 
                 await so(ask, "every query has data")
                 await so(lambda: sorted(RAISED - raised(site.address)), "what is wrong here would raise its alerts")
@@ -219,7 +221,7 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
 
 def raised(address: str) -> set[str]:
     """Alerts whose expressions hold now; for how long is promtool's matter."""
-    return {one.where for one in queries.raised(PLACES) if values(address, one.expression)}
+    return {one.location for one in queries.raised(PLACES) if values(address, one.expression)}
 
 
 LISTED = {metric.name.removesuffix("_total"): metric for metric in (*per_model_metrics.METRICS, *listed.METRICS)}

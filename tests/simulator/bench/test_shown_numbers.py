@@ -21,7 +21,7 @@ def sent(*latencies_s: float | None) -> Sent:
 
 
 def test_every_compared_panel_is_on_a_dashboard_with_its_variables_replaced() -> None:
-    there = {one.where: one.expression for one in queries.panels(variables("team"))}
+    there = {one.location: one.expression for one in queries.panels(variables("team"))}
 
     assert set(EXPECTED) - set(there) == set()
     assert [where for where in EXPECTED if "$" in there[where]] == []

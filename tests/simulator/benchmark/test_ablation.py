@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from halcyon_simulator.benchmark import ablation, ablation_section, page
-from halcyon_simulator.benchmark.ablation_section import PARTS, Ablation, Column, counts, kept, write
+from halcyon_simulator.benchmark.ablation_section import PARTS, Ablation, Column, counts, existing_lines, write
 from halcyon_simulator.benchmark.result_store import Store, digest
 from halcyon_simulator.benchmark.statistics import Cell
 from halcyon_simulator.benchmark.table import Effort, Table
@@ -98,14 +98,14 @@ def test_the_section_is_inserted_before_the_pictures_and_replaced_there(tmp_path
     assert path.read_text() == first
     write(_found(9.0), path, seeds="1")
     assert path.read_text() != first
-    assert "\n".join(kept(path)) in path.read_text()
+    assert "\n".join(existing_lines(path)) in path.read_text()
 
 
 def test_the_table_keeps_the_section_of_its_page(tmp_path: Path) -> None:
     path = tmp_path / "scaling.md"
     page.write({}, {}, path)
     bare = path.read_text()
-    assert kept(path) == []
+    assert existing_lines(path) == []
     write(_found(), path, seeds="1")
     with_section = path.read_text()
     assert with_section != bare

@@ -184,6 +184,18 @@ def test_the_front_of_a_sweep_is_what_no_other_point_betters(
     assert drawn.points == len(means)
 
 
+def test_settings_of_a_sweep_run_once(trace: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    swept = ["--trace", trace, "--policy", "hpa:target=4", "--policy", "halcyon+balancer", "--max", "5", "--sweep"]
+    runs = [(run["policy"], run["params"]) for run in _json(capsysbinary, *swept)["runs"]]
+    # The grid of the HPA has five targets for each of three behaviours; the planner has no grid.
+    assert runs == [
+        ("hpa", {"target": "4"}),
+        ("hpa", {"target": "4", "behavior": "{}"}),
+        ("hpa", {"target": "4", "behavior": "{}", "down_window_s": "60"}),
+        ("halcyon+balancer", {}),
+    ]
+
+
 def test_a_picture_draws_load_replicas_queue_and_latency_of_each_policy(
     trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,6 +246,11 @@ def test_a_picture_may_be_a_bitmap(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--scenario", "S10"], "make bench-reaction"),
         (["--scenario", "S1", "--policy", "nobody"], "no policy 'nobody'; there are halcyon, "),
         ([*_FAST[:2], "--policy", "kpa:windw=3"], "kpa has no knob 'windw'.*for example"),
+        (
+            ["--scenario", "S1", "--policy", "halcyon:start_s=nan"],
+            "start_s is 'nan'; it has to be a number of at least 0",
+        ),
+        (["--scenario", "S1", "--policy", "halcyon:start_s=-5"], "start_s is '-5'; .*for example halcyon:drain_s=20"),
         (["--scenario", "S1", "--policy", "kpa:target"], "'target' is no key=value; for example kpa:key=value"),
         (["--scenario", "S1", "--policy", "kpa:target=1,target=2"], "target is given twice"),
         (["--scenario", "S1", "--service", "a_ms=3"], "--service lacks t0_ms and max_batch; for example t0_ms=80"),

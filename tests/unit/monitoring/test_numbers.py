@@ -12,7 +12,7 @@ from halcyon.monitoring import agent_metrics, per_model_metrics
 
 ROOT = Path(__file__).parents[3]
 STATIC = ROOT / "operator/halcyon/dashboard/static"
-SHOWN = "; ".join(place for group in numbers.GROUPS for number in group.numbers for place in number.shown)
+SHOWN = "; ".join(place for group in numbers.GROUPS for number in group.numbers for place in number.places)
 NO_NUMBERS = {"Model", "State", "Age", "URL", "Revision"}
 """Columns and facts that aren't measured."""
 OF_DECISIONS = {

@@ -55,7 +55,7 @@ class Aibrix:
         self._low, self._high = max(1, case.low), max(1, case.high)
         self._target = knobs.target or float(at_once(case.service))
         self._samples: deque[tuple[float, float]] = deque()
-        self._asked: deque[tuple[float, int]] = deque()
+        self._recommendations: deque[tuple[float, int]] = deque()
         self._begun = False
 
     def desired(self, view: PolicyView) -> int:
@@ -92,11 +92,17 @@ class Aibrix:
 
     def _stabilised(self, count: int, view: PolicyView) -> int:
         now, knobs = view.now, self.knobs
-        self._asked.append((now, count))
-        while self._asked[0][0] <= now - max(knobs.scale_up_cooldown_s, knobs.scale_down_cooldown_s, self.period_s):
-            self._asked.popleft()
+        self._recommendations.append((now, count))
+        while self._recommendations[0][0] <= now - max(
+            knobs.scale_up_cooldown_s, knobs.scale_down_cooldown_s, self.period_s
+        ):
+            self._recommendations.popleft()
         if count > view.replicas:
-            return max([count, *(asked for at, asked in self._asked if at > now - knobs.scale_up_cooldown_s)])
+            return max(
+                [count, *(replicas for at, replicas in self._recommendations if at > now - knobs.scale_up_cooldown_s)]
+            )
         if count < view.replicas:
-            return min([count, *(asked for at, asked in self._asked if at > now - knobs.scale_down_cooldown_s)])
+            return min(
+                [count, *(replicas for at, replicas in self._recommendations if at > now - knobs.scale_down_cooldown_s)]
+            )
         return count

@@ -100,7 +100,7 @@ class Sketch:
         self._mu = knobs.capacity_rps or case.service.peak_rps
         self._start_s = case.start_s if knobs.start_s is None else knobs.start_s
         self._hold_s = max(60.0, self._start_s) if knobs.hold_s is None else knobs.hold_s
-        self._asked: deque[tuple[float, int]] = deque()
+        self._recommendations: deque[tuple[float, int]] = deque()
 
     def desired(self, view: PolicyView) -> int:
         """Return the desired replicas, which are the largest result within the hold time."""
@@ -116,10 +116,10 @@ class Sketch:
             rate += rise * self._start_s / window_s
         count = math.ceil(round(rate / (self.knobs.utilisation * self._mu), 9))
         count += math.ceil(round(backlog / (self._mu * max(1.0, self._start_s / 2)), 9))
-        self._asked.append((view.now, count))
-        while self._asked[0][0] < view.now - self._hold_s:
-            self._asked.popleft()
-        return max(asked for _, asked in self._asked)
+        self._recommendations.append((view.now, count))
+        while self._recommendations[0][0] < view.now - self._hold_s:
+            self._recommendations.popleft()
+        return max(replicas for _, replicas in self._recommendations)
 
 
 def peak_count(case: Case, *, utilisation: float) -> int:

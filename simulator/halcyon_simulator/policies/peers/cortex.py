@@ -52,7 +52,7 @@ class Cortex:
         self.period_s = knobs.tick_s
         self._low, self._high = max(1, case.low), max(1, case.high)
         self._target = knobs.target or float(at_once(case.service))
-        self._asked: deque[tuple[float, int]] = deque()
+        self._recommendations: deque[tuple[float, int]] = deque()
         self._begun_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
@@ -65,9 +65,9 @@ class Cortex:
             return current
         count = self._recommended(mean / self._target, current)
         up_s, down_s = knobs.upscale_stabilization_period_s, knobs.downscale_stabilization_period_s
-        self._asked.append((now, count))
-        while self._asked[0][0] < now - max(up_s, down_s):
-            self._asked.popleft()
+        self._recommendations.append((now, count))
+        while self._recommendations[0][0] < now - max(up_s, down_s):
+            self._recommendations.popleft()
         if count > current:
             return current if now - self._begun_s < up_s else max(current, min(self._since(now - up_s)))
         if count < current:
@@ -85,4 +85,4 @@ class Cortex:
         return min(max(count, least, self._low), most, self._high)
 
     def _since(self, begin_s: float) -> list[int]:
-        return [count for at, count in self._asked if at >= begin_s]
+        return [count for at, count in self._recommendations if at >= begin_s]

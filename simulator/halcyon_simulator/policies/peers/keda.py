@@ -127,8 +127,8 @@ class _ScaledObject:
             return 0
         if view.now % self._sync_s != 0:
             return view.replicas
-        given = self._polled if self._cached else value
-        proposal = average_value(given, self._target, pods=living_pods(view), tolerance=self._tolerance)
+        metric_value = self._polled if self._cached else value
+        proposal = average_value(metric_value, self._target, pods=living_pods(view), tolerance=self._tolerance)
         return self._autoscaler.synced(view, proposal)
 
     def _cooled(self, now: float) -> bool:

@@ -67,7 +67,7 @@ class Kpa:
         self._target = max(0.01, concurrency * knobs.target_percentage / 100)
         self._panic_s: float | None = None
         self._most_in_panic = 0
-        self._asked: list[tuple[float, int]] = []
+        self._recommendations: list[tuple[float, int]] = []
         self._idle_since_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
@@ -80,9 +80,9 @@ class Kpa:
         if stable is None and panic is None:
             return view.replicas
         ready = max(1, ready_pods(view))
-        by_stable, by_panic = self._asks(stable, ready), self._asks(panic, ready)
-        over = _pods(panic, self._target) / ready >= knobs.panic_threshold_percentage / 100
-        if over:
+        by_stable, by_panic = self._needed(stable, ready), self._needed(panic, ready)
+        is_above = _pods(panic, self._target) / ready >= knobs.panic_threshold_percentage / 100
+        if is_above:
             self._panic_s = view.now
         elif self._panic_s is not None and self._panic_s + knobs.stable_window_s < view.now:
             self._panic_s, self._most_in_panic = None, 0
@@ -92,15 +92,18 @@ class Kpa:
             count = self._most_in_panic
         return self._to_zero(self._delayed(count, view.now), view)
 
-    def _asks(self, mean: float | None, ready: int) -> int:
+    def _needed(self, mean: float | None, ready: int) -> int:
         """Return the pods needed for the mean of a window, within the change that one tick allows."""
         least = math.floor(ready / self.knobs.max_scale_down_rate)
         return min(max(_pods(mean, self._target), least), math.ceil(self.knobs.max_scale_up_rate * ready))
 
     def _delayed(self, count: int, now: float) -> int:
         delay_s = self.knobs.scale_down_delay_s
-        self._asked = [*((at, asked) for at, asked in self._asked if at > now - delay_s), (now, count)]
-        return max(asked for _, asked in self._asked)
+        self._recommendations = [
+            *((at, replicas) for at, replicas in self._recommendations if at > now - delay_s),
+            (now, count),
+        ]
+        return max(replicas for _, replicas in self._recommendations)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
         """Return `count`. If it is 0 before the end of the grace period, return the current replicas instead."""

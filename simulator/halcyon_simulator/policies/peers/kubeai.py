@@ -52,7 +52,8 @@ class Kubeai:
         """Return the desired replicas after a decision."""
         value = usable(view.value(SampleColumn.INFLIGHT))
         current = view.replicas
-        if view.now % self.knobs.interval_s != 0:
+        # A tick of the interval itself is due, even if its time isn't an exact multiple, as with 0.1 s.
+        if self.period_s != self.knobs.interval_s and view.now % self.knobs.interval_s != 0:
             return 1 if current == 0 and value else current
         if value is None:
             return current

@@ -33,7 +33,7 @@ class Range:
         below = value <= self.low if self.above else value < self.low
         return not math.isfinite(value) or below or value > self.high
 
-    def say(self) -> str:
+    def text(self) -> str:
         """Return the range as text, for example `above 0`."""
         if self.high < math.inf:
             return f"from {self.low:g} to {self.high:g}"
@@ -70,7 +70,7 @@ def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: s
     return knobs(**{name: _value(policy, name, kinds[name], text, example) for name, text in params.items()})
 
 
-def spoken(value: object) -> str:
+def knob_text(value: object) -> str:
     """Return the value of a knob as text that `parsed` can read."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -83,27 +83,27 @@ def names(knobs: type) -> tuple[str, ...]:
 
 
 def _value(policy: str, name: str, kind: Any, text: str, example: str) -> str | bool | int | float:
-    said = text.strip()
-    given = f"policy {policy}: {name} is '{text}'"
+    stripped = text.strip()
+    problem = f"policy {policy}: {name} is '{text}'"
     limits: list[Range] = []
     if get_origin(kind) in {Union, types.UnionType}:
         kind = next(k for k in get_args(kind) if k is not type(None))
     if get_origin(kind) is Annotated:
         kind, *limits = get_args(kind)
     if get_origin(kind) is Literal:
-        if said not in get_args(kind):
-            raise PolicyError(f"{given} and must be one of {', '.join(get_args(kind))}")
-        return said
+        if stripped not in get_args(kind):
+            raise PolicyError(f"{problem} and must be one of {', '.join(get_args(kind))}")
+        return stripped
     if kind is bool:
-        if said not in {"true", "false"}:
-            raise PolicyError(f"{given} and must be true or false")
-        return said == "true"
+        if stripped not in {"true", "false"}:
+            raise PolicyError(f"{problem} and must be true or false")
+        return stripped == "true"
     try:
-        number = int(said) if kind is int else float(said)
+        number = int(stripped) if kind is int else float(stripped)
     except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise PolicyError(f"{given} and must be {wanted}; for example {policy}:{example}") from None
+        expected = "a whole number" if kind is int else "a number"
+        raise PolicyError(f"{problem} and must be {expected}; for example {policy}:{example}") from None
     for limit in limits:
         if limit.refuses(number):
-            raise PolicyError(f"{given} and must be {limit.say()}; for example {policy}:{example}")
+            raise PolicyError(f"{problem} and must be {limit.text()}; for example {policy}:{example}")
     return number

@@ -74,9 +74,9 @@ class Ray:
         return math.ceil(round(ongoing / self._target, 9))
 
     def _smoothed(self, ongoing: float, current: int) -> int:
-        wanted = ongoing / self._target
-        factor = self.knobs.upscaling_factor if wanted > current else self.knobs.downscaling_factor
-        count = math.ceil(round(current + factor * (wanted - current), 9))
+        desired = ongoing / self._target
+        factor = self.knobs.upscaling_factor if desired > current else self.knobs.downscaling_factor
+        count = math.ceil(round(current + factor * (desired - current), 9))
         # With a small factor alone, the last step down would never happen.
         return count - 1 if count == current and self._pods(ongoing) < current else count
 

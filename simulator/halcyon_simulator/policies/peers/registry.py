@@ -40,7 +40,7 @@ from halcyon_simulator.policies.peers.keda import Keda, KedaHttp, KedaHttpKnobs,
 from halcyon_simulator.policies.peers.knative import Kpa, KpaKnobs
 from halcyon_simulator.policies.peers.kubeai import Kubeai, KubeaiKnobs
 from halcyon_simulator.policies.peers.metrics import at_once
-from halcyon_simulator.policies.peers.parameters import PolicyError, parsed, spoken
+from halcyon_simulator.policies.peers.parameters import PolicyError, knob_text, parsed
 from halcyon_simulator.policies.peers.ray import Ray, RayKnobs
 
 K = TypeVar("K")
@@ -85,7 +85,7 @@ def sweep(name: str, case: Case) -> list[Params]:
     Raises:
         PolicyError: the policy doesn't exist.
     """
-    points = [tuple((key, spoken(value)) for key, value in point.items()) for point in _peer(name).grid(case)]
+    points = [tuple((key, knob_text(value)) for key, value in point.items()) for point in _peer(name).grid(case)]
     return [dict(point) for point in dict.fromkeys(points)]
 
 

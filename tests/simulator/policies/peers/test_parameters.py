@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halcyon_simulator.policies.peers import PEERS, PolicyError, build
-from halcyon_simulator.policies.peers.parameters import names, parsed, spoken
+from halcyon_simulator.policies.peers.parameters import knob_text, names, parsed
 from tests.simulator.policies.peers.open_loop import case
 
 
@@ -61,6 +61,6 @@ def test_the_example_of_a_message_is_good(name: str) -> None:
 def test_knobs_survive_being_written_and_read(name: str) -> None:
     defaults = PEERS[name].knobs()
     params = {
-        knob: spoken(value) for knob in names(PEERS[name].knobs) if (value := getattr(defaults, knob)) is not None
+        knob: knob_text(value) for knob in names(PEERS[name].knobs) if (value := getattr(defaults, knob)) is not None
     }
     assert parsed(name, PEERS[name].knobs, params, example="") == defaults

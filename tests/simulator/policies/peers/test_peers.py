@@ -134,6 +134,14 @@ def test_peers_that_hold_requests_come_back_from_zero_at_once(name: str, down_s:
     assert changes == [(down_s, 0), (1000, 1)]
 
 
+def test_kubeai_decides_at_each_interval_below_a_second() -> None:
+    policy = build("kubeai", {"interval_s": "0.1", "time_window_s": "1", "target": "10"}, case())
+    time_s, count = replay(policy, {SampleColumn.INFLIGHT: steps([(0, 10), (20, 100)])}, until_s=40)[-1]
+    # The window has only samples of the new load after a second.
+    assert count == 10
+    assert 20 <= time_s < 21.1
+
+
 @pytest.mark.parametrize("name", ["hpa", "kserve", "wva-hpa", "aibrix", "cortex", "triton-gke", "triton-onprem"])
 def test_peers_without_zero_keep_one_replica(name: str) -> None:
     idle = dict.fromkeys(SampleColumn, constant(0))
