@@ -323,12 +323,10 @@ class Decider:
 
     def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
-        values = self.signals.by_rules(key, spec)
+        values, targets = self.signals.by_rules(key, spec), defaults.targets(spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
-            ()
-            if isinstance(values.reading, Missing)
-            else algorithm.signal_proposals(values.reading, defaults.targets(spec)),
+            () if isinstance(values.reading, Missing) else algorithm.signal_proposals(values.reading, targets),
             at=self.signals.epoch.at(now),
             signals=values.signals,
             has_reports=values.has_reports,
