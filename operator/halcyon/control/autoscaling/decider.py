@@ -323,14 +323,10 @@ class Decider:
 
     def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
-        values, targets = self.signals.by_rules(key, spec), defaults.targets(spec)
-        return decisions.of_hpa(
-            self.signals.caches.replicas(key),
-            () if isinstance(values.reading, Missing) else algorithm.signal_proposals(values.reading, targets),
-            at=self.signals.epoch.at(now),
-            signals=values.signals,
-            has_reports=values.has_reports,
-        )
+        values, at = self.signals.by_rules(key, spec), self.signals.epoch.at(now)
+        current = self.signals.caches.replicas(key)
+        needs = () if isinstance(values.reading, Missing) else algorithm.asked(values.reading, defaults.targets(spec))
+        return decisions.of_hpa(current, needs, at=at, signals=values.signals, has_reports=values.has_reports)
 
     def _follow_clock(self) -> None:
         """Shift the times in all memories after the wall clock was set, because its step is not a pause or a burst."""
