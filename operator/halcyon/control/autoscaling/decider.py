@@ -324,8 +324,8 @@ class Decider:
     def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
         values, at = self.signals.by_rules(key, spec), self.signals.epoch.at(now)
-        current = self.signals.caches.replicas(key)
-        needs = () if isinstance(values.reading, Missing) else algorithm.asked(values.reading, defaults.targets(spec))
+        current, targets, reading = self.signals.caches.replicas(key), defaults.targets(spec), values.reading
+        needs = () if isinstance(reading, Missing) else algorithm.signal_proposals(reading, targets)
         return decisions.of_hpa(current, needs, at=at, signals=values.signals, has_reports=values.has_reports)
 
     def _follow_clock(self) -> None:
