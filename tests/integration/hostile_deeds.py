@@ -21,19 +21,19 @@ QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
 
 def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
     """Return labels, annotations and names of stored children that can only come from the tenant."""
-    escaped = []
+    lines = []
     for child in children:
         template = (child.get("spec") or {}).get("template") or {"metadata": {}}
         for meta in (child["metadata"], template["metadata"]):
             odd = [*(meta.get("labels") or {}), *(meta.get("annotations") or {})]
-            escaped += [
+            lines += [
                 f"{child['kind']} {name}: {key}"
                 for key in odd
                 if key.startswith(("sidecar.", "container.", "example.com/"))
             ]
         if child["metadata"]["namespace"] != namespace or len(child["metadata"]["name"]) > 253:
-            escaped.append(f"{child['kind']} {child['metadata']['namespace']}/{child['metadata']['name']}")
-    return escaped
+            lines.append(f"{child['kind']} {child['metadata']['namespace']}/{child['metadata']['name']}")
+    return lines
 
 
 def own_key(scene: HostileNamespace) -> list[str]:
@@ -41,22 +41,22 @@ def own_key(scene: HostileNamespace) -> list[str]:
 
     No admission policy applies there, so the operator must detect it.
     """
-    operator_space, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
-    document = spec(
+    space, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
+    requested = spec(
         "runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]
     )
-    operator_space.apply(model(name, document))
-    message = operator_space.wait_condition("Accepted", "False", "PolicyDenied", name=name)
-    left = [f"{kind} {child}" for kind, child in operator_space.children() if child.startswith(name)]
-    operator_space.delete(kinds.MODEL_DEPLOYMENT, name)
+    space.apply(model(name, requested))
+    message = space.wait_condition("Accepted", "False", "PolicyDenied", name=name)
+    left = [f"{kind} {child}" for kind, child in space.children() if child.startswith(name)]
+    space.delete(kinds.MODEL_DEPLOYMENT, name)
     return left + ([] if "the operator's private key" in message else [message])
 
 
 def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     """Create models that exceed the GPU budget only together, at the same time, and increase one with /scale."""
-    document, names = spec() | {"runtime": {"gpu": {"count": 8}}}, [f"r30-{n}" for n in range(6)]
+    requested, names = spec() | {"runtime": {"gpu": {"count": 8}}}, [f"r30-{n}" for n in range(6)]
     with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(lambda name: scene.space.apply(model(name, document)), names))
+        list(pool.map(lambda name: scene.space.apply(model(name, requested)), names))
     conditions = {
         name: until(lambda name=name: scene.space.condition("Accepted", name), any, what=f"{name} is looked at")  # type: ignore[misc]
         for name in names
@@ -164,8 +164,8 @@ def somebody_s_name(scene: HostileNamespace) -> list[str]:
     scene.space.apply(model("r46", spec()))
     scene.space.wait_condition("Accepted", "False", "Conflict", name="r46")
     after = scene.space.must(kinds.SERVICE, "r46")["metadata"]["resourceVersion"]
-    created = [o["kind"] for o in scene.of("r46") if o["kind"] != "Service"]
-    return created + ([] if after == before else ["their Service was written"])
+    children = [o["kind"] for o in scene.of("r46") if o["kind"] != "Service"]
+    return children + ([] if after == before else ["their Service was written"])
 
 
 def spoofed_owner(scene: HostileNamespace) -> list[str]:
@@ -251,17 +251,17 @@ def quota(scene: HostileNamespace) -> list[str]:
     answer = space.api.call("POST", QUOTA.path(space.namespace), body)
     assert answer.status == 201, answer
 
-    requested = {"hard": ""}
+    limits = {"hard": ""}
 
     def ask() -> None:
         # A kind that is new to the quota controller is counted at the next change of the quota, or minutes later.
-        requested["hard"] = str(next(changes))
-        space.merge(QUOTA, "models", {"spec": {"hard": {"count/configmaps": requested["hard"]}}})
+        limits["hard"] = str(next(changes))
+        space.merge(QUOTA, "models", {"spec": {"hard": {"count/configmaps": limits["hard"]}}})
 
     def used() -> str:
         """Return the usage that the controller counted after our last change; empty before. No older count follows."""
         status = space.must(QUOTA, "models").get("status") or {}
-        if (status.get("hard") or {}).get("count/configmaps") != requested["hard"]:
+        if (status.get("hard") or {}).get("count/configmaps") != limits["hard"]:
             return ""
         usage = str((status.get("used") or {}).get(counted, ""))
         ask()

@@ -163,14 +163,14 @@ class Operator:
         """Return the log lines so far."""
         if not self.log.exists():
             return []
-        entries = []
+        records = []
         # The last line may be incomplete.
         for line in self.log.read_text().rpartition("\n")[0].splitlines():
             try:
-                entries.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError:
-                entries.append({"level": "garbage", "message": line})
-        return entries
+                records.append({"level": "garbage", "message": line})
+        return records
 
     def said(self, message: str) -> list[dict[str, Any]]:
         """Return the log lines with this message."""

@@ -129,43 +129,43 @@ class Space:
 
     def status(self, name: str = "m") -> Object:
         """Return the status of a ModelDeployment; empty if there is none."""
-        obj = self.get(kinds.MODEL_DEPLOYMENT, name) or {}
-        status: Object = obj.get("status") or {}
+        model = self.get(kinds.MODEL_DEPLOYMENT, name) or {}
+        status: Object = model.get("status") or {}
         return status
 
-    def condition(self, condition_type: str, name: str = "m") -> tuple[str, str, str]:
+    def condition(self, type_name: str, name: str = "m") -> tuple[str, str, str]:
         """Return (status, reason, message) of a condition; empty texts if it doesn't exist."""
-        entry: dict[str, str] = next(
-            (c for c in self.status(name).get("conditions") or () if c["type"] == condition_type), {}
+        condition: dict[str, str] = next(
+            (c for c in self.status(name).get("conditions") or () if c["type"] == type_name), {}
         )
-        return entry.get("status", ""), entry.get("reason", ""), entry.get("message", "")
+        return condition.get("status", ""), condition.get("reason", ""), condition.get("message", "")
 
     def wait_condition(
-        self, condition_type: str, status: str, reason: str | None = None, *, name: str = "m", limit_s: float = 15.0
+        self, type_name: str, status: str, reason: str | None = None, *, name: str = "m", limit_s: float = 15.0
     ) -> str:
         """Wait until the condition has this status and reason, and return its message."""
         return until(
-            lambda: self.condition(condition_type, name),
+            lambda: self.condition(type_name, name),
             lambda c: c[0] == status and reason in {None, c[1]},
-            what=f"{condition_type}={status} {reason or ''} of {self.namespace}/{name}",
+            what=f"{type_name}={status} {reason or ''} of {self.namespace}/{name}",
             limit_s=limit_s,
         )[2]
 
     def settled(self, name: str = "m") -> bool:
         """Return True if the current spec is served by the number of pods that it requests, all of its revision."""
-        obj = self.get(kinds.MODEL_DEPLOYMENT, name)
-        status = (obj or {}).get("status") or {}
-        if obj is None or status.get("observedGeneration") != obj["metadata"]["generation"]:
+        model = self.get(kinds.MODEL_DEPLOYMENT, name)
+        status = (model or {}).get("status") or {}
+        if model is None or status.get("observedGeneration") != model["metadata"]["generation"]:
             return False
         conditions = {c["type"]: c["status"] for c in status["conditions"]}
         revision = status.get("revision") or {}
-        desired = (self.get(kinds.DEPLOYMENT, f"{name}-a") or {"spec": {"replicas": -1}})["spec"]["replicas"]
+        replicas = (self.get(kinds.DEPLOYMENT, f"{name}-a") or {"spec": {"replicas": -1}})["spec"]["replicas"]
         counts = status["pods"]
         return (
             conditions.get("Ready") == "True"
             and not {"Reconciling", "Stalled"} & conditions.keys()
             and revision.get("current") == revision.get("target")
-            and counts == {**counts, "total": desired, "ready": desired, "updated": desired, "unschedulable": 0}
+            and counts == {**counts, "total": replicas, "ready": replicas, "updated": replicas, "unschedulable": 0}
         )
 
     def wait_settled(self, name: str = "m", *, limit_s: float = 20.0) -> None:

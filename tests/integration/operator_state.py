@@ -15,7 +15,7 @@ from tests.integration.operator_space import REPLICA_SET, Object, Space
 
 State = dict[str, Any]
 _TIMES = re.compile(r".*(Time|Timestamp)$|startedAt|finishedAt|observedAt")
-_ASSIGNED = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
+_OMITTED = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
 _DIGEST = "serving.halcyon.dev/applied"
 _TRAIL = "serving.halcyon.dev/rollout"
 """Annotation of a revision with its rollout record and times."""
@@ -31,18 +31,18 @@ def state(space: Space) -> State:
     """Return every object, by kind and name."""
     objects = [(k.kind, o) for k in _EVERY for o in space.every(k) if o["metadata"]["name"] not in _OF_THE_NAMESPACE]
     words = {space.namespace: "NAMESPACE", **_replica_sets([o for kind, o in objects if kind == REPLICA_SET.kind])}
-    entries: State = {}
+    by_key: State = {}
     for kind, obj in objects:
         name = "*" if kind == "Pod" else obj["metadata"]["name"]
         text = _KEY.sub("halcyon=KEY", _replaced(json.dumps(_plain(kind, obj)), words))
         plain = json.loads(_DRAIN_KEY.sub(r"\1KEY", text))
         key = _replaced(f"{kind} {name}", words)
         if kind != "Pod":
-            entries[key] = plain
+            by_key[key] = plain
             continue
-        entries.setdefault(key, []).append(plain)
-        entries[key].sort(key=json.dumps)
-    return entries
+        by_key.setdefault(key, []).append(plain)
+        by_key[key].sort(key=json.dumps)
+    return by_key
 
 
 def differences(actual: Any, expected: Any, path: str = "") -> list[str]:
@@ -107,7 +107,7 @@ def _plain(kind: str, obj: Object) -> Any:
 
 def _without(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _without(v) for k, v in value.items() if k not in _ASSIGNED and not _TIMES.fullmatch(k)}
+        return {k: _without(v) for k, v in value.items() if k not in _OMITTED and not _TIMES.fullmatch(k)}
     if isinstance(value, list):
         return [_without(v) for v in value]
     return value

@@ -83,8 +83,8 @@ def served(
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    serving = (certificates or renewed(None, ("localhost",), datetime.now(UTC))).serving
-    arguments = (theirs, https, serving.cert_pem, serving.key_pem, limits)
+    certificate = (certificates or renewed(None, ("localhost",), datetime.now(UTC))).serving
+    arguments = (theirs, https, certificate.cert_pem, certificate.key_pem, limits)
     process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     theirs.close()
@@ -155,7 +155,7 @@ async def _ports(pipe: Connection, port: int, tls: ServingTLS, limits: PortLimit
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
     plain: web.Application = probes.build(registry, live={}, ready={}, model_metrics=large)
     http = await ports.open(plain, name="http", host=None, port=0)
-    pipe.send([server.addresses[0][1] for server in (https, dashboard, http)])
+    pipe.send([listener.addresses[0][1] for listener in (https, dashboard, http)])
     await asyncio.Event().wait()
 
 

@@ -40,14 +40,14 @@ def reader(operator: Operator) -> Reader:
 def standby(cluster: Cluster, operator: Operator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """Another replica of the same installation, on localhost."""
     more = ("--dashboard=localhost", f"--dashboard-port={free_ports(1)[0]}")
-    replica = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
-    replica.start()
+    found = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
+    found.start()
     try:
-        until(lambda: replica.said("serving the dashboard"), bool, what="the dashboard is served", context=replica.tail)
-        yield replica
-        assert not replica.complaints(), replica.complaints()
+        until(lambda: found.said("serving the dashboard"), bool, what="the dashboard is served", context=found.tail)
+        yield found
+        assert not found.complaints(), found.complaints()
     finally:
-        replica.stop()
+        found.stop()
 
 
 @pytest.fixture
