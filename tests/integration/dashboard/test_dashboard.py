@@ -60,7 +60,9 @@ def other(cluster: Cluster) -> Iterator[Space]:
 
 
 def port_of(operator: Operator) -> int:
-    return next(int(one.partition("=")[2]) for one in operator.more if one.startswith("--dashboard-port="))
+    return next(
+        int(argument.partition("=")[2]) for argument in operator.more if argument.startswith("--dashboard-port=")
+    )
 
 
 def account(space: Space, name: str, *verbs: str) -> str:
@@ -111,9 +113,9 @@ def test_a_client_without_a_token_gets_the_page_and_no_data(reader: Reader) -> N
 def test_every_port_takes_ipv6_and_closes_what_asks_nothing(operator: Operator) -> None:
     ports = {"http": operator.http_port, "https": operator.port, "dashboard": port_of(operator)}
     idle = [socket.create_connection(("::1", port), timeout=15 * PATIENCE) for port in ports.values()]
-    for one in idle:
-        assert one.recv(1) == b""
-        one.close()
+    for connection in idle:
+        assert connection.recv(1) == b""
+        connection.close()
     metrics = operator.metrics()
     for name in ports:
         assert metrics[f'halcyon_connections_closed_total{{port="{name}",reason="late"}}'] >= 1
@@ -133,7 +135,7 @@ def test_batches_of_a_model_are_shown_by_each_replica(reader: Reader, standby: O
     for shown in (reader, Reader(port_of(standby))):
         answer = until(
             lambda shown=shown: shown.ask(f"/api/models/{space.namespace}/m/batches", **bearer),  # type: ignore[misc]  # of the loop
-            lambda found: found.status == 200 and [one["state"] for one in found.body] == ["RunnerUnknown"],
+            lambda answer: answer.status == 200 and [batch["state"] for batch in answer.body] == ["RunnerUnknown"],
             what="the batch is shown with its state",
         )
         (batch,) = answer.body
@@ -199,9 +201,9 @@ def test_a_proxy_is_believed_from_its_address_only(reader: Reader, space: Space)
         "proxied",
         {"kind": "Group", "name": "ml-team", "apiGroup": "rbac.authorization.k8s.io"},
     )
-    said = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff,ml-team"}
-    assert reader.ask("/api/models", **said).status == 401
-    trusted = Reader(reader.port, tls=True, source=PROXY, headers=said)
+    headers = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff,ml-team"}
+    assert reader.ask("/api/models", **headers).status == 401
+    trusted = Reader(reader.port, tls=True, source=PROXY, headers=headers)
     assert trusted.ask("/api/session").body["user"] == "ada"
     until(
         lambda: shown_namespaces(trusted),
@@ -246,7 +248,7 @@ def test_an_open_page_receives_a_scale_up(standby: Operator, space: Space) -> No
             if document["model"]["ready"] == 3 and [pod["state"] for pod in document["pods"]] == ready
         )
     # The standby has seen it become ready, and writes no events itself.
-    (became,) = (one for one in grown["events"] if one["reason"] == "Ready")
+    (became,) = (event for event in grown["events"] if event["reason"] == "Ready")
     assert (became["type"], became["message"]) == ("Normal", "1 of 1 servers are ready")
     assert grown["model"]["state"] == "ready"
     assert next(c for c in grown["conditions"] if c["type"] == "Ready")["status"] == "True"
@@ -268,13 +270,13 @@ def test_a_models_page_has_its_spec_configuration_and_last_hour(standby: Operato
     space.serve(batching={"maxBatchSize": 8}, runtime={"gpu": {"count": 0}, "env": env})
     reader, path = Reader(port_of(standby)), f"/api/models/{space.namespace}/m"
     until(lambda: reader.ask(f"{path}/spec").status, lambda n: n == 200, what="the standby knows it")
-    made = reader.ask(f"{path}/spec").body
-    assert "maxBatchSize: 8" in made["spec"]
-    assert "secret" not in made["spec"]
-    assert '"max_batch_size": 8' in made["overlay"]
+    page = reader.ask(f"{path}/spec").body
+    assert "maxBatchSize: 8" in page["spec"]
+    assert "secret" not in page["spec"]
+    assert '"max_batch_size": 8' in page["overlay"]
     hour = until(
         lambda: reader.ask(f"{path}/history").body,
-        lambda found: found["ready"] and found["ready"][-1] == 1,
+        lambda history: history["ready"] and history["ready"][-1] == 1,
         what="the history has a point",
         limit_s=25,
     )

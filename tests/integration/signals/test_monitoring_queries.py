@@ -28,7 +28,7 @@ from halcyon.monitoring import operator_metrics as listed
 from halcyon.monitoring import per_model_metrics
 from tests.integration.alert_cases import PLACES
 from tests.integration.autoscaling.test_direct_scaling import Agent, servers
-from tests.integration.balanced import agent, endpoint, one
+from tests.integration.balanced import agent, endpoint, new_balanced
 from tests.integration.balanced import until as until_true
 from tests.integration.balancer.test_haproxy import Load
 from tests.integration.operator.test_leader_election import token
@@ -129,7 +129,7 @@ async def reported_load(operator: Operator, space: Space) -> AsyncIterator[None]
 async def real_agent(tmp_path: Path) -> AsyncIterator[str]:
     """A real agent and HAProxy under load; gives HOST:PORT of its page."""
     [metrics_port] = free_ports(1)
-    async with one() as balanced, agent(balanced, tmp_path, metrics_port=metrics_port) as running:
+    async with new_balanced() as balanced, agent(balanced, tmp_path, metrics_port=metrics_port) as running:
         pods = await balanced.start(2)
         names = {endpoint(pod).pod: pod.address for pod in pods}
         running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", names))
