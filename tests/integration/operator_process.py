@@ -163,14 +163,14 @@ class Operator:
         """Return the log lines so far."""
         if not self.log.exists():
             return []
-        found = []
+        records = []
         # The last line may be incomplete.
         for line in self.log.read_text().rpartition("\n")[0].splitlines():
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError:
-                found.append({"level": "garbage", "message": line})
-        return found
+                records.append({"level": "garbage", "message": line})
+        return records
 
     def said(self, message: str) -> list[dict[str, Any]]:
         """Return the log lines with this message."""

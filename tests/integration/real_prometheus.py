@@ -143,12 +143,12 @@ class Prometheus:
 def prometheus(scrape_configs: Sequence[object], *, past: str = "", web: object = None) -> Iterator[Prometheus]:
     """Run a Prometheus in a temporary folder."""
     directory = Path(tempfile.mkdtemp(prefix="halcyon-prometheus-"))
-    made = Prometheus(directory, scrape_configs, web=web)
+    server = Prometheus(directory, scrape_configs, web=web)
     try:
         if past:
-            made.backfill(past)
-        made.start()
-        yield made
+            server.backfill(past)
+        server.start()
+        yield server
     finally:
-        made.kill()
+        server.kill()
         shutil.rmtree(directory)

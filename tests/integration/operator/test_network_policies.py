@@ -41,15 +41,15 @@ def policies(space: Space) -> dict[str, Any]:
 
 def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: Space, operator: Operator) -> None:
     space.serve()
-    made = policies(space)
-    assert made.keys() == {"m-server", "m-balancer"}
-    for obj in made.values():
+    by_name = policies(space)
+    assert by_name.keys() == {"m-server", "m-balancer"}
+    for obj in by_name.values():
         assert sorted(obj["spec"]["policyTypes"]) == ["Egress", "Ingress"]
         (owner,) = obj["metadata"]["ownerReferences"]
         assert owner["uid"] == space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"]
-    assert "egress" not in made["m-server"]["spec"], "servers have somewhere to go"
+    assert "egress" not in by_name["m-server"]["spec"], "servers have somewhere to go"
     assert {"port": operator.port, "protocol": "TCP"} in [
-        port for rule in made["m-balancer"]["spec"]["egress"] for port in rule["ports"]
+        port for rule in by_name["m-balancer"]["spec"]["egress"] for port in rule["ports"]
     ]
 
     space.apply(deployment(**SERVICE))
@@ -80,9 +80,9 @@ def test_an_edit_is_set_right_and_nothing_is_written_without_one(space: Space) -
     space.wait_settled()
     assert {name: obj["metadata"]["resourceVersion"] for name, obj in policies(space).items()} == before
 
-    wanted = policies(space)["m-server"]["spec"]
+    original = policies(space)["m-server"]["spec"]
     space.merge(kinds.NETWORK_POLICY, "m-server", {"spec": {"ingress": [{}]}})
-    until(lambda: policies(space)["m-server"]["spec"], lambda spec: spec == wanted, what="the edit is set right")
+    until(lambda: policies(space)["m-server"]["spec"], lambda spec: spec == original, what="the edit is set right")
     space.delete(kinds.NETWORK_POLICY, "m-balancer")
     until(lambda: policies(space).keys(), lambda names: "m-balancer" in names, what="what was deleted is made again")
 

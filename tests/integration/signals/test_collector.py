@@ -366,11 +366,11 @@ async def test_notices_reach_a_models_agents_and_no_others() -> None:
 async def test_an_agent_that_has_gone_or_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEND_TIMEOUT_S", 0.1)
     async with served() as scene:
-        reads, sleeps, gone = [await scene.connect() for _ in range(3)]
+        reads, sleeps, aborted = [await scene.connect() for _ in range(3)]
         await until(lambda: scene.collector.streams._value.get() == 3)
         asleep = transport_of(sleeps)
         asleep.pause_reading()
-        transport_of(gone).abort()
+        transport_of(aborted).abort()
         text = "x" * 1_000_000
         for _ in range(20):
             scene.collector.send("ns", "m", text)
