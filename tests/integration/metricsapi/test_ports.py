@@ -98,13 +98,13 @@ async def unread(site: Served) -> float:
     return time.monotonic() - began
 
 
-async def most_resident(of: Served) -> float:
+async def most_resident(site: Served) -> float:
     """Watch its memory until cancelled; the largest."""
-    most = of.resident_mib()
+    most = site.resident_mib()
     with contextlib.suppress(asyncio.CancelledError):
         while True:
             await asyncio.sleep(0.2)
-            most = max(most, of.resident_mib())
+            most = max(most, site.resident_mib())
     return most
 
 

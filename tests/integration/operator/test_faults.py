@@ -287,10 +287,10 @@ def test_an_operator_whose_first_reads_all_fail_starts_working(field: Field, nam
     met: set[tuple[str, bool]] = set()
 
     def rule(request: Request) -> Fault | None:
-        this = (request.path, request.watching)
-        if request.method != "GET" or this in met:
+        key = (request.path, request.watching)
+        if request.method != "GET" or key in met:
             return None
-        met.add(this)
+        met.add(key)
         return ANSWERS[name]
 
     operator, _ = field.start(rule, watch=space.namespace)
@@ -358,7 +358,7 @@ def test_a_change_while_watches_are_broken_is_seen_when_they_are_back(field: Fie
     broken.set()
     door.drop_streams()
     space.delete(kinds.SERVICE, "m")
-    until(lambda: len(operator.said("cannot watch")), lambda n: n > 3, what="the watches fail")
+    until(lambda: len(operator.logged("cannot watch")), lambda n: n > 3, what="the watches fail")
     broken.clear()
     until(
         lambda: (space.get(kinds.SERVICE, "m") or {"metadata": {"uid": before}})["metadata"]["uid"],

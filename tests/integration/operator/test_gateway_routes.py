@@ -57,7 +57,7 @@ def led_to(space: Space, kind: Kind = kinds.HTTP_ROUTE) -> list[tuple[str, int |
     return led
 
 
-def say(space: Space, kind: Kind, **conditions: tuple[str, str]) -> None:
+def set_conditions(space: Space, kind: Kind, **conditions: tuple[str, str]) -> None:
     """What the Gateway's controller says of a route as it is: status and message, by type."""
     obj = route(space, kind)
     reported = [
@@ -101,9 +101,11 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_reports(
 
     assert "edge" in space.wait_condition("RoutesAccepted", "Unknown", "RoutesPending")
     for kind in kinds.ROUTES:
-        say(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
+        set_conditions(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
     space.wait_condition("RoutesAccepted", "True", "RoutesAccepted")
-    say(space, kinds.GRPC_ROUTE, Accepted=("False", "no listener has this hostname"), ResolvedRefs=("True", ""))
+    set_conditions(
+        space, kinds.GRPC_ROUTE, Accepted=("False", "no listener has this hostname"), ResolvedRefs=("True", "")
+    )
     message = space.wait_condition("RoutesAccepted", "False", "RoutesRejected")
     assert "GRPCRoute m was rejected: Accepted is False (BecauseOfTheTest): no listener has this hostname" in message
     assert space.condition("Ready")[0] == "True"
@@ -162,7 +164,7 @@ def test_without_balancers_a_gateway_gives_a_canary_its_share(cluster: Cluster, 
     assert led_to(space) == [("m-route-a", 100)]
     space.wait_condition("Ready", "Unknown")
     for kind in kinds.ROUTES:
-        say(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
+        set_conditions(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
     space.wait_condition("Ready", "True", "Ready")
     assert space.get(kinds.DEPLOYMENT, "m-balancer") is None
 

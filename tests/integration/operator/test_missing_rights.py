@@ -92,24 +92,28 @@ class Lacking:
 
     def logged(self) -> set[Named]:
         """As the log told it, ever."""
-        lines = self.operator.said("a permission is missing: add the rules of the chart's role to the operator's role")
+        lines = self.operator.logged(
+            "a permission is missing: add the rules of the chart's role to the operator's role"
+        )
         return {(line["group"], line["resource"], line["verb"]) for line in lines}
 
     def account(self, rule: Rule) -> str:
         """What a person needs who asks why: what lacks, what was last asked of the API server about it, and the log about that."""
-        of = {name.partition("/")[0] for name in rule["resources"]}
-        answered = [(r, status) for r, status in self.door.answered if r.resource in of]
+        plurals = {name.partition("/")[0] for name in rule["resources"]}
+        answered = [(r, status) for r, status in self.door.answered if r.resource in plurals]
         lines = [
             f"missing: {sorted(self.missing())}",
-            f"open watches: {sorted(r for r, _ in self.door.streams if r in of)}",
+            f"open watches: {sorted(r for r, _ in self.door.streams if r in plurals)}",
         ]
         lines += [
             f"{time.monotonic() - r.at:6.1f} s ago: {r.method} {r.path}{' (watch)' if r.watching else ''} -> {status}"
             for r, status in answered[-12:]
         ]
-        unanswered = [r for r in self.door.seen if r.resource in of and not any(r is known for known, _ in answered)]
+        unanswered = [
+            r for r in self.door.seen if r.resource in plurals and not any(r is known for known, _ in answered)
+        ]
         lines += [f"{time.monotonic() - r.at:6.1f} s ago: {r.method} {r.path}: no answer" for r in unanswered]
-        about = [line for line in self.operator.log.read_text().splitlines() if any(word in line for word in of)]
+        about = [line for line in self.operator.log.read_text().splitlines() if any(word in line for word in plurals)]
         return "\n".join([*lines, *about[-12:], "the log's end:", self.operator.tail()])
 
 
@@ -294,16 +298,16 @@ class Causes:
         self._space.wait_condition("Accepted", "True")
 
     async def agents(self) -> None:
-        await _tell(self._lacking, dead="")
+        await _send_report(self._lacking, dead="")
 
     async def callers(self) -> None:
         metrics_response(self._lacking.operator, self._space, token(self._space, "default"))
 
     async def dead_pods(self) -> None:
-        await _tell(self._lacking, dead=servers(self._space)[0])
+        await _send_report(self._lacking, dead=servers(self._space)[0])
 
 
-async def _tell(lacking: Lacking, *, dead: str) -> None:
+async def _send_report(lacking: Lacking, *, dead: str) -> None:
     """An agent's word: all is well, but for the backend of one pod. Whether it is heard is another matter."""
     space = lacking.space
     report = json.loads(record(space))

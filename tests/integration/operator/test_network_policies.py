@@ -56,7 +56,9 @@ def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: S
     until(lambda: policies(space).keys(), lambda names: names == {"m-server"}, what="the policy of balancers is gone")
     space.apply(deployment())
     until(
-        lambda: _let_in(space), lambda who: who == {"halcyon", "balancer", "monitoring"}, what="clients aren't let in"
+        lambda: _let_in(space),
+        lambda clients: clients == {"halcyon", "balancer", "monitoring"},
+        what="clients aren't let in",
     )
 
     space.delete(kinds.MODEL_DEPLOYMENT, "m")
@@ -65,12 +67,12 @@ def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: S
 
 def _let_in(space: Space) -> set[str]:
     """Who is let in to the servers."""
-    who = set()
+    clients = set()
     for rule in policies(space)["m-server"]["spec"]["ingress"]:
         for peer in rule.get("from", [{"podSelector": {"matchLabels": {"app": "anybody"}}}]):
             labels = (peer.get("podSelector") or peer["namespaceSelector"])["matchLabels"]
-            who.add(labels.get("app.kubernetes.io/component") or next(iter(labels.values())))
-    return who
+            clients.add(labels.get("app.kubernetes.io/component") or next(iter(labels.values())))
+    return clients
 
 
 def test_an_edit_is_set_right_and_nothing_is_written_without_one(space: Space) -> None:

@@ -73,9 +73,11 @@ def servers(space: Space) -> list[Object]:
     return [p for p in pods if not p["metadata"].get("deletionTimestamp")]
 
 
-def ready_of(pods: Iterable[Object], of: tuple[str, ...] = ("m-a-",)) -> int:
+def ready_of(pods: Iterable[Object], prefixes: tuple[str, ...] = ("m-a-",)) -> int:
     """Ready ones that stay, with names that begin so."""
-    staying = [p for p in pods if p["metadata"]["name"].startswith(of) and not p["metadata"].get("deletionTimestamp")]
+    staying = [
+        p for p in pods if p["metadata"]["name"].startswith(prefixes) and not p["metadata"].get("deletionTimestamp")
+    ]
     conditions = [{c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in staying]
     return sum(c.get("Ready") == "True" for c in conditions)
 
@@ -124,11 +126,11 @@ def refuse(space: Space, revision: str, text: str) -> None:
 
 
 @contextmanager
-def fewest(space: Space, of: tuple[str, ...] = ("m-a-",)) -> Iterator[list[int]]:
+def fewest(space: Space, prefixes: tuple[str, ...] = ("m-a-",)) -> Iterator[list[int]]:
     """The numbers of ready servers that there were meanwhile, by a watch: no moment is too short for it."""
     with pods_followed(space) as follow:
-        seen: list[int] = [ready_of(follow.pods.values(), of)]
-        follow.listeners.append(lambda: seen.append(ready_of(follow.pods.values(), of)))
+        seen: list[int] = [ready_of(follow.pods.values(), prefixes)]
+        follow.listeners.append(lambda: seen.append(ready_of(follow.pods.values(), prefixes)))
         yield seen
         until(
             lambda: {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in space.every(kinds.POD)},
@@ -505,7 +507,7 @@ def half(space: Space, pool: Pool) -> str:
 
 def test_a_superseded_canary_goes_pod_by_pod_while_no_gpu_is_free(space: Space, pool: Pool, operator: Operator) -> None:
     half(space, pool)
-    with fewest(space, of=("m-a-", "m-b-")) as seen:
+    with fewest(space, prefixes=("m-a-", "m-b-")) as seen:
         third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
         until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
         operator.stop()

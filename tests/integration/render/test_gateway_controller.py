@@ -149,8 +149,8 @@ async def shares(edge: Edge, servers: Servers) -> tuple[float, float]:
     """Return the canary's share of requests over HTTP and gRPC, from the slots of the pods that have answered."""
     counts: list[Counter[str]] = []
     async with aiohttp.ClientSession() as session, edge.channel() as channel:
-        who = [await edge.infer(session) for _ in range(REQUESTS)]
-        counts.append(Counter(servers.slots[address] for address in who))
+        addresses = [await edge.infer(session) for _ in range(REQUESTS)]
+        counts.append(Counter(servers.slots[address] for address in addresses))
         call = channel.unary_unary(SERVICE + "ModelInfer")
         answers = [bytes(await call(b"x", timeout=10 * PATIENCE)).decode() for _ in range(REQUESTS)]
         counts.append(Counter(servers.slots[address] for address in answers))

@@ -110,14 +110,14 @@ async def reported_load(operator: Operator, space: Space) -> AsyncIterator[None]
     """While it lasts, the operator hears of 400 requests per second, far more than two replicas can do."""
     began = time.monotonic()
 
-    async def tell() -> None:
+    async def send_reports() -> None:
         async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
             while True:
                 text = await asyncio.to_thread(record, space, int(400 * (time.monotonic() - began)))
                 await stream.send_str(text)
                 await asyncio.sleep(BEAT_S)
 
-    task = asyncio.ensure_future(tell())
+    task = asyncio.ensure_future(send_reports())
     try:
         yield
     finally:
@@ -166,7 +166,7 @@ def serve_several(space: Space) -> None:
 async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_models(
     operator: Operator, space: Space, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    of = {"namespace": space.namespace, "model_deployment": "m"}
+    labels = {"namespace": space.namespace, "model_deployment": "m"}
     chosen = {
         "cluster": ".*",
         "namespace": space.namespace,
@@ -180,8 +180,8 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
             server = stack.enter_context(served(pages()))
             jobs = [
                 job("halcyon-metrics", f"127.0.0.1:{operator.http_port}", namespace="halcyon-system"),
-                job("balancers", balancer, **of),
-                job("servers", server, server, **of),
+                job("balancers", balancer, **labels),
+                job("servers", server, server, **labels),
             ]
             site = await asyncio.to_thread(stack.enter_context, prometheus(jobs))
 
