@@ -91,7 +91,7 @@ class Lacking:
         return permissions  # type: ignore[return-value]  # of three
 
     def logged(self) -> set[Named]:
-        """As the log told it, ever."""
+        """Return every permission that the log has named as missing."""
         lines = self.operator.logged(
             "a permission is missing: add the rules of the chart's role to the operator's role"
         )

@@ -143,7 +143,7 @@ def event_notes(space: Space, reason: str) -> list[str]:
     return [e["note"] for e in space.events() if e["reason"] == reason]
 
 
-def wait_one_event(space: Space, reason: str) -> None:
+def wait_single_event(space: Space, reason: str) -> None:
     """Events are written beside the status that they tell of, so one may be there a moment after it."""
     until(lambda: event_notes(space, reason), bool, what=f"an event tells of {reason}")
     assert len(event_notes(space, reason)) == 1
@@ -155,7 +155,7 @@ def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, po
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeTimeout="2s"))
         # The status says it for as long as it lasts; the event stays.
-        wait_one_event(space, "ReplacingPods")
+        wait_single_event(space, "ReplacingPods")
         (note,) = event_notes(space, "ReplacingPods")
         assert "no capacity for an additional pod was available for 2s: pod m-a-" in note
         assert "needs 1 more nvidia.com/gpu" in note
@@ -174,7 +174,7 @@ def test_a_quota_is_capacity_too(space: Space, pool: Pool) -> None:
     start(space, pool.model(1, surgeTimeout="2s"))
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeTimeout="2s"))
-        wait_one_event(space, "ReplacingPods")
+        wait_single_event(space, "ReplacingPods")
         assert "exceeded quota" in event_notes(space, "ReplacingPods")[0]
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
@@ -189,7 +189,7 @@ def test_surge_never_goes_below_the_replicas_reports_blocking_and_resumes(space:
         assert "needs 1 more nvidia.com/gpu" in message
         assert "strategy: Replace" in message
         assert space.condition("Ready")[0] == "True"
-        wait_one_event(space, "RolloutBlocked")
+        wait_single_event(space, "RolloutBlocked")
         pool.resize(3)
         space.wait_settled(limit_s=30)
     assert min(seen) == 2
@@ -339,7 +339,7 @@ def test_the_last_good_revision_returns_past_the_deadline_after_an_operator_kill
         until(lambda: len(servers(space)), lambda n: n == 2, what="the failed pod is gone")
     assert "line 3: expected a number" in message
     assert min(seen) == 2
-    wait_one_event(space, "RolledBack")
+    wait_single_event(space, "RolledBack")
 
 
 def test_a_spec_that_names_no_rollout_is_auto(space: Space) -> None:
