@@ -43,12 +43,12 @@ def refresh(cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 
 def upgrade(operator: Operator) -> None:
     """Have a newer version lead in its place."""
-    led = len(operator.said("started as the leader"))
+    led = len(operator.logged("started as the leader"))
     operator.stop()
     operator.images = NEWER
     operator.start()
     until(
-        lambda: len(operator.said("started as the leader")),
+        lambda: len(operator.logged("started as the leader")),
         lambda n: n > led,
         what="the newer version works",
         limit_s=30,

@@ -26,7 +26,9 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """It leads, and serves the cluster's users, those of a proxy among them."""
     more = ("--dashboard=pod", f"--dashboard-port={free_ports(1)[0]}", f"--dashboard-proxy={PROXY}/32")
     with running(cluster, tmp_path_factory.mktemp("operator"), more=more) as started:
-        until(lambda: started.said("serving the dashboard"), bool, what="the dashboard is served", context=started.tail)
+        until(
+            lambda: started.logged("serving the dashboard"), bool, what="the dashboard is served", context=started.tail
+        )
         yield started
 
 
@@ -43,7 +45,7 @@ def standby(cluster: Cluster, operator: Operator, tmp_path_factory: pytest.TempP
     found = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
     found.start()
     try:
-        until(lambda: found.said("serving the dashboard"), bool, what="the dashboard is served", context=found.tail)
+        until(lambda: found.logged("serving the dashboard"), bool, what="the dashboard is served", context=found.tail)
         yield found
         assert not found.complaints(), found.complaints()
     finally:
