@@ -143,6 +143,6 @@ class Team:
         """Return the models whose spec was accepted."""
         return sorted(name for name, reason in self.api.accepted.items() if reason == Reason.ACCEPTED)
 
-    def told(self) -> list[str]:
+    def event_reasons(self) -> list[str]:
         """Return the reasons of the Events so far."""
         return [event["reason"] for event in self.recorder._pending]

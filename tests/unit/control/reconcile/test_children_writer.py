@@ -272,7 +272,7 @@ async def test_a_replaced_template_is_taken_over_before_it_is_put_back() -> None
     assert owned["fieldsV1"] == {"f:spec": {"f:template": {"f:a": {}, "f:b": {}}}}
     assert handed[0].keys() == {"uid", "resourceVersion", "managedFields"}
     assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["template"] == wanted
-    assert team.told().count("TemplateReplaced") == 1
+    assert team.event_reasons().count("TemplateReplaced") == 1
     await team.reconciler.reconcile(ONE)
     assert len(handed) == 1
 
@@ -322,7 +322,7 @@ async def test_servers_are_scaled_while_writes_of_a_new_revision_are_rejected(
     assert after["spec"] == {**before["spec"], "replicas": 3}
     assert AcceptedSpecs(team.caches).get(ONE) is not None
     assert (kinds.DEPLOYMENT, "team", "one-balancer") in api.objects
-    assert "AcceptedSpecEdited" not in team.told()
+    assert "AcceptedSpecEdited" not in team.event_reasons()
 
     written = team.reconciler.children.counts.written
     await team.reconciler.reconcile(ONE)
@@ -362,7 +362,7 @@ async def test_objects_of_the_last_spec_stay_when_a_name_is_taken() -> None:
     assert again_s == [CONFLICT_REQUEUE_S] * 3
     assert {where: api.objects[where] for where in before} == before
     assert AcceptedSpecs(team.caches).get(ONE) is not None
-    assert "AcceptedSpecEdited" not in team.told()
+    assert "AcceptedSpecEdited" not in team.event_reasons()
 
     del api.objects[kinds.SERVICE, "team", "one-headless"]
     await team.reconciler.reconcile(ONE)

@@ -173,7 +173,7 @@ def page(world: OperatorReplica) -> str:
 
 def test_series_of_a_model_go_with_it_and_a_standby_exports_none() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 3
+        world.dictate().desired[DIGITS] = 3
         world.model()
         world.model("other")
         async with Running(world.scaler):
