@@ -20,7 +20,7 @@ from tests.specs import OneSpec
 from tests.unit.control.reconcile.reconciled_namespace import Team
 from tests.unit.render.rendered import SITE
 
-ONE = Key("team", "one")
+KEY = Key("team", "one")
 MAP = names.balancer("one")
 GOOD: dict[str, Any] = {"scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 1}}}
 BAD: dict[str, Any] = {"scaling": {"maxReplicas": 9}, "runtime": {"gpu": {"count": 1}}}
@@ -55,7 +55,7 @@ async def refused() -> Team:
 
 def gpus_and_replicas(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] | None:
     """GPUs of a pod and the most replicas, by the spec in force."""
-    spec = (spec_of or team.spec_of).get(ONE)
+    spec = (spec_of or team.spec_of).get(KEY)
     if spec is None:
         return None
     assert spec.scaling is not None
@@ -63,10 +63,10 @@ def gpus_and_replicas(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple
 
 
 @pytest.mark.parametrize("make", [served, refused])
-@pytest.mark.parametrize("asked", [True, False], ids=["asked for before", "asked for by nobody yet"])
-async def test_an_overwritten_accepted_spec_is_not_in_force_and_is_restored(make: Any, asked: bool) -> None:
+@pytest.mark.parametrize("read_before", [True, False], ids=["asked for before", "asked for by nobody yet"])
+async def test_an_overwritten_accepted_spec_is_not_in_force_and_is_restored(make: Any, read_before: bool) -> None:
     team: Team = await make()
-    if asked:
+    if read_before:
         assert gpus_and_replicas(team) == (1, 8)
     text = team.accepted_text("one")
     for n in range(3):
@@ -76,7 +76,7 @@ async def test_an_overwritten_accepted_spec_is_not_in_force_and_is_restored(make
         assert team.accepted_text("one") == text
         assert gpus_and_replicas(team) == (1, 8)
 
-    assert team.told().count("AcceptedSpecEdited") == 1
+    assert team.event_reasons().count("AcceptedSpecEdited") == 1
 
 
 @pytest.mark.parametrize("make", [served, refused])
@@ -93,9 +93,9 @@ async def test_a_deleted_accepted_spec_stays_in_force_and_is_written_again(make:
 async def test_a_budget_holds_whatever_is_written_over_the_accepted_spec() -> None:
     team = await served()
     team.write_accepted("one", forged(team.accepted_text("one")))
-    spec = team.spec_of.get(ONE)
+    spec = team.spec_of.get(KEY)
     assert spec is not None
-    ceiling = GpuBudget(4).request(ONE, desired=8, current=1, gpus=spec.runtime.gpu.count)
+    ceiling = GpuBudget(4).request(KEY, desired=8, current=1, gpus=spec.runtime.gpu.count)
     assert ceiling is not None
     assert ceiling.replicas == 1
 
@@ -127,7 +127,7 @@ async def test_a_new_spec_is_in_force_with_its_seal_and_its_text() -> None:
     assert gpus_and_replicas(team) == (1, 8)
     team.seen(CONFIG_MAP, MAP, after[CONFIG_MAP, "team", MAP])
     assert gpus_and_replicas(team) == (1, 2)
-    assert "AcceptedSpecEdited" not in team.told()
+    assert "AcceptedSpecEdited" not in team.event_reasons()
 
 
 async def test_a_text_not_replaced_yet_counts_as_unedited() -> None:
@@ -138,9 +138,9 @@ async def test_a_text_not_replaced_yet_counts_as_unedited() -> None:
     await team.reconcile("one")
     team.seen(CONFIG_MAP, MAP, before)
     team.spec_of._in_force.clear()
-    team.spec_of._in_force[ONE] = _InForce(before["data"]["accepted.json"])
+    team.spec_of._in_force[KEY] = _InForce(before["data"]["accepted.json"])
     await team.reconcile("one")
-    assert "AcceptedSpecEdited" not in team.told()
+    assert "AcceptedSpecEdited" not in team.event_reasons()
     assert gpus_and_replicas(team) == (1, 2)
 
 
@@ -187,10 +187,10 @@ async def test_a_record_of_an_earlier_version_is_sealed_despite_a_rejected_spec(
 
 async def test_a_spec_is_parsed_once_for_any_number_of_reads() -> None:
     team = await served()
-    first = team.spec_of.get(ONE)
+    first = team.spec_of.get(KEY)
     team.ask("one", **GOOD)
     assert first is not None
-    assert team.spec_of.get(ONE) is first
+    assert team.spec_of.get(KEY) is first
 
 
 async def test_equal_parts_of_accepted_specs_are_in_memory_once() -> None:
@@ -198,10 +198,10 @@ async def test_equal_parts_of_accepted_specs_are_in_memory_once() -> None:
     for name, most in (("one", 8), ("two", 7)):
         team.ask(name, **GOOD | {"scaling": {"maxReplicas": most}})
         await team.reconcile(name)
-    one, two = (team.spec_of.get(Key("team", name)) for name in ("one", "two"))
-    assert one is not None
-    assert two is not None
-    assert (one.runtime, one.traffic, one.rollout) == (two.runtime, two.traffic, two.rollout)
-    assert one.runtime is two.runtime
-    assert one.traffic is two.traffic
-    assert one.scaling != two.scaling
+    first, second = (team.spec_of.get(Key("team", name)) for name in ("one", "two"))
+    assert first is not None
+    assert second is not None
+    assert (first.runtime, first.traffic, first.rollout) == (second.runtime, second.traffic, second.rollout)
+    assert first.runtime is second.runtime
+    assert first.traffic is second.traffic
+    assert first.scaling != second.scaling

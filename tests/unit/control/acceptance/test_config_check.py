@@ -32,7 +32,7 @@ def of_config_map(text: str | bytes, *, is_binary: bool = False, **spec: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "spec", "said"),
+    ("text", "spec", "message"),
     [
         ('name: "digits\n', {}, "line 1, column 7"),
         ("max_batch_size: eight\n", {}, "Couldn't parse integer: eight; expected a whole number"),
@@ -45,13 +45,13 @@ def of_config_map(text: str | bytes, *, is_binary: bool = False, **spec: Any) ->
 )  # fmt: skip
 @pytest.mark.parametrize("is_binary", [False, True])
 def test_errors_of_a_configuration_keep_the_spec_from_being_accepted(
-    text: str, spec: dict[str, Any], said: str, *, is_binary: bool
+    text: str, spec: dict[str, Any], message: str, *, is_binary: bool
 ) -> None:
     planned = make(of_config_map(text, is_binary=is_binary, **spec))
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.MODEL_CONFIG_INVALID)
     assert planned.acceptance.message.startswith("ConfigMap team/m, key config: ")
-    assert said in planned.acceptance.message
+    assert message in planned.acceptance.message
     assert (planned.first, planned.then) == ((), ())
 
 
@@ -59,7 +59,7 @@ VERSIONS = {"configMap": {"name": "m", "items": [*SOURCE["configMap"]["items"], 
 
 
 @pytest.mark.parametrize(
-    ("policy", "spec", "said"),
+    ("policy", "spec", "message"),
     [
         ("", {}, ""),
         ("version_policy { specific { versions: [1, 3] } }", {}, ""),
@@ -68,11 +68,13 @@ VERSIONS = {"configMap": {"name": "m", "items": [*SOURCE["configMap"]["items"], 
         ("", {"versions": {"specific": [1, 2]}}, "spec.model.versions.specific has 2, but the source has no such version folder; it has 1"),
     ],
 )  # fmt: skip
-def test_versions_without_a_folder_in_the_config_map_are_refused(policy: str, spec: dict[str, Any], said: str) -> None:
+def test_versions_without_a_folder_in_the_config_map_are_refused(
+    policy: str, spec: dict[str, Any], message: str
+) -> None:
     acceptance = make(of_config_map(GOOD + policy, model=spec | {"source": VERSIONS})).acceptance
 
-    assert acceptance.accepted is not bool(said)
-    assert said in acceptance.message
+    assert acceptance.accepted is not bool(message)
+    assert message in acceptance.message
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_wrong_change_of_the_config_map_keeps_the_servers_of_before() -> None:
     assert planned.target is not None
     assert planned.target.key == before.target.key
     written = status.make(broken, planned, now="2026-01-01T00:00:00Z")
-    (accepted,) = (one for one in written["conditions"] if one["type"] == Type.ACCEPTED)
+    (accepted,) = (condition for condition in written["conditions"] if condition["type"] == Type.ACCEPTED)
     assert (accepted["status"], accepted["reason"]) == ("False", Reason.MODEL_CONFIG_INVALID)
 
 
@@ -141,7 +143,7 @@ def test_a_repository_in_a_config_map_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         ((ensemble("main"), "", ""), "digits is an ensemble with the step 'main', and the source has no model folder"),
         ((ensemble("pre"), "max_batch_size: x", ""), "model pre of the source: config.pbtxt, line 1, column 17"),
@@ -149,11 +151,11 @@ def test_a_repository_in_a_config_map_is_accepted() -> None:
         (("max_batch_size: x", "", ""), "ConfigMap team/m, key 0: config.pbtxt, line 1"),
     ],
 )
-def test_errors_of_a_repository_in_a_config_map_are_found(texts: tuple[str, ...], said: str) -> None:
+def test_errors_of_a_repository_in_a_config_map_are_found(texts: tuple[str, ...], message: str) -> None:
     acceptance = make(of_repository(*texts)).acceptance
 
     assert (acceptance.accepted, acceptance.reason) == (False, Reason.MODEL_CONFIG_INVALID)
-    assert said in acceptance.message
+    assert message in acceptance.message
     assert acceptance.message.startswith("ConfigMap team/m")
 
 

@@ -17,7 +17,7 @@ def resource(scaling: dict[str, Any] | None, *, accepted: str, of_generation: in
 
 
 @pytest.mark.parametrize(
-    ("accepted_mode", "asked", "accepted", "of_generation", "active"),
+    ("accepted_mode", "scaling", "accepted", "of_generation", "active"),
     [
         ("Active", {"mode": "Active"}, "True", 2, True),
         ("Active", {"maxReplicas": 4}, "True", 2, True),
@@ -33,11 +33,11 @@ def resource(scaling: dict[str, Any] | None, *, accepted: str, of_generation: in
     ],
 )
 def test_a_model_is_scaled_by_the_table(
-    *, accepted_mode: str, asked: dict[str, Any] | None, accepted: str, of_generation: int, active: bool
+    *, accepted_mode: str, scaling: dict[str, Any] | None, accepted: str, of_generation: int, active: bool
 ) -> None:
     spec = parse("m", _SPEC | {"scaling": {"maxReplicas": 4, "mode": accepted_mode}})
 
-    assert is_active(resource(asked, accepted=accepted, of_generation=of_generation), spec) is active
+    assert is_active(resource(scaling, accepted=accepted, of_generation=of_generation), spec) is active
 
 
 def test_a_model_without_an_accepted_spec_or_scaling_is_not_scaled() -> None:

@@ -34,8 +34,8 @@ def scope_under(spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> 
 
 
 def records(children: Children) -> tuple[Revision, ...]:
-    found = (revision.read(o) for (kind, _), o in children.items() if kind is kinds.CONTROLLER_REVISION)
-    return tuple(r for r in found if r is not None)
+    revisions = (revision.read(o) for (kind, _), o in children.items() if kind is kinds.CONTROLLER_REVISION)
+    return tuple(r for r in revisions if r is not None)
 
 
 def later(before: Scope, spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> Scope:
@@ -45,8 +45,8 @@ def later(before: Scope, spec: dict[str, Any], limits: dict[str, Any], **fields:
 
 
 def servers(planned: ReconcilePlan) -> int:
-    (found,) = (o for o in planned.then if o["kind"] == "Deployment" and o["metadata"]["name"] == "digits-a")
-    count: int = found["spec"]["replicas"]
+    (deployment,) = (o for o in planned.then if o["kind"] == "Deployment" and o["metadata"]["name"] == "digits-a")
+    count: int = deployment["spec"]["replicas"]
     return count
 
 
@@ -73,12 +73,12 @@ def test_a_spec_that_was_never_accepted_makes_nothing() -> None:
 
 def test_the_status_names_the_refusal_in_each_condition_that_needs_a_person() -> None:
     before = later(scope_under(CPU, {}), CPU | {"replicas": 9}, {"limits.replicas": 8})
-    said = status.make(before, make(before), now="2026-01-01T00:00:00Z")["conditions"]
-    by_type = {c["type"]: c for c in said}
+    conditions = status.make(before, make(before), now="2026-01-01T00:00:00Z")["conditions"]
+    by_type = {c["type"]: c for c in conditions}
 
-    for wanted in ("Accepted", "Ready", "Stalled"):
-        assert by_type[wanted]["reason"] == "PolicyDenied"
-        assert "is 9, but this site allows at most 8" in by_type[wanted]["message"]
+    for type_ in ("Accepted", "Ready", "Stalled"):
+        assert by_type[type_]["reason"] == "PolicyDenied"
+        assert "is 9, but this site allows at most 8" in by_type[type_]["message"]
     assert by_type["Accepted"]["message"].endswith(KEPT)
 
 
@@ -86,9 +86,9 @@ def test_the_status_names_the_refusal_in_each_condition_that_needs_a_person() ->
     ("limits", "count"), [({"limits.replicas": 4}, 4), ({"limits.gpusPerModel": 6}, 6), ({"limits.replicas": 12}, 9)]
 )
 def test_scale_is_no_way_past_a_limit(limits: dict[str, Any], count: int) -> None:
-    asked = {"replicas": 9} | ({"batching": {"maxBatchSize": 0}} if count == 9 else {})
+    changes = {"replicas": 9} | ({"batching": {"maxBatchSize": 0}} if count == 9 else {})
 
-    assert servers(make(later(scope_under({"replicas": 2}, {}), asked, limits))) == count
+    assert servers(make(later(scope_under({"replicas": 2}, {}), changes, limits))) == count
 
 
 def test_a_limit_takes_nothing_from_a_model_that_has_more_already() -> None:
@@ -108,8 +108,8 @@ def test_an_exempt_namespace_is_free() -> None:
     ("elsewhere", "held", "accepted"), [(4, 0, True), (5, 0, False), (5, 4, True), (5, 3, False), (90, 4, True)]
 )
 def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, accepted: bool) -> None:
-    asked = {"scaling": {"maxReplicas": 2}, "runtime": {"gpu": {"count": 2}}}
-    planned = make(scope_under(asked, {"limits.gpusPerNamespace": 8}, gpus=Gpus(held, elsewhere)))
+    document = {"scaling": {"maxReplicas": 2}, "runtime": {"gpu": {"count": 2}}}
+    planned = make(scope_under(document, {"limits.gpusPerNamespace": 8}, gpus=Gpus(held, elsewhere)))
 
     assert planned.acceptance.accepted is accepted
     if not accepted:
@@ -128,30 +128,30 @@ def test_scale_is_no_way_to_the_gpus_of_others() -> None:
 
 
 def test_the_operator_s_own_key_is_given_to_no_model() -> None:
-    asked = {
+    document = {
         "runtime": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]}
     }
     here, elsewhere = (replace(SITE, own_secret=f"{namespace}/halcyon-tls") for namespace in ("team", "system"))
 
-    denied = make(scope_of(asked, site=here)).acceptance
+    denied = make(scope_of(document, site=here)).acceptance
     assert (denied.reason, denied.message) == (
         Reason.POLICY_DENIED, ("the spec refers to Secret halcyon-tls, which contains the operator's private key; name "
         "another Secret"),
     )  # fmt: skip
-    assert make(scope_of(asked, site=elsewhere)).acceptance.accepted
+    assert make(scope_of(document, site=elsewhere)).acceptance.accepted
 
 
 def test_advice_is_a_condition_of_its_own_and_the_spec_is_accepted() -> None:
     _, old, words, new = LIMITS["triton.warnBelow"]
     for spec, advised in ((old, True), (new, False)):
-        looked = scope_under(spec, {"triton.warnBelow": "26.07"})
-        planned = make(looked)
-        found = find(status._conditions(looked, planned), Type.POLICY_WARNING)
+        scope = scope_under(spec, {"triton.warnBelow": "26.07"})
+        planned = make(scope)
+        condition = find(status._conditions(scope, planned), Type.POLICY_WARNING)
         assert planned.acceptance.accepted
-        assert (found is not None) is advised
-        if found is not None:
-            assert found.reason is Reason.POLICY_ADVICE
-            assert all(word in found.message for word in words)
+        assert (condition is not None) is advised
+        if condition is not None:
+            assert condition.reason is Reason.POLICY_ADVICE
+            assert all(word in condition.message for word in words)
 
 
 def tampered(children: Children, **spec: Any) -> Children:
@@ -190,10 +190,10 @@ def test_an_unsealed_record_of_an_earlier_version_counts() -> None:
 def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stays() -> None:
     first = scope_under({"traffic": {"queueLimit": 77}}, {})
     second = later(first, {"traffic": {"queueLimit": 78}}, {})
-    (one,), (other,) = records(applied_children(first)), records(applied_children(second))
+    (first_record,), (second_record,) = records(applied_children(first)), records(applied_children(second))
 
-    assert one.key == other.key
-    assert one.seal != other.seal
+    assert first_record.key == second_record.key
+    assert first_record.seal != second_record.seal
     planned = make(later(second, {"replicas": 9}, {"limits.replicas": 8}))
     assert planned.spec is not None
     assert planned.spec.traffic.queue_limit == 78

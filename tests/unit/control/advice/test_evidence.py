@@ -39,10 +39,10 @@ def test_means_are_per_replica_instance_and_request() -> None:
     window = Window()
     for number in range(11):
         add(window, number)
-    found = window.evidence(SPEC)
-    assert (found.replicas, found.rate, found.waiting, found.gpu) == (2.0, 20.0, 3.0, 0.5)
-    assert (found.batch_rows, found.request_rows, found.wait_s) == (4.0, 1.0, 0.05)
-    assert found.busy == pytest.approx(1.0 / 2 / 2)
+    evidence = window.evidence(SPEC)
+    assert (evidence.replicas, evidence.rate, evidence.waiting, evidence.gpu) == (2.0, 20.0, 3.0, 0.5)
+    assert (evidence.batch_rows, evidence.request_rows, evidence.wait_s) == (4.0, 1.0, 0.05)
+    assert evidence.busy == pytest.approx(1.0 / 2 / 2)
     add(window, 11)
     assert window.evidence(SPEC) == ModelEvidence(SPEC), "five samples are needed"
 
@@ -52,17 +52,17 @@ def test_counters_that_fell_or_are_far_apart_do_not_count() -> None:
     for number in range(10):
         add(falling, number, executed_at=30.0 * (10 - number))
         add(rare, number, at=100.0 * number)
-    for found in (falling.evidence(SPEC), rare.evidence(SPEC)):
-        assert (found.busy, found.batch_rows, found.rate) == (None, None, 20.0)
+    for evidence in (falling.evidence(SPEC), rare.evidence(SPEC)):
+        assert (evidence.busy, evidence.batch_rows, evidence.rate) == (None, None, 20.0)
 
 
 def test_a_model_at_rest_is_idle_and_its_batches_are_unknown() -> None:
     window = Window()
     for number in range(11):
         window.add(30.0 * number, 1, 0.0, None, 0.0, 0.0, (10, 40, 1.0))
-    found = window.evidence(SPEC)
-    assert (found.busy, found.waiting) == (0.0, 0.0)
-    assert (found.batch_rows, found.request_rows, found.wait_s, found.rate) == (None, None, None, None)
+    evidence = window.evidence(SPEC)
+    assert (evidence.busy, evidence.waiting) == (0.0, 0.0)
+    assert (evidence.batch_rows, evidence.request_rows, evidence.wait_s, evidence.rate) == (None, None, None, None)
 
 
 def test_unknown_signals_are_not_zero() -> None:
@@ -83,18 +83,18 @@ def test_a_line_counts_only_if_batches_have_shown_its_slope() -> None:
         capacity = capacity.with_batches(batches | {1: (count, 0.086 * count)})
     more = memory.with_changes(capacity=capacity)
     assert is_measured(more)
-    found = with_learnt(ModelEvidence(SPEC), more, None, measured=True)
-    assert (found.line, found.largest_rows) == (more.capacity.line, 8)
+    evidence = with_learnt(ModelEvidence(SPEC), more, None, measured=True)
+    assert (evidence.line, evidence.largest_rows) == (more.capacity.line, 8)
     assert executed(more) == pytest.approx((601, 3401, 68.486))
     assert executed(PlannerMemory()) is None
 
 
 def test_a_model_without_batches_has_the_time_of_one_row() -> None:
     memory = PlannerMemory(capacity=Capacity().with_batches({1: (400, 20.0)}))
-    found = with_learnt(ModelEvidence(SPEC), memory, None, measured=False)
-    assert found.line is not None
-    assert found.line.t0_s == pytest.approx(0.05)
-    assert found.line.row_s == 0.0
+    evidence = with_learnt(ModelEvidence(SPEC), memory, None, measured=False)
+    assert evidence.line is not None
+    assert evidence.line.t0_s == pytest.approx(0.05)
+    assert evidence.line.row_s == 0.0
 
 
 def day(rate: float, bins: int = DAY) -> PlannerMemory:

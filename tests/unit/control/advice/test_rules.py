@@ -26,8 +26,8 @@ def spec_of(**sections: Any) -> Spec:
     return parse("digits", {"model": source, "runtime": runtime, "scaling": scaling, **sections})
 
 
-def found(evidence: ModelEvidence, *shown: str) -> dict[str, AdviceFinding]:
-    return {name: one for name, one in opinions(evidence, frozenset(shown)).items() if one is not None}
+def findings(evidence: ModelEvidence, *shown: str) -> dict[str, AdviceFinding]:
+    return {name: finding for name, finding in opinions(evidence, frozenset(shown)).items() if finding is not None}
 
 
 SATURATED = ModelEvidence(
@@ -48,17 +48,17 @@ SATURATED = ModelEvidence(
 
 
 def test_full_batches_are_advised_to_be_twice_as_large() -> None:
-    (rule, one), *more = found(SATURATED).items()
-    assert (rule, one.value, more) == ("BatchAlwaysFull", "16", [])
+    (rule, finding), *more = findings(SATURATED).items()
+    assert (rule, finding.value, more) == ("BatchAlwaysFull", "16", [])
     # 16 rows in 176 ms instead of 7.9 in 127.4 ms.
-    assert one.gain.startswith("47 % more rows per second")
-    assert one.share == pytest.approx(1 - (7.9 / 0.1274) / (16 / 0.176))
+    assert finding.gain.startswith("47 % more rows per second")
+    assert finding.share == pytest.approx(1 - (7.9 / 0.1274) / (16 / 0.176))
 
 
 def test_larger_batches_are_not_advised_beyond_the_objective() -> None:
     objective = {"targets": {"latency": "340ms"}}
     tight = replace(SATURATED, spec=spec_of(batching={"maxBatchSize": 8}, scaling=objective))
-    assert not found(tight)
+    assert not findings(tight)
 
 
 @pytest.mark.parametrize(
@@ -67,48 +67,48 @@ def test_larger_batches_are_not_advised_beyond_the_objective() -> None:
     ids=["batches with room", "idle instances", "nothing waits", "no gain by the line", "unknown number of instances"],
 )
 def test_batches_that_would_not_gain_give_no_advice(change: dict[str, Any]) -> None:
-    assert not found(replace(SATURATED, **change))
+    assert not findings(replace(SATURATED, **change))
 
 
 def test_a_missing_batch_size_starves_the_batcher() -> None:
     starved = replace(SATURATED, spec=spec_of(), batch_rows=16.0, largest_rows=30, line=ServiceLine(0.080, 0.002))
-    ((rule, one),) = found(starved).items()
-    assert (rule, one.value) == ("BatchSizeMissing", "64")
-    assert one.evidence.startswith(
+    ((rule, finding),) = findings(starved).items()
+    assert (rule, finding.value) == ("BatchSizeMissing", "64")
+    assert finding.evidence.startswith(
         "the balancers send at most 32 rows at once for each instance, and batches have 16.0"
     )
 
 
 def test_full_batches_of_the_models_own_size_are_not_starved() -> None:
-    assert not found(replace(SATURATED, spec=spec_of(), batch_rows=16.0, largest_rows=16))
-    assert not found(replace(SATURATED, spec=spec_of(), batch_rows=1.0, largest_rows=1))
+    assert not findings(replace(SATURATED, spec=spec_of(), batch_rows=16.0, largest_rows=16))
+    assert not findings(replace(SATURATED, spec=spec_of(), batch_rows=1.0, largest_rows=1))
 
 
 def test_an_idle_gpu_takes_more_instances() -> None:
     idle = replace(SATURATED, spec=spec_of(batching={"maxBatchSize": 1}), batch_rows=1.0, gpu=0.33)
-    ((rule, one),) = found(idle).items()
-    assert (rule, one.value, one.share) == ("GPUIdle", "2", 0.5)
-    assert not found(replace(idle, gpu=0.7))
-    assert not found(replace(idle, gpu=None)), "a missing utilisation is not an idle GPU"
-    assert not found(replace(idle, spec=spec_of(batching={"maxBatchSize": 1}, runtime={"gpu": {"count": 0}})))
+    ((rule, finding),) = findings(idle).items()
+    assert (rule, finding.value, finding.share) == ("GPUIdle", "2", 0.5)
+    assert not findings(replace(idle, gpu=0.7))
+    assert not findings(replace(idle, gpu=None)), "a missing utilisation is not an idle GPU"
+    assert not findings(replace(idle, spec=spec_of(batching={"maxBatchSize": 1}, runtime={"gpu": {"count": 0}})))
 
 
 def test_several_replicas_with_idle_gpus_take_more_instances() -> None:
     spec = spec_of(batching={"maxBatchSize": 1})
     fleet = replace(SATURATED, spec=spec, batch_rows=1.0, replicas=6.0, busy=0.7, waiting=0.0, gpu=0.2)
-    assert found(fleet)["GPUIdle"].value == "2"
-    assert not found(replace(fleet, replicas=1.0))
-    assert not found(replace(fleet, gpu=0.65)), "the GPU is used while the instances are"
+    assert findings(fleet)["GPUIdle"].value == "2"
+    assert not findings(replace(fleet, replicas=1.0))
+    assert not findings(replace(fleet, gpu=0.65)), "the GPU is used while the instances are"
 
 
 def test_a_low_cpu_limit_is_advised_to_be_raised_first() -> None:
     limited = spec_of(batching={"maxBatchSize": 1}, runtime={"resources": {"limits": {"cpu": "1500m"}}})
     host = replace(SATURATED, spec=limited, batch_rows=1.0, gpu=0.3)
-    ((rule, one),) = found(host).items()
-    assert (rule, one.value) == ("CPULimited", "3")
-    assert "a limit of 1.5 CPU" in one.evidence
+    ((rule, finding),) = findings(host).items()
+    assert (rule, finding.value) == ("CPULimited", "3")
+    assert "a limit of 1.5 CPU" in finding.evidence
     enough = spec_of(batching={"maxBatchSize": 1}, runtime={"resources": {"limits": {"cpu": "2"}}})
-    assert list(found(replace(host, spec=enough))) == ["GPUIdle"]
+    assert list(findings(replace(host, spec=enough))) == ["GPUIdle"]
 
 
 LIGHT = replace(
@@ -124,9 +124,9 @@ LIGHT = replace(
 
 
 def test_a_delay_that_fills_no_batch_only_costs() -> None:
-    ((rule, one),) = found(LIGHT).items()
-    assert (rule, one.value) == ("DelayOnlyCosts", "0us")
-    assert one.gain == "the mean time in the server falls from 64.8 ms to 24.7 ms"
+    ((rule, finding),) = findings(LIGHT).items()
+    assert (rule, finding.value) == ("DelayOnlyCosts", "0us")
+    assert finding.gain == "the mean time in the server falls from 64.8 ms to 24.7 ms"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_delay_that_fills_no_batch_only_costs() -> None:
     ids=["a short wait", "too much load for no delay", "no delay", "the wait is not for the delay", "unknown wait"],
 )
 def test_a_delay_that_costs_little_gives_no_advice(change: dict[str, Any]) -> None:
-    assert not found(replace(LIGHT, **change))
+    assert not findings(replace(LIGHT, **change))
 
 
 def objective(latency: str, **change: Any) -> ModelEvidence:
@@ -151,31 +151,31 @@ def objective(latency: str, **change: Any) -> ModelEvidence:
 
 
 def test_an_objective_below_two_full_batches_costs_replicas() -> None:
-    ((rule, one),) = found(objective("60ms")).items()
-    assert (rule, one.value, one.gain) == (
+    ((rule, finding),) = findings(objective("60ms")).items()
+    assert (rule, finding.value, finding.gain) == (
         "ObjectiveBelowBatch",
         "260ms",
         "5 instead of 11 replicas for the same requests",
     )
-    assert not found(objective("170ms"))
-    assert not found(objective("60ms", rate=5.0, replicas=1.0)), "one replica is enough"
+    assert not findings(objective("170ms"))
+    assert not findings(objective("60ms", rate=5.0, replicas=1.0)), "one replica is enough"
 
 
 def test_an_objective_below_one_request_can_not_be_met() -> None:
-    ((_, one),) = found(objective("25ms", rate=5.0, replicas=1.0)).items()
-    assert one.gain == "an objective that can be met; no number of replicas meets this one"
-    assert one.share == 1.0
+    ((_, finding),) = findings(objective("25ms", rate=5.0, replicas=1.0)).items()
+    assert finding.gain == "an objective that can be met; no number of replicas meets this one"
+    assert finding.share == 1.0
 
 
 def test_replicas_that_a_day_did_not_need_are_advised_away() -> None:
     idle = replace(SATURATED, spec=spec_of(scaling={"minReplicas": 4}), busy=0.1, batch_rows=1.0, wait_s=0.0)
-    ((rule, one),) = found(idle).items()
-    assert (rule, one.value, one.share) == ("MinReplicasIdle", "2", 0.5)
+    ((rule, finding),) = findings(idle).items()
+    assert (rule, finding.value, finding.share) == ("MinReplicasIdle", "2", 0.5)
     pair = spec_of(scaling={"minReplicas": 2})
-    assert not found(replace(idle, spec=pair)), "the second replica is there for a failure of the first"
-    assert not found(replace(idle, peak_replicas=4))
-    assert not found(replace(idle, peak_replicas=None)), "less than a day is known"
-    asleep = found(replace(idle, peak_replicas=0))["MinReplicasIdle"]
+    assert not findings(replace(idle, spec=pair)), "the second replica is there for a failure of the first"
+    assert not findings(replace(idle, peak_replicas=4))
+    assert not findings(replace(idle, peak_replicas=None)), "less than a day is known"
+    asleep = findings(replace(idle, peak_replicas=0))["MinReplicasIdle"]
     assert (asleep.value, asleep.evidence) == ("0", "no request arrived in the last day")
     assert asleep.gain.endswith("the first request then waits for a start")
 
@@ -184,26 +184,26 @@ def test_a_model_that_can_not_wake_keeps_one_replica() -> None:
     idle = replace(SATURATED, busy=0.0, batch_rows=None, peak_replicas=0)
     for change in ({"traffic": {"mode": "Direct"}}, {"scaling": {"policy": "Rules"}}):
         scaling = {"minReplicas": 3} | change.get("scaling", {})
-        assert found(replace(idle, spec=spec_of(**change | {"scaling": scaling})))["MinReplicasIdle"].value == "1"
+        assert findings(replace(idle, spec=spec_of(**change | {"scaling": scaling})))["MinReplicasIdle"].value == "1"
         scaling["minReplicas"] = 1
-        assert not found(replace(idle, spec=spec_of(**change | {"scaling": scaling})))
+        assert not findings(replace(idle, spec=spec_of(**change | {"scaling": scaling})))
 
 
 def test_no_advice_breaks_a_rule_of_the_spec() -> None:
     narrow = spec_of(batching={"maxBatchSize": 8}, traffic={"maxConcurrency": 12})
-    assert not found(replace(SATURATED, spec=narrow)), "maxConcurrency has to be at least maxBatchSize"
+    assert not findings(replace(SATURATED, spec=narrow)), "maxConcurrency has to be at least maxBatchSize"
     wide = spec_of(batching={"maxBatchSize": 8}, traffic={"maxConcurrency": 16})
-    assert found(replace(SATURATED, spec=wide))["BatchAlwaysFull"].value == "16"
+    assert findings(replace(SATURATED, spec=wide))["BatchAlwaysFull"].value == "16"
 
 
 def test_a_queue_timeout_below_a_start_is_advised_to_be_longer() -> None:
     spec = spec_of(scaling={"minReplicas": 0}, traffic={"queueTimeout": "20s"})
     short = ModelEvidence(spec, start_s=60.0)
-    ((rule, one),) = found(short).items()
-    assert (rule, one.value, one.share) == ("QueueTimeoutTooShort", "90s", 1.0)
-    assert not found(replace(short, start_s=15.0))
-    assert not found(replace(short, start_s=None))
-    assert not found(ModelEvidence(spec_of(traffic={"queueTimeout": "20s"}), start_s=60.0)), "never at zero replicas"
+    ((rule, finding),) = findings(short).items()
+    assert (rule, finding.value, finding.share) == ("QueueTimeoutTooShort", "90s", 1.0)
+    assert not findings(replace(short, start_s=15.0))
+    assert not findings(replace(short, start_s=None))
+    assert not findings(ModelEvidence(spec_of(traffic={"queueTimeout": "20s"}), start_s=60.0)), "never at zero replicas"
 
 
 def test_no_rule_has_an_opinion_without_signals() -> None:
@@ -212,8 +212,8 @@ def test_no_rule_has_an_opinion_without_signals() -> None:
 
 def test_bounds_are_lower_for_advice_that_is_shown() -> None:
     near = replace(SATURATED, busy=0.7)
-    assert not found(near)
-    assert list(found(near, "BatchAlwaysFull")) == ["BatchAlwaysFull"]
+    assert not findings(near)
+    assert list(findings(near, "BatchAlwaysFull")) == ["BatchAlwaysFull"]
 
 
 def test_the_value_of_a_field_is_read_from_the_stored_spec() -> None:

@@ -12,12 +12,12 @@ DELAY = AdviceFinding("0us", "a request waits 42 ms", "the mean time falls", 0.6
 BEGIN = 1_790_000_000.0
 
 
-def after(selection: AdviceSelection, minutes: float, **found: AdviceFinding | None) -> AdviceSelection:
-    return selection.updated(BEGIN + 60 * minutes, found)
+def after(selection: AdviceSelection, minutes: float, **findings: AdviceFinding | None) -> AdviceSelection:
+    return selection.updated(BEGIN + 60 * minutes, findings)
 
 
 def rules(selection: AdviceSelection) -> list[str]:
-    return [one.rule for one in selection.shown]
+    return [advice.rule for advice in selection.shown]
 
 
 def test_advice_is_shown_after_ten_minutes_and_from_the_first_one_on() -> None:
@@ -26,7 +26,7 @@ def test_advice_is_shown_after_ten_minutes_and_from_the_first_one_on() -> None:
         selection = after(selection, minutes, BatchAlwaysFull=FULL)
         assert not selection.shown
     selection = after(selection, 10, BatchAlwaysFull=FULL)
-    assert [(one.rule, one.since) for one in selection.shown] == [("BatchAlwaysFull", BEGIN)]
+    assert [(advice.rule, advice.since) for advice in selection.shown] == [("BatchAlwaysFull", BEGIN)]
 
 
 def test_a_rule_that_applies_now_and_then_is_not_shown() -> None:
@@ -63,7 +63,7 @@ def test_other_figures_are_no_other_advice() -> None:
         selection = after(selection, minutes, BatchAlwaysFull=replace(FULL, evidence=f"{minutes}", value="18"))
     assert selection.shown == shown().shown
     selection = after(selection, 95, BatchAlwaysFull=replace(FULL, value="32"))
-    assert [(one.finding.value, one.since) for one in selection.shown] == [("32", BEGIN)]
+    assert [(advice.finding.value, advice.since) for advice in selection.shown] == [("32", BEGIN)]
 
 
 def test_the_list_changes_every_ten_minutes_at_most() -> None:
@@ -79,10 +79,10 @@ def test_the_list_changes_every_ten_minutes_at_most() -> None:
 
 
 def test_the_largest_gains_come_first_and_five_at_most() -> None:
-    found = {rule.name: replace(FULL, share=number / 10) for number, rule in enumerate(RULES)}
+    findings = {rule.name: replace(FULL, share=number / 10) for number, rule in enumerate(RULES)}
     selection = AdviceSelection()
     for minutes in (0, 5, 10):
-        selection = after(selection, minutes, **found)
+        selection = after(selection, minutes, **findings)
     assert rules(selection) == [rule.name for rule in reversed(RULES)][:MAX_ADVICE]
 
 

@@ -78,28 +78,28 @@ def pod(name: str, owner: str, component: str, *, ready_at: str | None = STARTED
 class Dictated(Decider):
     """A decider with decisions set by the test: replicas or an error by model. The default is the present replicas."""
 
-    wanted: dict[Key, int | Exception] = field(default_factory=dict)
+    desired: dict[Key, int | Exception] = field(default_factory=dict)
     published: dict[Key, tuple[Signal, ...]] = field(default_factory=dict)
     unknown: dict[Key, str] = field(default_factory=dict)
-    asked: list[tuple[float, Key]] = field(default_factory=list)
+    calls: list[tuple[float, Key]] = field(default_factory=list)
     """Time and model of each call."""
     thinks: Callable[[], None] = lambda: None
     """Function called by each decision."""
 
     @override
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
-        self.asked.append((now, key))
+        self.calls.append((now, key))
         self.thinks()
         current = self.signals.caches.replicas(key)
-        wanted = self.wanted.get(key, current)
-        if isinstance(wanted, Exception):
-            raise wanted
+        desired = self.desired.get(key, current)
+        if isinstance(desired, Exception):
+            raise desired
         return Decision(
             self.signals.epoch.at(now),
             defaults.policy(spec),
             current,
-            wanted,
-            text=f"{wanted} replicas, since the test says so",
+            desired,
+            text=f"{desired} replicas, since the test says so",
             signals=self.published.get(key, ()),
             unknown=self.unknown.get(key, ""),
         )
@@ -112,7 +112,7 @@ class Write:
     at: float
     key: Key
     replicas: int
-    told: int | None
+    published: int | None
     """Desired replicas in the status at that time, which a standby serves."""
 
 
@@ -132,9 +132,9 @@ class _Kube(MemoryKube):
         self.attempts += 1
         if self.errors:
             raise self.errors.pop(0)
-        made = await super().scale(kind, obj, before=before, after=after, version=version)
-        self._world.wrote(Key(obj["metadata"]["namespace"], obj["metadata"]["name"]), made)
-        return made
+        resource = await super().scale(kind, obj, before=before, after=after, version=version)
+        self._world.wrote(Key(obj["metadata"]["namespace"], obj["metadata"]["name"]), resource)
+        return resource
 
 
 class OperatorReplica:
@@ -182,8 +182,8 @@ class OperatorReplica:
 
     def dictate(self) -> Dictated:
         """Replace the decider by one that the test controls."""
-        self.scaler.decider = made = Dictated(self.sensing)
-        return made
+        self.scaler.decider = dictated = Dictated(self.sensing)
+        return dictated
 
     def model(
         self,
@@ -191,18 +191,18 @@ class OperatorReplica:
         *,
         replicas: int = 1,
         actuator: Actuator | None = Actuator.HPA,
-        told: Mapping[str, Any] | None = None,
+        scaling_status: Mapping[str, Any] | None = None,
         **scaling: Any,
     ) -> Key:
         """Create a ModelDeployment with ready pods and a balancer. It is reconciled once, unless `actuator` is None."""
         key = Key("team", name)
         self.specs[key] = spec(**scaling)
-        made = {
+        resource = {
             "metadata": {"namespace": "team", "name": name, "uid": name, "generation": 1},
             "spec": {"replicas": replicas, "scaling": dict(scaling)},
-            "status": {"scaling": dict(told)} if told else {},
+            "status": {"scaling": dict(scaling_status)} if scaling_status else {},
         }
-        self.store(self.kube._put((kinds.MODEL_DEPLOYMENT, "team", name), made))
+        self.store(self.kube._put((kinds.MODEL_DEPLOYMENT, "team", name), resource))
         self.caches.pods._store(Key("team", f"{name}-balancer-0"), pod(f"{name}-balancer-0", name, names.BALANCER))
         self.have_pods(key, replicas)
         if actuator is not None:
@@ -211,11 +211,11 @@ class OperatorReplica:
 
     def have_pods(self, key: Key, count: int) -> None:
         """Set the number of model pods, which are all ready."""
-        there = [p["metadata"]["name"] for p in self.caches.pods.find("team", key.name)]
-        wanted = [f"{key.name}-a-{n}" for n in range(count)]
-        for name in {*there} - {*wanted}:
+        present = [p["metadata"]["name"] for p in self.caches.pods.find("team", key.name)]
+        desired = [f"{key.name}-a-{n}" for n in range(count)]
+        for name in {*present} - {*desired}:
             self.caches.pods._store(Key("team", name), None)
-        for name in [n for n in wanted if n not in there]:
+        for name in [n for n in desired if n not in present]:
             self.caches.pods._store(Key("team", name), pod(name, key.name, names.SERVER))
 
     def store(self, obj: Object, *, writer: str = "halcyon") -> None:
@@ -229,32 +229,32 @@ class OperatorReplica:
 
     def scale(self, key: Key, replicas: int, *, by: str = "kubectl", seen: bool = True) -> None:
         """Write the replicas as another writer. With `seen`, the cache already has the change."""
-        there = self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
-        made = self.kube._put(
+        current = self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
+        changed = self.kube._put(
             (kinds.MODEL_DEPLOYMENT, key.namespace, key.name),
             {
-                **there,
-                "metadata": there["metadata"] | {"generation": there["metadata"]["generation"] + 1},
-                "spec": there["spec"] | {"replicas": replicas},
+                **current,
+                "metadata": current["metadata"] | {"generation": current["metadata"]["generation"] + 1},
+                "spec": current["spec"] | {"replicas": replicas},
             },
         )
         if seen:
-            self.store(made, writer=by)
+            self.store(changed, writer=by)
 
     def pause(self, key: Key, *, seen: bool) -> None:
         """Set the mode Paused as a user. The new spec is not accepted yet. With `seen`, the cache has the change."""
-        where = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
-        there = self.kube.objects[where]
-        made = self.kube._put(
-            where,
+        address = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
+        current = self.kube.objects[address]
+        changed = self.kube._put(
+            address,
             {
-                **there,
-                "metadata": there["metadata"] | {"generation": there["metadata"]["generation"] + 1},
-                "spec": there["spec"] | {"scaling": there["spec"]["scaling"] | {"mode": "Paused"}},
+                **current,
+                "metadata": current["metadata"] | {"generation": current["metadata"]["generation"] + 1},
+                "spec": current["spec"] | {"scaling": current["spec"]["scaling"] | {"mode": "Paused"}},
             },
         )
         if seen:
-            self.store(made, writer="kubectl")
+            self.store(changed, writer="kubectl")
 
     def catch_up(self, key: Key, *, writer: str = "halcyon") -> None:
         """Update the cache to the state of the API server."""
@@ -266,22 +266,22 @@ class OperatorReplica:
         self.caches.resources._store(key, None)
         del self.specs[key]
 
-    def wrote(self, key: Key, made: Object) -> None:
+    def wrote(self, key: Key, resource: Object) -> None:
         """Process a successful write to /scale."""
-        count = made["spec"]["replicas"]
-        self.writes.append(Write(self.time(), key, count, self.told(key).get("desired")))
+        count = resource["spec"]["replicas"]
+        self.writes.append(Write(self.time(), key, count, self.scaling_status(key).get("desired")))
         self.after_write(key)
-        self.store(made)
+        self.store(resource)
         self.have_pods(key, count)
 
     def replicas(self, key: Key = DIGITS) -> int:
         """Return the current replicas."""
         return int(self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]["spec"]["replicas"])
 
-    def told(self, key: Key = DIGITS) -> dict[str, Any]:
+    def scaling_status(self, key: Key = DIGITS) -> dict[str, Any]:
         """Return status.scaling."""
-        found = (self.caches.resources.get(key) or {}).get("status") or {}
-        return dict(found.get("scaling") or {})
+        status = (self.caches.resources.get(key) or {}).get("status") or {}
+        return dict(status.get("scaling") or {})
 
     def counts(self, key: Key = DIGITS) -> list[int]:
         """Return the replicas that were written, in order."""
@@ -295,21 +295,21 @@ class OperatorReplica:
 
     def _reconcile(self, key: Key) -> None:
         """Reconcile the scaling part of the status: read first, and write a while later."""
-        there = self.kube.objects.get((kinds.MODEL_DEPLOYMENT, key.namespace, key.name))
-        if there is None:
+        resource = self.kube.objects.get((kinds.MODEL_DEPLOYMENT, key.namespace, key.name))
+        if resource is None:
             return
-        view = Scope(resource=there, site=SITE, children={}, scaling=self.scaler.published(key))
-        said = status_scaling.make(view, plan_of(self.specs[key]))
-        asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, said)
+        view = Scope(resource=resource, site=SITE, children={}, scaling=self.scaler.published(key))
+        scaling_status = status_scaling.make(view, plan_of(self.specs[key]))
+        asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, scaling_status)
 
-    def publish(self, key: Key, said: Mapping[str, Any]) -> None:
+    def publish(self, key: Key, scaling_status: Mapping[str, Any]) -> None:
         """Write the status."""
-        where = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
-        there = self.kube.objects.get(where)
-        if there is None:
+        address = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
+        resource = self.kube.objects.get(address)
+        if resource is None:
             return
-        writer = (self.caches.resources.get(key) or there)["metadata"].get("replicasWriter", "halcyon")
-        self.store(self.kube._put(where, there | {"status": {"scaling": dict(said)}}), writer=writer)
+        writer = (self.caches.resources.get(key) or resource)["metadata"].get("replicasWriter", "halcyon")
+        self.store(self.kube._put(address, resource | {"status": {"scaling": dict(scaling_status)}}), writer=writer)
 
     # The agents
 
@@ -355,17 +355,17 @@ def live(scenario: Callable[[OperatorReplica], Awaitable[None]], **world: Any) -
     """Run a scenario, and return its simulated operator."""
 
     async def main(time: VirtualTime) -> OperatorReplica:
-        made = OperatorReplica(time, **world)
-        await scenario(made)
-        return made
+        operator = OperatorReplica(time, **world)
+        await scenario(operator)
+        return operator
 
     return run(main)
 
 
 async def served(world: OperatorReplica, key: Key = DIGITS) -> float | str:
     """Return the response of the metrics API for policy Planner: the replicas, or the reason for an error."""
-    found = await world.served_metrics.desired(*key)
-    return found.value if isinstance(found, Value) else found.reason
+    response = await world.served_metrics.desired(*key)
+    return response.value if isinstance(response, Value) else response.reason
 
 
 class Running:
@@ -383,16 +383,16 @@ class Running:
         await asyncio.wait({self._task})
 
 
-def holds(thing: object, key: Key, path: str = "") -> list[str]:
+def holds(state: object, key: Key, path: str = "") -> list[str]:
     """Yield the paths at which a dataclass of scaling, or one nested in it, has an entry for a model."""
-    found = []
-    for part in fields(thing):  # type: ignore[arg-type]  # only dataclasses are given
-        value = getattr(thing, part.name)
+    paths = []
+    for part in fields(state):  # type: ignore[arg-type]  # only dataclasses are given
+        value = getattr(state, part.name)
         if part.name != "specs" and isinstance(value, (dict, set)) and key in value:
-            found.append(f"{path}{part.name}")
+            paths.append(f"{path}{part.name}")
         elif part.name in {"decider", "external_writers", "updates"} or (part.name == "signals" and not path):
-            found += holds(value, key, f"{path}{part.name}.")
-    return sorted(found)
+            paths += holds(value, key, f"{path}{part.name}.")
+    return sorted(paths)
 
 
 CONFLICT = errors.Conflicted(409, "the object has been modified")

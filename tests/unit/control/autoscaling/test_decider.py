@@ -63,14 +63,14 @@ class Model:
         for _ in range(seconds):
             self.clock.now += 1
             self.world.speak(DIGITS, **record)
-            made = self.decide(actuator)
-        return made
+            decision = self.decide(actuator)
+        return decision
 
-    def write(self, made: Decision) -> None:
+    def write(self, decision: Decision) -> None:
         """The count becomes the desired one."""
-        assert made.desired is not None
-        self.world.scale(DIGITS, made.desired, by="halcyon")
-        self.world.have_pods(DIGITS, made.desired)
+        assert decision.desired is not None
+        self.world.scale(DIGITS, decision.desired, by="halcyon")
+        self.world.have_pods(DIGITS, decision.desired)
 
 
 def taught(model: Model, **changes: Any) -> None:
@@ -92,16 +92,16 @@ def taught(model: Model, **changes: Any) -> None:
     caches.children[kinds.CONFIG_MAP]._store(Key("team", "digits-capacity"), stored)
 
 
-def names(made: Decision) -> list[str]:
-    return [signal.name for signal in made.signals]
+def names(decision: Decision) -> list[str]:
+    return [signal.name for signal in decision.signals]
 
 
 def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
-    made = Model(replicas=3).decide()
+    decision = Model(replicas=3).decide()
 
-    assert (made.policy, made.current, made.desired, made.limited_by) == ("Planner", 3, 3, ("unknown",))
-    assert made.unknown == "no balancer agent has reported yet"
-    assert "the replicas stay as they are" in made.why
+    assert (decision.policy, decision.current, decision.desired, decision.limited_by) == ("Planner", 3, 3, ("unknown",))
+    assert decision.unknown == "no balancer agent has reported yet"
+    assert "the replicas stay as they are" in decision.why
 
 
 def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:
@@ -127,14 +127,14 @@ def test_a_measured_capacity_lets_the_planner_decide_the_first_load() -> None:
     line = {"instances": 1, "constantMilliseconds": 80, "perRowMilliseconds": 0, "maxBatchSize": 8}
     taught(model, lines=[line])
     model.hear(20)
-    made = model.hear(3, arrived=500, served=0)
+    decision = model.hear(3, arrived=500, served=0)
 
-    assert RULES_REASON not in made.why
-    assert made.desired is not None
-    assert made.desired >= 6
-    assert made.capacity is not None
-    assert made.capacity.name == "Bench"
-    assert made.capacity.rps == pytest.approx(100.0)
+    assert RULES_REASON not in decision.why
+    assert decision.desired is not None
+    assert decision.desired >= 6
+    assert decision.capacity is not None
+    assert decision.capacity.name == "Bench"
+    assert decision.capacity.rps == pytest.approx(100.0)
 
 
 def test_a_measured_capacity_of_another_revision_changes_nothing() -> None:
@@ -148,39 +148,39 @@ def test_a_measured_capacity_of_another_revision_changes_nothing() -> None:
 
 def test_a_decision_while_learning_is_revisited_as_soon_as_the_planner_says() -> None:
     model = Model()
-    made = model.hear(10, arrived=20, served=0)
+    decision = model.hear(10, arrived=20, served=0)
 
-    assert made.next_decision_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
+    assert decision.next_decision_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
 
 
 def test_a_model_at_zero_is_the_planners_despite_unknown_capacity() -> None:
     model = Model(replicas=0, minReplicas=0)
 
     assert model.hear(5).desired == 0
-    made = model.hear(1, arrived=1, queued=1)
-    assert (made.current, made.desired, made.limited_by) == (0, 1, ("learning",))
+    decision = model.hear(1, arrived=1, queued=1)
+    assert (decision.current, decision.desired, decision.limited_by) == (0, 1, ("learning",))
 
 
 def test_the_rules_with_an_hpa_want_no_replicas_and_show_the_signals() -> None:
     model = Model(policy="Rules")
     unheard = model.decide()
-    made = model.hear(20, arrived=20, queued=12)
+    decision = model.hear(20, arrived=20, queued=12)
 
     assert unheard.unknown == "queueDepth: no balancer agent has reported yet"
-    assert (made.policy, made.desired, made.unknown) == ("Rules", None, "")
-    (queue,) = [signal for signal in made.signals if signal.name == "queueDepth"]
+    assert (decision.policy, decision.desired, decision.unknown) == ("Rules", None, "")
+    (queue,) = [signal for signal in decision.signals if signal.name == "queueDepth"]
     assert queue.value == pytest.approx(12)
     assert queue.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
 
 
 def test_signals_for_an_hpa_equal_the_decision_of_the_rules_without_one() -> None:
     model = Model(policy="Rules", maxReplicas=50, targets={"queueDepth": 16})
-    told = model.hear(20, queued=40)
-    (queue,) = [signal for signal in told.signals if signal.name == "queueDepth"]
+    decision = model.hear(20, queued=40)
+    (queue,) = [signal for signal in decision.signals if signal.name == "queueDepth"]
 
-    assert told.why == "queueDepth 40 at 16 per replica needs 3"
+    assert decision.why == "queueDepth 40 at 16 per replica needs 3"
     assert queue.proposal == 3
-    assert [(part.name, part.replicas) for part in told.parts] == [("queueDepth", 3)]
+    assert [(part.name, part.replicas) for part in decision.parts] == [("queueDepth", 3)]
     assert model.hear(16, DIRECT, queued=40).desired == 3
 
 
@@ -188,9 +188,9 @@ def test_the_rules_without_an_hpa_decide_at_the_hpas_interval() -> None:
     model = Model(policy="Rules")
     model.hear(1, DIRECT)
     assert model.hear(1, DIRECT, queued=40).desired == 2
-    asked = [model.hear(1, DIRECT, queued=40).at for _ in range(60)]
+    times = [model.hear(1, DIRECT, queued=40).at for _ in range(60)]
 
-    assert len(set(asked)) == pytest.approx(60 / SYNC_INTERVAL_S, abs=1)
+    assert len(set(times)) == pytest.approx(60 / SYNC_INTERVAL_S, abs=1)
 
 
 def test_unmeasured_gpus_hold_no_replicas_down() -> None:
@@ -226,21 +226,21 @@ def test_the_rules_decide_again_when_another_writer_has_changed_the_replicas() -
     model = Model(replicas=3, policy="Rules")
     first = model.hear(20, DIRECT, queued=40)
     model.world.scale(DIGITS, 9)
-    made = model.hear(1, DIRECT, queued=40)
+    decision = model.hear(1, DIRECT, queued=40)
 
     assert first.desired == 5
-    assert made.current == 9
-    assert made.at > first.at
+    assert decision.current == 9
+    assert decision.at > first.at
 
 
 def test_replicas_that_could_not_be_written_use_up_no_pace() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}
     written, lost = Model(policy="Rules", behavior=behavior), Model(policy="Rules", behavior=behavior)
     for model in (written, lost):
-        made = model.hear(2, DIRECT, queued=80)
-        assert made.desired == 3
+        decision = model.hear(2, DIRECT, queued=80)
+        assert decision.desired == 3
     lost.deciding.not_written(DIGITS)
-    written.write(made)
+    written.write(decision)
 
     assert lost.hear(1, DIRECT, queued=80).desired == 3
     # One was added, so the next follows ten minutes later.
@@ -258,9 +258,9 @@ def test_replicas_that_are_only_recommended_use_up_no_pace() -> None:
 def test_only_the_replicas_that_a_quota_allowed_use_up_the_pace() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
     model = Model(policy="Rules", maxReplicas=20, behavior=behavior)
-    made = model.hear(2, DIRECT, queued=300)
-    assert made.desired == 6
-    model.write(replace(made, desired=3))
+    decision = model.hear(2, DIRECT, queued=300)
+    assert decision.desired == 6
+    model.write(replace(decision, desired=3))
 
     assert model.hear(int(SYNC_INTERVAL_S), DIRECT, queued=300).desired == 6
 
@@ -328,10 +328,10 @@ def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
     model = Model(replicas=1, minReplicas=0, idleTimeout="1h")
     for _ in range(60):
         # A request that takes long: it has left the queue, and no batch has ended.
-        made = model.hear(1, inflight=1)
+        decision = model.hear(1, inflight=1)
         model.clock.now += 9
 
-    assert made.desired == 1
+    assert decision.desired == 1
 
 
 def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
@@ -350,8 +350,8 @@ def test_replicas_do_not_jump_from_planner_to_rules_and_back() -> None:
     model.world.specs[DIGITS] = spec()
     back = [model.hear(1, arrived=100) for _ in range(60)]
 
-    assert {made.policy for made in back} == {"Planner"}
-    assert {made.desired for made in back} == {4}
+    assert {decision.policy for decision in back} == {"Planner"}
+    assert {decision.desired for decision in back} == {4}
 
 
 def test_an_old_ruling_is_not_resumed_after_the_planners_turn() -> None:
@@ -360,9 +360,9 @@ def test_an_old_ruling_is_not_resumed_after_the_planners_turn() -> None:
     model.world.specs[DIGITS] = spec()
     assert model.hear(12, arrived=20).policy == "Planner"
     model.world.specs[DIGITS] = spec(policy="Rules")
-    made = model.hear(1, DIRECT, arrived=20)
+    decision = model.hear(1, DIRECT, arrived=20)
 
-    assert made.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
+    assert decision.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
 
 
 def learnt() -> PlannerMemory:
@@ -390,9 +390,9 @@ def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() ->
 def test_a_kept_capacity_lets_the_planner_decide_at_once() -> None:
     model = Model()
     model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
-    made = model.hear(3, arrived=40, served=0)
+    decision = model.hear(3, arrived=40, served=0)
 
-    assert RULES_REASON not in made.why
+    assert RULES_REASON not in decision.why
     memory = model.deciding.memory(DIGITS)
     assert memory is not None
     # Counters of another process are no base for differences.
@@ -428,18 +428,18 @@ def test_a_memory_of_a_node_whose_clock_is_ahead_holds_no_replicas() -> None:
 def test_the_planners_memory_is_shown_with_the_targets_of_the_spec() -> None:
     model = Model(replicas=3, targets={"latency": "300ms"}, schedules=[OFFICE])
     model.clock.now = 1250.0
-    wanted = model.world.specs[DIGITS]
+    model_spec = model.world.specs[DIGITS]
     model.hear(20, arrived=20, served=0)
-    assert model.deciding.knowledge(DIGITS, wanted) is None
+    assert model.deciding.knowledge(DIGITS, model_spec) is None
     model.hear(30, arrived=20)
 
-    known = model.deciding.knowledge(DIGITS, wanted)
+    known = model.deciding.knowledge(DIGITS, model_spec)
     assert known is not None
     # Those of every day: a schedule that is open now is none of the past's.
     assert (known.objectives.latency_s, known.objectives.low, known.objectives.windows) == (0.3, 1, ())
     assert known.replica.peak_rps > 0
     model.deciding.forget(DIGITS)
-    assert model.deciding.knowledge(DIGITS, wanted) is None
+    assert model.deciding.knowledge(DIGITS, model_spec) is None
 
 
 def test_a_forgotten_model_leaves_no_memory() -> None:
@@ -460,10 +460,10 @@ def test_a_silence_is_reported_with_the_balancers_name() -> None:
     model = Model()
     model.hear(10, arrived=40)
     model.clock.now += 30
-    made = model.decide()
+    decision = model.decide()
 
-    assert (made.desired, made.limited_by) == (2, ("unknown",))
-    assert "digits-balancer-0 reported last 30 s ago" in made.unknown
+    assert (decision.desired, decision.limited_by) == (2, ("unknown",))
+    assert "digits-balancer-0 reported last 30 s ago" in decision.unknown
 
 
 def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
@@ -471,17 +471,17 @@ def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
     model.hear(60, arrived=40)
     model.world.add_balancer(1)
     for _ in range(29):
-        made = model.hear(1, arrived=40, queued=60)
-        assert (made.desired, made.limited_by) == (2, ("unknown",))
-        assert "digits-balancer-1 has not reported yet" in made.unknown
-    made = model.hear(3, arrived=40, queued=60)
-    assert made.desired is not None
-    assert made.desired > 2
-    assert not made.unknown
-    assert SILENT_REASON in made.text
-    assert made.capacity is not None
-    assert RULES_REASON not in made.text
-    assert "digits-balancer-1 has not reported yet" in made.text
+        decision = model.hear(1, arrived=40, queued=60)
+        assert (decision.desired, decision.limited_by) == (2, ("unknown",))
+        assert "digits-balancer-1 has not reported yet" in decision.unknown
+    decision = model.hear(3, arrived=40, queued=60)
+    assert decision.desired is not None
+    assert decision.desired > 2
+    assert not decision.unknown
+    assert SILENT_REASON in decision.text
+    assert decision.capacity is not None
+    assert RULES_REASON not in decision.text
+    assert "digits-balancer-1 has not reported yet" in decision.text
 
 
 def test_a_model_at_zero_starts_although_a_balancer_is_silent() -> None:
@@ -491,14 +491,14 @@ def test_a_model_at_zero_starts_although_a_balancer_is_silent() -> None:
     silent = model.hear(60)
     assert (silent.desired, silent.limited_by) == (0, ("unknown",))
 
-    made = model.hear(1, arrived=1, queued=1)
+    decision = model.hear(1, arrived=1, queued=1)
 
-    assert (made.current, made.desired, made.unknown) == (0, 1, "")
-    assert made.why == (
+    assert (decision.current, decision.desired, decision.unknown) == (0, 1, "")
+    assert decision.why == (
         "1 replica: 1 request waits, and no replica runs (the load of some balancers is unknown (digits-balancer-1 has not "
         "reported yet); the limit is 10 s)"
     )
-    model.write(made)
+    model.write(decision)
     assert {model.hear(1).desired for _ in range(600)} == {1}, "the silent one may hold requests"
 
 
@@ -525,19 +525,19 @@ def test_replicas_are_not_removed_while_a_balancer_is_silent() -> None:
     model.hear(60, arrived=40)
     model.world.add_balancer(1)
     for _ in range(900):
-        made = model.hear(1, arrived=0)
-        assert (made.desired, made.limited_by) == (4, ("unknown",))
+        decision = model.hear(1, arrived=0)
+        assert (decision.desired, decision.limited_by) == (4, ("unknown",))
 
 
 def test_growth_by_some_balancers_is_kept_when_all_report_again() -> None:
     model = Model(replicas=2)
     model.hear(60, arrived=40)
     model.world.add_balancer(1)
-    made = model.hear(40, arrived=40, queued=60)
-    model.write(made)
+    decision = model.hear(40, arrived=40, queued=60)
+    model.write(decision)
     model.world.caches.pods._store(Key("team", "digits-balancer-1"), None)
     back = model.hear(1, arrived=40)
-    assert (back.policy, back.unknown, back.desired) == ("Planner", "", made.desired)
+    assert (back.policy, back.unknown, back.desired) == ("Planner", "", decision.desired)
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 30.0, -30.0])
@@ -551,11 +551,11 @@ def test_a_wall_clock_that_is_set_changes_no_replicas(step_s: float) -> None:
     model.world.sensing.check_clocks()
     counts = []
     for _ in range(100):
-        made = model.hear(1, arrived=200)
-        model.write(made)
-        counts.append(made.desired)
+        decision = model.hear(1, arrived=200)
+        model.write(decision)
+        counts.append(decision.desired)
 
-    assert made.at == pytest.approx(EPOCH + step_s + model.clock.now, abs=0.01)
+    assert decision.at == pytest.approx(EPOCH + step_s + model.clock.now, abs=0.01)
     assert set(counts) == {count}
 
 
@@ -596,18 +596,18 @@ def test_a_wall_clock_that_is_set_makes_no_signal_stand_still() -> None:
 
 def test_a_batch_gets_replicas_after_the_users_from_what_the_planner_knows() -> None:
     model = Model(replicas=1, targets={"latency": "300ms"})
-    wanted = model.world.specs[DIGITS]
+    model_spec = model.world.specs[DIGITS]
     model.hear(20, arrived=20, served=0)
     unknown = replace(model.hear(1, arrived=20, served=0), unknown="")
     demands = (BatchDemand("nightly", rows_left=1e9, max_replicas=2),)
     adding = BatchReplicas(model.deciding, lambda _: demands)
     # Without a known capacity, nobody can say how many the rows need.
-    assert adding.with_batch_replicas(DIGITS, wanted, unknown) is unknown
+    assert adding.with_batch_replicas(DIGITS, model_spec, unknown) is unknown
 
-    made = model.hear(30, arrived=20)
-    more = adding.with_batch_replicas(DIGITS, wanted, made)
-    assert made.desired is not None
-    assert more.desired == made.desired + 2
-    assert f"{made.desired} for users and 2 for batch inference (nightly: " in more.why
+    decision = model.hear(30, arrived=20)
+    more = adding.with_batch_replicas(DIGITS, model_spec, decision)
+    assert decision.desired is not None
+    assert more.desired == decision.desired + 2
+    assert f"{decision.desired} for users and 2 for batch inference (nightly: " in more.why
     assert [part.name for part in more.parts][-1] == "batch"
-    assert BatchReplicas(model.deciding, lambda _: ()).with_batch_replicas(DIGITS, wanted, made) is made
+    assert BatchReplicas(model.deciding, lambda _: ()).with_batch_replicas(DIGITS, model_spec, decision) is decision

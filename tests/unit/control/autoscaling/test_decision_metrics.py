@@ -27,8 +27,8 @@ def test_the_median_of_decision_times_is_reported_to_a_tenth() -> None:
     times = DecisionMetrics(lambda: (), registry)
     for n in range(1, 200):
         times.add_duration(n * 1e-6)
-    found = histogram_quantile({}, samples(registry), "halcyon_decision_seconds", 0.5)
-    assert found == pytest.approx(1e-4, rel=0.1)
+    median = histogram_quantile({}, samples(registry), "halcyon_decision_seconds", 0.5)
+    assert median == pytest.approx(1e-4, rel=0.1)
     assert samples(registry)["halcyon_decision_seconds_count"] == 199
 
 
@@ -38,9 +38,9 @@ def test_a_model_without_decisions_is_visible_among_frequent_ones() -> None:
     for _ in range(20 * 100):
         times.add_age(1.0)  # twenty models, once a second
     stuck[0] = 100.0
-    found = histogram_quantile({}, samples(registry), "halcyon_decision_age_seconds", 0.99)
-    assert found is not None
-    assert found > 5.0
+    quantile = histogram_quantile({}, samples(registry), "halcyon_decision_age_seconds", 0.99)
+    assert quantile is not None
+    assert quantile > 5.0
 
 
 @given(st.lists(st.floats(0, 100)), st.lists(st.floats(0, 100)))
@@ -49,8 +49,8 @@ def test_every_second_of_every_model_is_counted_once(ended: list[float], in_forc
     times = DecisionMetrics(lambda: in_force, registry)
     for age_s in ended:
         times.add_age(age_s)
-    found = samples(registry)
-    assert found["halcyon_decision_age_seconds_count"] == pytest.approx(sum(ended) + sum(in_force))
-    assert found["halcyon_decision_age_seconds_sum"] == pytest.approx(math.fsum(a * a / 2 for a in ended + in_force))
-    below_5 = found['halcyon_decision_age_seconds_bucket{le="5.0"}']
+    values = samples(registry)
+    assert values["halcyon_decision_age_seconds_count"] == pytest.approx(sum(ended) + sum(in_force))
+    assert values["halcyon_decision_age_seconds_sum"] == pytest.approx(math.fsum(a * a / 2 for a in ended + in_force))
+    below_5 = values['halcyon_decision_age_seconds_bucket{le="5.0"}']
     assert below_5 == pytest.approx(sum(min(age_s, 5.0) for age_s in ended + in_force))

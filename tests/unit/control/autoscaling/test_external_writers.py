@@ -99,21 +99,21 @@ def test_desired_replicas_are_not_written_during_a_conflict() -> None:
 
 def test_replicas_that_were_restored_before_a_sample_count_too() -> None:
     rivals = ExternalWriters()
-    found = []
+    messages = []
     for n in range(TIMES):
-        found += conflict_messages([(n * 10.0, 2, 6)], rivals)
+        messages += conflict_messages([(n * 10.0, 2, 6)], rivals)
         rivals.wrote(DIGITS, 6)
-    found += conflict_messages([(TIMES * 10.0, 2, 6)], rivals)
+    messages += conflict_messages([(TIMES * 10.0, 2, 6)], rivals)
 
-    assert [bool(text) for text in found] == [False] * TIMES + [True]
+    assert [bool(text) for text in messages] == [False] * TIMES + [True]
 
 
 def test_changes_of_replicas_that_others_own_are_no_conflict() -> None:
-    rivals, found = ExternalWriters(), []
+    rivals, messages = ExternalWriters(), []
     for n in range(2 * TIMES):
-        found += conflict_messages([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
+        messages += conflict_messages([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
         rivals.pause(DIGITS)  # and the HPA takes it back to 1, by rules of its own
-    assert set(found) == {""}
+    assert set(messages) == {""}
 
 
 def test_a_conflict_resumes_after_a_time_under_another_owner() -> None:

@@ -25,9 +25,11 @@ class Sources:
         self.spec = with_gpu(**scaling)
         self.world.model(replicas=count)
         self.world.specs[DIGITS] = self.spec
-        where = (kinds.MODEL_DEPLOYMENT, *DIGITS)
-        there = self.world.kube.objects[where]
-        self.world.store(self.world.kube._put(where, there | {"status": {"replicas": count, "pods": {"total": count}}}))
+        address = (kinds.MODEL_DEPLOYMENT, *DIGITS)
+        resource = self.world.kube.objects[address]
+        self.world.store(
+            self.world.kube._put(address, resource | {"status": {"replicas": count, "pods": {"total": count}}})
+        )
         self.prometheus: dict[str, Sampled] = {}
 
     def with_prometheus(self, **percent: float) -> None:
@@ -72,127 +74,127 @@ class Sources:
     def shown(self) -> tuple[float | None, str, float | None] | None:
         """(value, source, age) of what a reader is shown; None where it is nothing."""
         signals = {s.name: s for s in shown(self.world, self.spec)}
-        if (found := signals.get("gpuUtilization")) is None:
+        if (signal := signals.get("gpuUtilization")) is None:
             return None
-        age = None if found.at is None else round(EPOCH + self.world.time() - found.at)
-        return found.value, found.source, age
+        age = None if signal.at is None else round(EPOCH + self.world.time() - signal.at)
+        return signal.value, signal.source, age
 
 
 def test_measurements_of_agents_come_first() -> None:
-    made = Sources()
-    made.with_prometheus(a=10, b=10)
-    made.hear(gpu=(0.5, 0.7), busy=0.2)
+    sources = Sources()
+    sources.with_prometheus(a=10, b=10)
+    sources.hear(gpu=(0.5, 0.7), busy=0.2)
 
-    assert made.planner() == pytest.approx(120)
-    assert made.shown() == (pytest.approx(120), "agents", 1)
+    assert sources.planner() == pytest.approx(120)
+    assert sources.shown() == (pytest.approx(120), "agents", 1)
 
 
 def test_half_of_the_ready_pods_are_enough_and_stand_for_the_rest() -> None:
-    made = Sources()
-    made.with_prometheus(a=10, b=10)
-    made.hear(gpu=(0.5, None), busy=0.2)
+    sources = Sources()
+    sources.with_prometheus(a=10, b=10)
+    sources.hear(gpu=(0.5, None), busy=0.2)
 
-    assert made.planner() == pytest.approx(100)
-    shown = made.shown()
+    assert sources.planner() == pytest.approx(100)
+    shown = sources.shown()
     assert shown is not None
     assert shown[1] == "agents"
 
 
 def test_prometheus_stands_in_where_agents_measure_nothing() -> None:
-    made = Sources(policy="Rules")
-    made.with_prometheus(a=90, b=60)
-    made.hear(1, busy=0.2)
+    sources = Sources(policy="Rules")
+    sources.with_prometheus(a=90, b=60)
+    sources.hear(1, busy=0.2)
 
-    assert made.planner() == 150
-    assert made.rules() == Value(150, 1000.0 - 20)
-    assert made.shown() == (150, "prometheus", 21)
+    assert sources.planner() == 150
+    assert sources.rules() == Value(150, 1000.0 - 20)
+    assert sources.shown() == (150, "prometheus", 21)
 
 
 def test_a_pod_unknown_to_prometheus_is_filled_in_as_any_other() -> None:
-    made = Sources(policy="Rules", targets={"gpuUtilization": 50})
-    made.with_prometheus(a=30)
-    made.hear(1)
+    sources = Sources(policy="Rules", targets={"gpuUtilization": 50})
+    sources.with_prometheus(a=30)
+    sources.hear(1)
 
-    assert made.planner() == 60
-    rules_told = made.rules()
-    assert isinstance(rules_told, Value)
+    assert sources.planner() == 60
+    rules_value = sources.rules()
+    assert isinstance(rules_value, Value)
     # On the way down the other is taken to be at its target.
-    assert rules_told.value == 80
+    assert rules_value.value == 80
 
 
 def test_ending_pods_are_not_filled_in_after_a_scale_down() -> None:
-    made = Sources(policy="Rules", targets={"gpuUtilization": 50})
-    made.with_prometheus(a=30, b=30)
-    made.hear(1)
-    made.world.scale(DIGITS, 1)
-    made.world.have_pods(DIGITS, 1)
-    made.prometheus.pop("digits-a-1")
-    made.hear(1)
+    sources = Sources(policy="Rules", targets={"gpuUtilization": 50})
+    sources.with_prometheus(a=30, b=30)
+    sources.hear(1)
+    sources.world.scale(DIGITS, 1)
+    sources.world.have_pods(DIGITS, 1)
+    sources.prometheus.pop("digits-a-1")
+    sources.hear(1)
 
     # 80 with the ending pod at its target: two replicas again, a moment after the scale-down.
-    assert made.rules() == Value(30, 1000.0 - 20)
+    assert sources.rules() == Value(30, 1000.0 - 20)
 
 
 def test_batches_stand_in_where_nothing_measures_it() -> None:
-    made = Sources(policy="Rules")
-    made.with_prometheus()
-    made.hear(busy=0.3)
+    sources = Sources(policy="Rules")
+    sources.with_prometheus()
+    sources.hear(busy=0.3)
 
-    assert made.planner() == pytest.approx(60)
-    value, source, age = made.shown() or (None, "", None)
+    assert sources.planner() == pytest.approx(60)
+    value, source, age = sources.shown() or (None, "", None)
     assert (value, source) == (pytest.approx(60), "derived")
     assert age is not None
     assert 0 <= age <= 5
 
 
 def test_batches_stand_in_at_once_when_prometheus_falls_silent() -> None:
-    made = Sources()
-    made.with_prometheus(a=90, b=60)
-    made.hear(busy=0.3)
-    before = made.shown()
-    made.prometheus = {}
+    sources = Sources()
+    sources.with_prometheus(a=90, b=60)
+    sources.hear(busy=0.3)
+    before = sources.shown()
+    sources.prometheus = {}
 
     assert before is not None
     assert before[1] == "prometheus"
-    value, source, _ = made.shown() or (None, "", None)
+    value, source, _ = sources.shown() or (None, "", None)
     assert (value, source) == (pytest.approx(60), "derived")
-    assert made.planner() == pytest.approx(60)
+    assert sources.planner() == pytest.approx(60)
 
 
 def test_instances_share_what_batches_take() -> None:
-    made = Sources()
+    sources = Sources()
     document = {"model": {"source": PVC}, "runtime": {"instancesPerGPU": 2, "gpu": {"count": 2}}}
-    made.spec = parse("digits", document | {"scaling": {"maxReplicas": 4}})
-    made.hear(busy=2.0)
+    sources.spec = parse("digits", document | {"scaling": {"maxReplicas": 4}})
+    sources.hear(busy=2.0)
 
-    assert made.planner() == pytest.approx(2 * 50)
+    assert sources.planner() == pytest.approx(2 * 50)
 
 
 def test_a_model_without_a_gpu_has_no_derived_utilization() -> None:
-    made = Sources()
-    made.spec = spec()
-    made.with_prometheus(a=90, b=60)
-    made.hear(busy=0.3)
+    sources = Sources()
+    sources.spec = spec()
+    sources.with_prometheus(a=90, b=60)
+    sources.hear(busy=0.3)
 
-    assert made.planner() is None
-    assert made.rules() is None
-    assert made.shown() is None
+    assert sources.planner() is None
+    assert sources.rules() is None
+    assert sources.shown() is None
 
 
 def test_gpu_utilization_is_missing_if_half_the_pods_are_unknown() -> None:
-    made = Sources(count=3, policy="Rules")
-    made.with_prometheus(a=90)
-    made.hear(gpu=(None, None, None))
+    sources = Sources(count=3, policy="Rules")
+    sources.with_prometheus(a=90)
+    sources.hear(gpu=(None, None, None))
 
-    assert made.planner() is None
-    assert isinstance(made.rules(), Missing)
-    assert made.shown() == (None, "agents", None)
+    assert sources.planner() is None
+    assert isinstance(sources.rules(), Missing)
+    assert sources.shown() == (None, "agents", None)
 
 
 def test_a_deleted_model_leaves_no_state() -> None:
-    made = Sources()
-    made.hear(busy=0.3)
-    assert made.planner() is not None
-    made.world.sensing.forget(DIGITS)
+    sources = Sources()
+    sources.hear(busy=0.3)
+    assert sources.planner() is not None
+    sources.world.sensing.forget(DIGITS)
 
-    assert made.planner() is None
+    assert sources.planner() is None

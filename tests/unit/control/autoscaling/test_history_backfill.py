@@ -34,33 +34,33 @@ def history(bins: Iterable[float | None], *, end: int) -> History:
 
 def observed_history(bins: Bins, *, until: float, rate: float = 0.0) -> History:
     """As a planner sees it: these whole bins, and `rate` in the open one until then; in seconds since the epoch."""
-    made = History()
+    observed = History()
     for number, mean in sorted(bins.items()):
         for quarter in range(1, 5):
             at = number * BIN_S + quarter * BIN_S / 4
-            made = made.with_sample(at, requests=mean * BIN_S / 4, seconds=BIN_S / 4)
+            observed = observed.with_sample(at, requests=mean * BIN_S / 4, seconds=BIN_S / 4)
     begin = until // BIN_S * BIN_S
-    if until > max(begin, made.until):
-        made = made.with_sample(until, requests=rate * (until - begin), seconds=until - begin)
-    return made
+    if until > max(begin, observed.until):
+        observed = observed.with_sample(until, requests=rate * (until - begin), seconds=until - begin)
+    return observed
 
 
-def by_number(made: History) -> dict[int, float | None]:
-    return {made.open - len(made.bins) + index: mean for index, mean in enumerate(made.bins)}
+def by_number(history: History) -> dict[int, float | None]:
+    return {history.open - len(history.bins) + index: mean for index, mean in enumerate(history.bins)}
 
 
-def known_bins(made: History) -> dict[int, float]:
-    return {number: mean for number, mean in by_number(made).items() if mean is not None}
+def known_bins(history: History) -> dict[int, float]:
+    return {number: mean for number, mean in by_number(history).items() if mean is not None}
 
 
 def test_the_past_goes_before_what_was_seen_since() -> None:
     past = history([1, 2, 3], end=1000)
     ours = observed_history({1000: 4, 1001: 5}, until=1002 * BIN_S + 60, rate=6)
-    made = merged(past, ours)
+    joined = merged(past, ours)
 
-    assert known_bins(made) == {997: 1, 998: 2, 999: 3, 1000: 4, 1001: 5}
-    assert (made.open, made.until) == (1002, 1002 * BIN_S + 60)
-    assert (made.requests, made.seconds) == (pytest.approx(360), pytest.approx(60))
+    assert known_bins(joined) == {997: 1, 998: 2, 999: 3, 1000: 4, 1001: 5}
+    assert (joined.open, joined.until) == (1002, 1002 * BIN_S + 60)
+    assert (joined.requests, joined.seconds) == (pytest.approx(360), pytest.approx(60))
 
 
 def test_a_common_bin_is_ours_and_an_unknown_bin_is_the_pasts() -> None:
@@ -71,17 +71,17 @@ def test_a_common_bin_is_ours_and_an_unknown_bin_is_the_pasts() -> None:
 
 
 def test_an_unknown_bin_stays_unknown_and_is_no_idle_time() -> None:
-    made = merged(history([1, 2], end=1000), observed_history({1003: 4}, until=1004 * BIN_S + 10))
+    joined = merged(history([1, 2], end=1000), observed_history({1003: 4}, until=1004 * BIN_S + 10))
 
-    assert by_number(made) == {998: 1, 999: 2, 1000: None, 1001: None, 1002: None, 1003: 4}
+    assert by_number(joined) == {998: 1, 999: 2, 1000: None, 1001: None, 1002: None, 1003: 4}
 
 
 def test_a_model_last_reported_before_the_past_ends_has_all_of_it() -> None:
     ours = observed_history({997: 5}, until=998 * BIN_S + 10, rate=3)
-    made = merged(history([1, 2, 3, 4], end=1000), ours)
+    joined = merged(history([1, 2, 3, 4], end=1000), ours)
 
-    assert known_bins(made) == {996: 1, 997: 5, 998: 3, 999: 4}
-    assert (made.open, made.seconds) == (1000, 0)
+    assert known_bins(joined) == {996: 1, 997: 5, 998: 3, 999: 4}
+    assert (joined.open, joined.seconds) == (1000, 0)
 
 
 def test_the_merge_with_an_empty_history_is_the_other_history() -> None:
@@ -98,20 +98,20 @@ def test_the_seasons_are_those_that_the_whole_past_would_have_taught() -> None:
     end = 1000 * DAY
     past = history([usual(number) for number in range(end - 3 * DAY, end)], end=end)
     ours = observed_history({number: usual(number) for number in range(end - 5, end + 3)}, until=(end + 3) * BIN_S + 30)
-    whole = history([usual(number) for number in range(end - 3 * DAY, end + 3)], end=end + 3)
+    complete = history([usual(number) for number in range(end - 3 * DAY, end + 3)], end=end + 3)
 
-    made = merged(past, ours)
-    assert made.bins == whole.bins
-    assert made.fit.choices == whole.fit.choices
-    assert made.fit.choices[0] is not None
+    joined = merged(past, ours)
+    assert joined.bins == complete.bins
+    assert joined.fit.choices == complete.fit.choices
+    assert joined.fit.choices[0] is not None
 
 
 def test_a_merged_history_keeps_no_more_than_a_history_does() -> None:
     past = History(bins=(1.0,) * MAX_BINS, open=1000 + MAX_BINS, until=(1000 + MAX_BINS) * BIN_S)
-    made = merged(past, observed_history({1000 + MAX_BINS: 4}, until=(1001 + MAX_BINS) * BIN_S + 10))
+    joined = merged(past, observed_history({1000 + MAX_BINS: 4}, until=(1001 + MAX_BINS) * BIN_S + 10))
 
-    assert len(made.bins) == MAX_BINS
-    assert made.bins[-1] == 4
+    assert len(joined.bins) == MAX_BINS
+    assert joined.bins[-1] == 4
 
 
 _RATES = st.one_of(st.none(), st.integers(0, 50).map(float))
@@ -124,16 +124,16 @@ _RATES = st.one_of(st.none(), st.integers(0, 50).map(float))
 )
 def test_each_bin_is_ours_or_else_the_past_s(past: list[float | None], bins: Bins, end: int) -> None:
     before, ours = history(past, end=end), observed_history(bins, until=(max(bins, default=990) + 1) * BIN_S + 1)
-    made = merged(before, ours)
+    joined = merged(before, ours)
 
-    assert known_bins(made) == pytest.approx(known_bins(before) | known_bins(ours))
-    assert made.open == max(before.open, ours.open)
+    assert known_bins(joined) == pytest.approx(known_bins(before) | known_bins(ours))
+    assert joined.open == max(before.open, ours.open)
 
 
 # Asking
 
 
-class Asked:
+class ScriptedAnswers:
     """Answers by model, one after the other; the last one again and again."""
 
     def __init__(self, time: VirtualTime, **answers: list[History | Exception | None]) -> None:
@@ -152,89 +152,91 @@ class Asked:
         return answer
 
 
-async def ask_for(made: HistoryBackfill, seconds: float) -> None:
+async def ask_for(backfill: HistoryBackfill, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await made.run(lambda _: History(), lambda *_: pytest.fail("nothing was there to be learnt"))
+            await backfill.run(lambda _: History(), lambda *_: pytest.fail("nothing was there to be learnt"))
 
 
 def test_an_unknown_past_is_requested_once() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[None], other=[None])
-        made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.enqueue(DIGITS)
-        made.enqueue(OTHER)
-        await ask_for(made, 10 * UNUSABLE_RETRY_S)
-        assert asked.when == {"digits": [0.0], "other": [pytest.approx(0.2)]}
+        answers = ScriptedAnswers(time, digits=[None], other=[None])
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        backfill.enqueue(OTHER)
+        await ask_for(backfill, 10 * UNUSABLE_RETRY_S)
+        assert answers.when == {"digits": [0.0], "other": [pytest.approx(0.2)]}
 
     run(scenario)
 
 
 def test_every_query_waits_while_prometheus_is_down() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[PrometheusUnavailable("away"), PrometheusUnavailable("away"), None], other=[None])
-        made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.enqueue(DIGITS)
-        made.enqueue(OTHER)
-        await ask_for(made, 10 * RETRY_S)
+        answers = ScriptedAnswers(
+            time, digits=[PrometheusUnavailable("away"), PrometheusUnavailable("away"), None], other=[None]
+        )
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        backfill.enqueue(OTHER)
+        await ask_for(backfill, 10 * RETRY_S)
         first = [0.0, RETRY_S + 0.2, 2 * (RETRY_S + 0.2)]
-        assert asked.when == {"digits": pytest.approx(first), "other": [pytest.approx(first[-1] + 0.2)]}
+        assert answers.when == {"digits": pytest.approx(first), "other": [pytest.approx(first[-1] + 0.2)]}
 
     run(scenario)
 
 
 def test_a_refused_query_delays_no_other_and_is_repeated_much_later() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[PrometheusError("2 series"), None], other=[None])
-        made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.enqueue(DIGITS)
-        made.enqueue(OTHER)
-        await ask_for(made, 3 * UNUSABLE_RETRY_S)
-        assert asked.when == {"digits": pytest.approx([0.0, UNUSABLE_RETRY_S + 0.2]), "other": [pytest.approx(0.2)]}
+        answers = ScriptedAnswers(time, digits=[PrometheusError("2 series"), None], other=[None])
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        backfill.enqueue(OTHER)
+        await ask_for(backfill, 3 * UNUSABLE_RETRY_S)
+        assert answers.when == {"digits": pytest.approx([0.0, UNUSABLE_RETRY_S + 0.2]), "other": [pytest.approx(0.2)]}
 
     run(scenario)
 
 
 def test_a_past_that_cannot_be_merged_stops_no_other() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
-        made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.enqueue(DIGITS)
-        made.enqueue(OTHER)
+        answers = ScriptedAnswers(time, digits=[history([1.0], end=1000)], other=[None])
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        backfill.enqueue(OTHER)
 
         def known(_: Key) -> History:
             raise ArithmeticError
 
         with suppress(TimeoutError):
             async with asyncio.timeout(10):
-                await made.run(known, lambda *_: None)
-        assert list(asked.when) == ["digits", "other"]
+                await backfill.run(known, lambda *_: None)
+        assert list(answers.when) == ["digits", "other"]
 
     run(scenario)
 
 
 def test_a_later_model_does_not_wait_for_a_refused_one() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[PrometheusError("2 series")], other=[None])
-        made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.enqueue(DIGITS)
-        asyncio.get_running_loop().call_later(100, made.enqueue, OTHER)
-        await ask_for(made, 200)
-        assert asked.when == {"digits": [0.0], "other": [100.0]}
+        answers = ScriptedAnswers(time, digits=[PrometheusError("2 series")], other=[None])
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        asyncio.get_running_loop().call_later(100, backfill.enqueue, OTHER)
+        await ask_for(backfill, 200)
+        assert answers.when == {"digits": [0.0], "other": [100.0]}
 
     run(scenario)
 
 
 def test_a_deleted_model_is_not_queried_and_its_answer_is_dropped() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
-        made = HistoryBackfill(asked, clock=DrivenClock(time))
-        made.enqueue(DIGITS)
-        made.enqueue(OTHER)
-        made.forget(OTHER)
-        asyncio.get_running_loop().call_later(0.1, made.forget, DIGITS)
-        await ask_for(made, 1000)
-        assert asked.when == {"digits": [0.0]}
+        answers = ScriptedAnswers(time, digits=[history([1.0], end=1000)], other=[None])
+        backfill = HistoryBackfill(answers, clock=DrivenClock(time))
+        backfill.enqueue(DIGITS)
+        backfill.enqueue(OTHER)
+        backfill.forget(OTHER)
+        asyncio.get_running_loop().call_later(0.1, backfill.forget, DIGITS)
+        await ask_for(backfill, 1000)
+        assert answers.when == {"digits": [0.0]}
 
     run(scenario)
 
@@ -249,7 +251,7 @@ class Model:
         self.now = 1000.0
         self.world = OperatorReplica(lambda: self.now)
         self.world.model(replicas=2)
-        self.wanted: list[Key] = []
+        self.queried: list[Key] = []
         self.deciding = self.another()
 
     def another(self) -> Decider:
@@ -257,7 +259,7 @@ class Model:
         return Decider(self.world.sensing, HistoryBackfill(self._ask, clock=DrivenClock(lambda: self.now)))
 
     async def _ask(self, namespace: str, name: str) -> History | None:
-        self.wanted.append(Key(namespace, name))
+        self.queried.append(Key(namespace, name))
         end = int(self.world.sensing.epoch.at(self.now) // BIN_S)
         return history([7.0] * 600, end=end)
 
@@ -287,9 +289,9 @@ class Model:
         asyncio.run(until_learnt())
 
     def memory(self) -> PlannerMemory:
-        found = self.deciding.memory(DIGITS)
-        assert found is not None
-        return found
+        memory = self.deciding.memory(DIGITS)
+        assert memory is not None
+        return memory
 
 
 def test_a_new_planner_gets_the_past_and_keeps_its_own_memory() -> None:
@@ -300,7 +302,7 @@ def test_a_new_planner_gets_the_past_and_keeps_its_own_memory() -> None:
     after = model.memory()
     model.hear(5)
 
-    assert model.wanted == [DIGITS]
+    assert model.queried == [DIGITS]
     assert (len(before.history.bins), len(after.history.bins)) == (0, 600)
     assert after.history.requests == pytest.approx(before.history.requests)
     assert after.history.until == before.history.until
@@ -321,7 +323,7 @@ def test_a_model_with_less_than_a_day_of_memory_requests_the_past(bins: int, *, 
     histories = model.deciding.histories
     assert histories is not None
     assert histories._due == {}
-    assert model.wanted == ([DIGITS] if asks else [])
+    assert model.queried == ([DIGITS] if asks else [])
     # What we have seen ourselves stays.
     assert known_bins(model.memory().history).get(end - 1) == (3.0 if bins else 7.0)
 

@@ -33,19 +33,19 @@ NEW = {"uid": "another", "resourceVersion": "9999"}
 def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted |= {DIGITS: 3, Key("team", "other"): 3}
+        dictated.desired |= {DIGITS: 3, Key("team", "other"): 3}
         world.model(replicas=2)
         other = world.model("other", replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(1)
             decided = world.scaler.decisions
-            dictated.wanted |= {DIGITS: ValueError("a surprise"), other: 4}
+            dictated.desired |= {DIGITS: ValueError("a surprise"), other: 4}
             await asyncio.sleep(MAX_AGE_S - 2)
             assert await served(world) == 3
             await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             assert "s old; the limit is 10 s" in str(await served(world))
             assert await served(world, other) == 4
-            dictated.wanted[DIGITS] = 5
+            dictated.desired[DIGITS] = 5
             await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
             assert await served(world) == 5
             assert world.scaler.decisions > decided + 2
@@ -59,13 +59,13 @@ def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
 def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = ValueError("a surprise")
+        dictated.desired[DIGITS] = ValueError("a surprise")
         world.model()
         async with Running(world.scaler):
             for _ in range(400):
                 world.speak()
                 await asyncio.sleep(0.05)
-        times = [at for at, _ in dictated.asked]
+        times = [at for at, _ in dictated.calls]
         assert len(times) >= 4
         assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_CONFIRM_INTERVAL_S - TICK_S
 
@@ -75,11 +75,11 @@ def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> No
 def test_a_standby_decides_and_writes_nothing() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 7
-        world.model(replicas=2, actuator=None, told={"desired": 4})
+        dictated.desired[DIGITS] = 7
+        world.model(replicas=2, actuator=None, scaling_status={"desired": 4})
         async with Running(world.scaler):
             await asyncio.sleep(3)
-            assert dictated.asked
+            assert dictated.calls
             assert await served(world) == 4
             world.leadership.has_leader = False
             assert await served(world) == 7
@@ -116,7 +116,7 @@ def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
 
 def test_a_new_leader_writes_nothing_before_a_reconcile_names_the_actuator() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         key = world.model(replicas=2, actuator=None)
         async with Running(world.scaler):
             await asyncio.sleep(3)
@@ -199,7 +199,7 @@ def test_a_models_decisions_are_no_more_frequent_than_confirmed_reports() -> Non
             for _ in range(600):
                 world.speak()
                 await asyncio.sleep(1 / 30)
-        times = [at for at, _ in dictated.asked]
+        times = [at for at, _ in dictated.calls]
         assert 18 <= len(times) <= 20 / MIN_CONFIRM_INTERVAL_S + 1
         assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_CONFIRM_INTERVAL_S - TICK_S
 
@@ -216,7 +216,7 @@ def test_reports_that_confirm_nothing_cause_one_decision_a_second() -> None:
                 await asyncio.sleep(0.6)
                 world.speak()
                 await asyncio.sleep(0.6)
-        times = [at for at, _ in dictated.asked]
+        times = [at for at, _ in dictated.calls]
         assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_DECISION_INTERVAL_S
 
     live(scenario)
@@ -235,7 +235,7 @@ def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
             world.speak()
             spoke = world.time()
             await asyncio.sleep(2 * TICK_S)
-            late = [at for at, _ in dictated.asked if at >= spoke]
+            late = [at for at, _ in dictated.calls if at >= spoke]
             assert late
             assert late[0] - spoke <= TICK_S + 0.01
 
@@ -245,17 +245,17 @@ def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
 def test_reports_at_zero_replicas_are_evaluated_at_once() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 0
+        dictated.desired[DIGITS] = 0
         world.model(replicas=0, minReplicas=0)
         async with Running(world.scaler):
             await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             world.speak()
             await asyncio.sleep(MIN_DECISION_INTERVAL_S / 2)
-            decided = len(dictated.asked)
+            decided = len(dictated.calls)
             world.speak()
-            dictated.wanted[DIGITS] = 1
+            dictated.desired[DIGITS] = 1
             await asyncio.sleep(2 * TICK_S)
-            assert len(dictated.asked) > decided
+            assert len(dictated.calls) > decided
             assert world.counts() == [1]
 
     live(scenario)
@@ -267,7 +267,7 @@ def test_a_model_whose_agents_are_silent_is_decided_for_all_the_same() -> None:
         world.model()
         async with Running(world.scaler):
             await asyncio.sleep(30)
-        times = [at for at, _ in dictated.asked]
+        times = [at for at, _ in dictated.calls]
         assert max(later - sooner for sooner, later in pairwise(times)) <= MAX_DECISION_INTERVAL_S + 2 * TICK_S
 
     live(scenario)
@@ -318,23 +318,23 @@ def test_an_own_write_seen_before_its_response_is_no_change_by_others() -> None:
         async def answered_late(
             kind: Kind, obj: Object, *, before: int, after: int, version: str | None = None
         ) -> Object:
-            made = await send(kind, obj, before=before, after=after, version=version)
+            response = await send(kind, obj, before=before, after=after, version=version)
             await asyncio.sleep(1)
             world.speak()
             await asyncio.sleep(0.5)
-            return made
+            return response
 
         world.kube.scale = answered_late  # type: ignore[method-assign]
         async with Running(world.scaler):
-            for wanted in (90, 80, 70, 60):
-                dictated.wanted[key] = wanted
+            for desired in (90, 80, 70, 60):
+                dictated.desired[key] = desired
                 world.speak()
                 await asyncio.sleep(MIN_DECISION_INTERVAL_S + TICK_S)
                 resource = world.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
                 next_version = str(int(resource["metadata"]["resourceVersion"]) + 1)
                 status = {"metadata": resource["metadata"] | {"resourceVersion": next_version}}
                 world.caches.wrote(key, kinds.MODEL_DEPLOYMENT, status)
-                dictated.wanted[key] = wanted - 1
+                dictated.desired[key] = desired - 1
                 world.speak()
                 await asyncio.sleep(6)
                 rivals.append(world.scaler.models[key].external_writer)

@@ -36,26 +36,26 @@ class Clock:
 
 
 def operator_replica(**scaling: Any) -> OperatorReplica:
-    made = OperatorReplica(Clock())
-    made.model(replicas=1, **scaling)
-    return made
+    world = OperatorReplica(Clock())
+    world.model(replicas=1, **scaling)
+    return world
 
 
-def report_balancer(made: OperatorReplica, seconds: int = 3, **balancer: int) -> None:
-    assert isinstance(made.time, Clock)
+def report_balancer(world: OperatorReplica, seconds: int = 3, **balancer: int) -> None:
+    assert isinstance(world.time, Clock)
     for _ in range(seconds):
-        made.time.now += 1
-        made.speak(DIGITS, **balancer)
+        world.time.now += 1
+        world.speak(DIGITS, **balancer)
 
 
-def gathered(made: OperatorReplica) -> ReadingResult:
-    found = made.sensing.for_planner(DIGITS, made.specs[DIGITS])
-    assert found is not None
-    return found.result
+def gathered(world: OperatorReplica) -> ReadingResult:
+    sensed = world.sensing.for_planner(DIGITS, world.specs[DIGITS])
+    assert sensed is not None
+    return sensed.result
 
 
-def reading(made: OperatorReplica) -> Reading:
-    return gathered(made).reading
+def reading(world: OperatorReplica) -> Reading:
+    return gathered(world).reading
 
 
 def stamp(monotonic_s: float) -> str:
@@ -65,65 +65,65 @@ def stamp(monotonic_s: float) -> str:
 
 def server(*, created: float, ready: float | None, uid: str = "u1") -> Object:
     ready_at = None if ready is None else stamp(ready)
-    made = pod(POD.name, "digits", names.SERVER, ready_at=ready_at, created_at=stamp(created))
-    return made | {"metadata": made["metadata"] | {"uid": uid}}
+    document = pod(POD.name, "digits", names.SERVER, ready_at=ready_at, created_at=stamp(created))
+    return document | {"metadata": document["metadata"] | {"uid": uid}}
 
 
-def pod_reading(made: OperatorReplica, obj: Object) -> PodReading:
+def pod_reading(world: OperatorReplica, obj: Object) -> PodReading:
     """The reading of a pod, once the cache has it like this."""
-    made.caches.pods._store(POD, None)
-    made.caches.pods._store(POD, obj)
-    (found,) = reading(made).pods
-    return found
+    world.caches.pods._store(POD, None)
+    world.caches.pods._store(POD, obj)
+    (server_reading,) = reading(world).pods
+    return server_reading
 
 
 def test_the_reading_is_none_without_reports() -> None:
-    made = operator_replica()
+    world = operator_replica()
 
-    assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
-    assert made.sensing.reported(DIGITS) is None
-    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).reading == Missing("no balancer agent has reported yet")
-    assert made.sensing.by_rules(DIGITS, None).reading == Missing(
+    assert world.sensing.for_planner(DIGITS, world.specs[DIGITS]) is None
+    assert world.sensing.reported(DIGITS) is None
+    assert world.sensing.by_rules(DIGITS, world.specs[DIGITS]).reading == Missing("no balancer agent has reported yet")
+    assert world.sensing.by_rules(DIGITS, None).reading == Missing(
         "there is no ModelDeployment team/digits whose spec was accepted"
     )
 
 
 def test_the_replicas_in_force_are_the_caches() -> None:
-    made = operator_replica()
-    made.scale(DIGITS, 7)
+    world = operator_replica()
+    world.scale(DIGITS, 7)
 
-    assert made.caches.replicas(DIGITS) == 7
-    assert made.caches.replicas(Key("team", "unknown")) == 1
+    assert world.caches.replicas(DIGITS) == 7
+    assert world.caches.replicas(Key("team", "unknown")) == 1
 
 
 def test_times_are_of_the_wall_clock_whose_steps_are_followed() -> None:
-    made = operator_replica()
-    report_balancer(made, arrived=10)
-    at = reading(made).at
-    assert at == pytest.approx(EPOCH + made.time(), abs=2)
+    world = operator_replica()
+    report_balancer(world, arrived=10)
+    at = reading(world).at
+    assert at == pytest.approx(EPOCH + world.time(), abs=2)
 
-    made.clock.ahead_s += 3600
-    report_balancer(made, arrived=10)
-    assert reading(made).at == pytest.approx(EPOCH + made.time(), abs=2)
-    made.sensing.check_clocks()
-    assert reading(made).at == pytest.approx(EPOCH + 3600 + made.time(), abs=2)
+    world.clock.ahead_s += 3600
+    report_balancer(world, arrived=10)
+    assert reading(world).at == pytest.approx(EPOCH + world.time(), abs=2)
+    world.sensing.check_clocks()
+    assert reading(world).at == pytest.approx(EPOCH + 3600 + world.time(), abs=2)
 
 
 def test_a_wall_clock_that_is_slewed_a_little_changes_no_interval() -> None:
-    made = operator_replica()
-    epoch = made.sensing.epoch
-    made.clock.ahead_s += 0.5
-    made.sensing.check_clocks()
+    world = operator_replica()
+    epoch = world.sensing.epoch
+    world.clock.ahead_s += 0.5
+    world.sensing.check_clocks()
 
-    assert made.sensing.epoch is epoch
+    assert world.sensing.epoch is epoch
 
 
 def test_a_pods_first_ready_time_is_kept_through_later_readiness_changes() -> None:
-    made = operator_replica()
-    report_balancer(made)
-    born = pod_reading(made, server(created=900, ready=940))
-    lost = pod_reading(made, server(created=900, ready=None))
-    back = pod_reading(made, server(created=900, ready=1000))
+    world = operator_replica()
+    report_balancer(world)
+    born = pod_reading(world, server(created=900, ready=940))
+    lost = pod_reading(world, server(created=900, ready=None))
+    back = pod_reading(world, server(created=900, ready=1000))
 
     assert [p.phase for p in (born, lost, back)] == ["ready", "broken", "ready"]
     assert {p.ready_at for p in (born, lost, back)} == {EPOCH + 940}
@@ -131,79 +131,79 @@ def test_a_pods_first_ready_time_is_kept_through_later_readiness_changes() -> No
 
 
 def test_another_pod_of_the_same_name_has_its_own_start() -> None:
-    made = operator_replica()
-    report_balancer(made)
-    pod_reading(made, server(created=900, ready=940))
-    starting = pod_reading(made, server(created=990, ready=None, uid="u2"))
+    world = operator_replica()
+    report_balancer(world)
+    pod_reading(world, server(created=900, ready=940))
+    starting = pod_reading(world, server(created=990, ready=None, uid="u2"))
 
     assert (starting.phase, starting.ready_at) == ("starting", None)
-    assert pod_reading(made, server(created=990, ready=1010, uid="u2")).ready_at == EPOCH + 1010
+    assert pod_reading(world, server(created=990, ready=1010, uid="u2")).ready_at == EPOCH + 1010
 
 
 def test_a_deleted_pod_leaves_no_state() -> None:
-    made = operator_replica()
-    report_balancer(made)
-    pod_reading(made, server(created=900, ready=940))
-    made.caches.pods._store(POD, None)
+    world = operator_replica()
+    report_balancer(world)
+    pod_reading(world, server(created=900, ready=940))
+    world.caches.pods._store(POD, None)
 
-    assert reading(made).pods == ()
-    assert made.sensing._models[DIGITS].pods.ready_at == {}
+    assert reading(world).pods == ()
+    assert world.sensing._models[DIGITS].pods.ready_at == {}
 
 
 @pytest.mark.parametrize(("took_s", "known"), [(40.0, True), (600.0, True), (601.0, False), (86_400.0, False)])
 def test_a_pod_already_ready_at_startup_is_no_measure_of_starts(took_s: float, known: bool) -> None:
-    made = operator_replica()
-    report_balancer(made)
-    found = pod_reading(made, server(created=900 - took_s, ready=900))
+    world = operator_replica()
+    report_balancer(world)
+    server_reading = pod_reading(world, server(created=900 - took_s, ready=900))
 
-    assert found.phase == "ready"
-    assert found.ready_at == (EPOCH + 900 if known else None)
+    assert server_reading.phase == "ready"
+    assert server_reading.ready_at == (EPOCH + 900 if known else None)
 
 
 def test_a_balancer_whose_pod_is_gone_is_not_waited_for() -> None:
-    made = operator_replica()
+    world = operator_replica()
     other = Key("team", "digits-balancer-1")
-    made.caches.pods._store(other, pod(other.name, "digits", names.BALANCER))
+    world.caches.pods._store(other, pod(other.name, "digits", names.BALANCER))
     for _ in range(3):
-        report_balancer(made, 1, arrived=10)
-        made.hub.receive(
-            record(made.time(), agent=other.name, balancer=haproxy(), namespace="team", name="digits"), made.time()
+        report_balancer(world, 1, arrived=10)
+        world.hub.receive(
+            record(world.time(), agent=other.name, balancer=haproxy(), namespace="team", name="digits"), world.time()
         )
-    assert gathered(made).unknown == ()
+    assert gathered(world).unknown == ()
 
-    report_balancer(made, 12, arrived=10)
-    assert reading(made).arrived is None
-    assert "digits-balancer-1 reported last 12 s ago" in gathered(made).unknown[0]
+    report_balancer(world, 12, arrived=10)
+    assert reading(world).arrived is None
+    assert "digits-balancer-1 reported last 12 s ago" in gathered(world).unknown[0]
 
-    made.caches.pods._store(other, None)
-    report_balancer(made, 1, arrived=10)
-    assert gathered(made).unknown == ()
-    assert reading(made).arrived is not None
+    world.caches.pods._store(other, None)
+    report_balancer(world, 1, arrived=10)
+    assert gathered(world).unknown == ()
+    assert reading(world).arrived is not None
 
 
 @pytest.mark.parametrize(("ready", "known"), [(True, False), (False, True)])
 def test_a_silent_balancer_is_waited_for_once_its_pod_is_ready(ready: bool, known: bool) -> None:
-    made = operator_replica()
+    world = operator_replica()
     ready_at = stamp(990) if ready else None
     other = pod("digits-balancer-1", "digits", names.BALANCER, ready_at=ready_at, created_at=stamp(980))
-    made.caches.pods._store(Key("team", "digits-balancer-1"), other)
-    report_balancer(made, arrived=10)
+    world.caches.pods._store(Key("team", "digits-balancer-1"), other)
+    report_balancer(world, arrived=10)
 
-    assert (reading(made).arrived is not None) is known
+    assert (reading(world).arrived is not None) is known
 
 
 def test_balancer_pods_are_no_servers() -> None:
-    made = operator_replica()
-    report_balancer(made)
+    world = operator_replica()
+    report_balancer(world)
 
-    assert [p.name for p in reading(made).pods] == ["digits-a-0"]
+    assert [p.name for p in reading(world).pods] == ["digits-a-0"]
 
 
-def shown(made: OperatorReplica, known: Spec) -> tuple[Signal, ...]:
+def shown(world: OperatorReplica, known: Spec) -> tuple[Signal, ...]:
     """What a reader is shown, by the policy."""
     if policy(known) == "Rules":
-        return made.sensing.by_rules(DIGITS, known).signals
-    sensed = made.sensing.for_planner(DIGITS, known)
+        return world.sensing.by_rules(DIGITS, known).signals
+    sensed = world.sensing.for_planner(DIGITS, known)
     assert sensed is not None
     return sensed.signals
 
@@ -241,26 +241,26 @@ def with_gpu(**scaling: Any) -> Spec:
 def test_signals_are_shown_if_measured_or_requested(
     known: Spec, gpu: float | None, expected: dict[str, tuple[int | None, str]]
 ) -> None:
-    made = operator_replica()
+    world = operator_replica()
     for second in range(3):
         now = 1000.0 + second
         seen = triton(POD.name, at=now, gpu=gpu)
-        made.hub.receive(record(now, seen, agent="digits-balancer-0", namespace="team", name="digits"), now)
-    made.time.now = 1002.5  # type: ignore[attr-defined]  # a Clock
+        world.hub.receive(record(now, seen, agent="digits-balancer-0", namespace="team", name="digits"), now)
+    world.time.now = 1002.5  # type: ignore[attr-defined]  # a Clock
 
-    found = shown(made, known)
+    signals = shown(world, known)
 
-    assert {s.name: (s.target, s.missing) for s in found} == expected
-    assert all((s.value is None) == bool(s.missing) for s in found)
+    assert {s.name: (s.target, s.missing) for s in signals} == expected
+    assert all((s.value is None) == bool(s.missing) for s in signals)
     # What a record counts is confirmed by the next one: the planner's reading is of the one before.
     at = EPOCH + (1002 if policy(known) == "Rules" else 1001)
-    assert {s.at for s in found if s.value is not None} == {at}
+    assert {s.at for s in signals if s.value is not None} == {at}
 
 
 def test_signals_of_an_unreported_model_are_missing_with_the_reason() -> None:
-    made = operator_replica(policy="Rules", targets={"queueDepth": 5})
+    world = operator_replica(policy="Rules", targets={"queueDepth": 5})
 
-    (queue,) = made.sensing.by_rules(DIGITS, made.specs[DIGITS]).signals
+    (queue,) = world.sensing.by_rules(DIGITS, world.specs[DIGITS]).signals
 
     assert (queue.name, queue.value, queue.target, queue.missing) == (
         "queueDepth",

@@ -97,12 +97,12 @@ class ShardKube(MemoryKube):
         assert metadata_only
         self.fate("list")
         label, _, value = selector.partition("=")
-        found = [
+        matching = [
             {"metadata": obj["metadata"]}
             for (its_kind, its_namespace, _), obj in self.objects.items()
             if (its_kind, its_namespace) == (kind, namespace) and obj["metadata"]["labels"].get(label) == value
         ]
-        return found, str(next(self._versions))
+        return matching, str(next(self._versions))
 
 
 def memory_with_request(memory: PlannerMemory, at: float) -> PlannerMemory:
@@ -124,9 +124,9 @@ def same(memory: PlannerMemory) -> Any:
 
 @pytest.mark.parametrize("memory", [PlannerMemory(), LIVED(1), WEEKS(1)])
 def test_a_memory_comes_back_with_its_origin_and_time(memory: PlannerMemory) -> None:
-    made = saved("some-uid", memory, at=EPOCH)
-    back = read(made.content)
-    assert back == made
+    entry = saved("some-uid", memory, at=EPOCH)
+    back = read(entry.content)
+    assert back == entry
     assert (back.uid, back.at) == ("some-uid", EPOCH)
     restored = back.restored()
     assert restored.problems == ()
@@ -195,7 +195,7 @@ SIZES = st.dictionaries(st.integers(0, 3000).map("ns.m{}".format), st.integers(1
 
 @given(st.lists(st.tuples(NAMESPACES, NAMES), min_size=2, max_size=2, unique=True))
 def test_no_two_models_share_an_entry(pair: list[tuple[str, str]]) -> None:
-    first, second = (entry_name(Key(*one)) for one in pair)
+    first, second = (entry_name(Key(*parts)) for parts in pair)
     assert first != second
     assert tuple(first.split(".", 1)) == pair[0]
 
@@ -230,8 +230,10 @@ def test_a_crash_between_two_writes_loses_no_entry(
     entries: dict[str, bytes] = {}
     for change, count, share in changes:
         # Entries that are new may be lost with the process, those that were there may not.
-        there = {entry for shard in stored.values() for entry in shard}
-        entries = {entry: change.get(entry, value) for entry, value in entries.items() if entry in there} | change
+        stored_before = {entry for shard in stored.values() for entry in shard}
+        entries = {
+            entry: change.get(entry, value) for entry, value in entries.items() if entry in stored_before
+        } | change
         todo = steps(stored, entries, count)
         crash = int(share * len(todo))
         for step in todo[:crash] if share < 0.8 else todo:
@@ -240,7 +242,7 @@ def test_a_crash_between_two_writes_loses_no_entry(
             else:
                 stored[step.index] = step.content
             left = {entry for shard in stored.values() for entry in shard}
-            assert there & entries.keys() <= left
+            assert stored_before & entries.keys() <= left
         if share >= 0.8:
             # It went through: each is where it belongs, and nothing else is there.
             assert all(place(entry, count) == index for index, shard in stored.items() for entry in shard)
@@ -289,22 +291,22 @@ def test_failing_requests_lose_no_live_model_and_recovery_is_complete(
     async def scenario() -> None:
         kube = ShardKube()
         shards = Shards(kube, "system")
-        there: set[str] = set()
+        stored: set[str] = set()
         for at, (models, pattern) in enumerate(rounds):
-            wanted = crowd(models, float(at))
+            memories = crowd(models, float(at))
             kube.fate = failing(pattern)
-            good = await shards.write(wanted)
+            good = await shards.write(memories)
             left = {entry for _, entry in kube.entries()}
-            assert there & {entry_name(key) for key in wanted} <= left
-            assert not good or left == {entry_name(key) for key in wanted}
-            there = left
+            assert stored & {entry_name(key) for key in memories} <= left
+            assert not good or left == {entry_name(key) for key in memories}
+            stored = left
         kube.fate = lambda _: None
-        assert await shards.write(wanted)
+        assert await shards.write(memories)
         again = Shards(kube, "system")
-        assert await again.read() == wanted
-        assert len(kube.entries()) == len(wanted)
+        assert await again.read() == memories
+        assert len(kube.entries()) == len(memories)
         kube.writes.clear()
-        assert await again.write(wanted)
+        assert await again.write(memories)
         assert kube.writes == []
 
     asyncio.run(scenario())
@@ -342,19 +344,19 @@ def test_a_leader_killed_while_shards_grow_loses_nothing_and_the_next_tidies(cra
         if next(moments) == crash_at:
             raise Crash
 
-    async def scenario(kube: ShardKube, wanted: dict[Key, Saved]) -> None:
+    async def scenario(kube: ShardKube, memories: dict[Key, Saved]) -> None:
         shards = Shards(kube, "system")
         await shards.read()
-        assert await shards.write(wanted)
+        assert await shards.write(memories)
 
     kube.fate = killed
     with pytest.raises(Crash):
         asyncio.run(scenario(kube, many))
-    found = kept(kube)
-    assert few.keys() <= found.keys()
+    remaining = kept(kube)
+    assert few.keys() <= remaining.keys()
     # Of one that is there twice, the newest counts.
-    newest = {key: max(s.at for s in [few.get(key), many[key]] if s and present(kube, key, s)) for key in found}
-    assert {key: one.at for key, one in found.items()} == newest
+    newest = {key: max(s.at for s in [few.get(key), many[key]] if s and present(kube, key, s)) for key in remaining}
+    assert {key: entry.at for key, entry in remaining.items()} == newest
 
     second = kube.after_a_restart()
     asyncio.run(scenario(second, many))
@@ -362,9 +364,9 @@ def test_a_leader_killed_while_shards_grow_loses_nothing_and_the_next_tidies(cra
     assert len(second.entries()) == len(many)
 
 
-def present(kube: ShardKube, key: Key, one: Saved) -> bool:
+def present(kube: ShardKube, key: Key, entry: Saved) -> bool:
     """Whether this very entry is in some shard."""
-    text = base64.b64encode(one.content).decode()
+    text = base64.b64encode(entry.content).decode()
     return any((obj.get("binaryData") or {}).get(entry_name(key)) == text for obj in kube.objects.values())
 
 
@@ -378,8 +380,10 @@ def test_unreadable_entries_are_named_and_the_rest_is_used(caplog: pytest.LogCap
         kube.objects[CONFIG_MAP, "system", name] = {"metadata": meta | {"resourceVersion": "1"}}
 
     assert kept(kube).keys() == {Key("ns", "m0"), Key("ns", "m2")}
-    told = {(r.__dict__["config_map"], r.__dict__.get("entry")) for r in caplog.records if r.levelno == logging.WARNING}
-    assert told == {
+    warnings = {
+        (r.__dict__["config_map"], r.__dict__.get("entry")) for r in caplog.records if r.levelno == logging.WARNING
+    }
+    assert warnings == {
         ("halcyon-memory-000", "ns.m1"),
         ("halcyon-memory-000", "nodot"),
         ("halcyon-memory-7", None),
@@ -391,9 +395,9 @@ def test_unreadable_entries_are_named_and_the_rest_is_used(caplog: pytest.LogCap
 
 async def served(kube: ShardKube, clock: Callable[[], float], **within: float) -> PlannerMemoryStore:
     """What a new leader has loaded; its wall clock runs with the other."""
-    made = PlannerMemoryStore(kube, "system", DrivenClock(clock, EPOCH))
-    await made.load(**within)
-    return made
+    store = PlannerMemoryStore(kube, "system", DrivenClock(clock, EPOCH))
+    await store.load(**within)
+    return store
 
 
 def test_memories_are_written_every_ten_minutes_and_never_at_rest() -> None:
@@ -416,15 +420,15 @@ def test_memories_are_written_every_ten_minutes_and_never_at_rest() -> None:
         running.cancel()
 
         second = await served(kube, clock)
-        found = (await second.load())[KEY]
-        assert packed(found.restored().memory) == same(memory_with_request(LIVED(1), EPOCH + 9999))
+        loaded = (await second.load())[KEY]
+        assert packed(loaded.restored().memory) == same(memory_with_request(LIVED(1), EPOCH + 9999))
         running = asyncio.create_task(second.run(lambda: {KEY}))
-        second.offer(KEY, "u", found.restored().memory)
+        second.offer(KEY, "u", loaded.restored().memory)
         await asyncio.sleep(5 * SAVE_INTERVAL_S)
         await second.flush(within_s=1.0)
         assert len(kube.writes) == 2
         # Another of the same name is another model.
-        second.offer(KEY, "another", found.restored().memory)
+        second.offer(KEY, "another", loaded.restored().memory)
         await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert len(kube.writes) == 3
         assert kept_uid(kube) == "another"
@@ -487,8 +491,8 @@ def test_writes_wait_until_the_stored_memories_are_read() -> None:
         assert await Shards(kube, "system").write({old: saved("u", LIVED(2), at=EPOCH)})
         kube.writes.clear()
 
-        def unread(what: str) -> None:
-            if what == "list":
+        def unread(operation: str) -> None:
+            if operation == "list":
                 raise errors.Busy(503, "later")
 
         kube.fate = unread

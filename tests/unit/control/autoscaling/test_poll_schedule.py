@@ -17,10 +17,10 @@ def test_each_key_has_one_turn_a_period_and_turns_are_spread() -> None:
     rota.keep(KEYS, 100.0)
     turns: Counter[str] = Counter()
     for tick in range(1, 201):
-        taken = rota.take(100.0 + tick * TICK_S)
-        assert len(taken) <= 2 * TICK_S * len(KEYS)
-        turns.update(taken)
-        for key in taken:
+        due = rota.take(100.0 + tick * TICK_S)
+        assert len(due) <= 2 * TICK_S * len(KEYS)
+        turns.update(due)
+        for key in due:
             rota.done(key)
     assert set(turns.values()) == {10}
     assert turns.keys() == set(KEYS)

@@ -29,7 +29,7 @@ HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 
 
 @pytest.mark.parametrize(
-    ("mode", "actuator", "before", "wanted", "written", "answer"),
+    ("mode", "actuator", "before", "desired", "written", "answer"),
     [
         ("Active", HPA, 2, 5, [5], 5),
         ("Active", HPA, 5, 2, [], 2),
@@ -47,15 +47,15 @@ HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
     ],
 )
 def test_replicas_are_written_and_served_by_the_table(
-    *, mode: str, actuator: Actuator, before: int, wanted: int, written: list[int], answer: float
+    *, mode: str, actuator: Actuator, before: int, desired: int, written: list[int], answer: float
 ) -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = wanted
+        world.dictate().desired[DIGITS] = desired
         world.model(replicas=before, actuator=actuator, minReplicas=0, mode=mode)
         async with Running(world.scaler):
             await asyncio.sleep(3 * MAX_DECISION_INTERVAL_S)
             assert await served(world) == answer
-            assert world.told()["desired"] == wanted
+            assert world.scaling_status()["desired"] == desired
 
     world = live(scenario)
 
@@ -66,20 +66,20 @@ def test_replicas_are_written_and_served_by_the_table(
 
 def test_higher_replicas_are_written_as_soon_as_the_status_has_them() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2)
 
     (write,) = live(scenario, publishes_in_s=0.2).writes
 
-    assert write.told == 5
+    assert write.published == 5
     assert 0.2 <= write.at <= 0.2 + 2 * TICK_S + 0.03
 
 
 def test_replicas_are_written_even_if_the_status_is_not() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(3)
@@ -97,17 +97,17 @@ def test_higher_replicas_go_before_late_statuses_for_a_while() -> None:
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100)
         async with Running(world.scaler):
-            for wanted, pause_s in ((5, 3.0), (6, LATE_FOR_S), (7, 3.0)):
-                dictated.wanted[key] = wanted
+            for desired, pause_s in ((5, 3.0), (6, LATE_FOR_S), (7, 3.0)):
+                dictated.desired[key] = desired
                 times.append(world.time())
                 world.speak()
                 await asyncio.sleep(pause_s)
-                assert world.told()["desired"] == wanted
+                assert world.scaling_status()["desired"] == desired
                 world.publishes_in_s = 0.2
 
     late, ahead, quick_again = live(scenario, publishes_in_s=1.0).writes
 
-    assert (late.told, ahead.told, quick_again.told) == (None, 5, 7)
+    assert (late.published, ahead.published, quick_again.published) == (None, 5, 7)
     assert late.at - times[0] >= PUBLISHED_WITHIN_S
     assert ahead.at - times[1] <= 2 * TICK_S
     assert quick_again.at - times[2] >= 0.2
@@ -119,13 +119,13 @@ def test_a_status_is_written_even_if_its_replicas_could_not_be(error: Exception)
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100)
         async with Running(world.scaler):
-            dictated.wanted[key] = 5
+            dictated.desired[key] = 5
             await asyncio.sleep(3)
             world.kube.errors = [error] * 100
-            dictated.wanted[key] = 7
+            dictated.desired[key] = 7
             world.speak()
             await asyncio.sleep(3)
-            assert world.told()["desired"] == 7
+            assert world.scaling_status()["desired"] == 7
 
     assert live(scenario, publishes_in_s=1.0).counts() == [5]
 
@@ -135,14 +135,14 @@ def test_a_fall_waits_for_its_status_although_those_are_late() -> None:
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100, actuator=DIRECT)
         async with Running(world.scaler):
-            for wanted in (5, 3):
-                dictated.wanted[key] = wanted
+            for desired in (5, 3):
+                dictated.desired[key] = desired
                 world.speak()
                 await asyncio.sleep(3)
 
     _, fall = live(scenario, publishes_in_s=0.5).writes
 
-    assert (fall.replicas, fall.told) == (3, 3)
+    assert (fall.replicas, fall.published) == (3, 3)
 
 
 @pytest.mark.parametrize("publishes_in_s", [0.01, 0.2, 0.98])
@@ -156,15 +156,15 @@ def test_replicas_above_the_served_value_are_never_written(publishes_in_s: float
             world.leadership.is_leader = True
 
         dictated = world.dictate()
-        key = world.model(replicas=1, maxReplicas=100, told={"desired": 1})
+        key = world.model(replicas=1, maxReplicas=100, scaling_status={"desired": 1})
         asking = set()
         world.after_write = lambda _: asking.add(asyncio.create_task(by_the_standby()))
         async with Running(world.scaler):
-            for wanted in (3, 6, 8, 20, 7, 30, 31, 32, 60):
-                dictated.wanted[key] = wanted
+            for desired in (3, 6, 8, 20, 7, 30, 31, 32, 60):
+                dictated.desired[key] = desired
                 world.speak()
                 await asyncio.sleep(MIN_DECISION_INTERVAL_S + 0.05)
-                assert await served(world) == wanted
+                assert await served(world) == desired
             await asyncio.sleep(5)
 
     world = live(scenario, publishes_in_s=publishes_in_s)
@@ -177,11 +177,11 @@ def test_replicas_above_the_served_value_are_never_written(publishes_in_s: float
 def test_replicas_between_the_present_and_zero_are_left_to_the_hpa() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 0
+        dictated.desired[DIGITS] = 0
         world.model(replicas=5, minReplicas=0)
         async with Running(world.scaler):
             await asyncio.sleep(TICK_S + 0.01)
-            dictated.wanted[DIGITS] = 2
+            dictated.desired[DIGITS] = 2
             world.speak()
             await asyncio.sleep(5)
 
@@ -190,7 +190,7 @@ def test_replicas_between_the_present_and_zero_are_left_to_the_hpa() -> None:
 
 def test_a_model_that_is_paused_while_a_write_waits_is_not_scaled() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2 * TICK_S)
@@ -202,7 +202,7 @@ def test_a_model_that_is_paused_while_a_write_waits_is_not_scaled() -> None:
 
 def test_a_write_that_crosses_a_pause_changes_no_replicas() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2 * TICK_S)
@@ -220,12 +220,12 @@ def test_a_write_that_crosses_a_pause_changes_no_replicas() -> None:
 def test_scaling_stops_before_the_spec_with_the_pause_is_accepted() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 2
+        dictated.desired[DIGITS] = 2
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(1)
             world.pause(DIGITS, seen=True)
-            dictated.wanted[DIGITS] = 5
+            dictated.desired[DIGITS] = 5
             world.speak()
             await asyncio.sleep(5)
             assert await served(world) == 2
@@ -236,14 +236,14 @@ def test_scaling_stops_before_the_spec_with_the_pause_is_accepted() -> None:
 
 def test_a_changed_status_stops_no_write_of_replicas() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
-        where = (kinds.MODEL_DEPLOYMENT, *DIGITS)
+        address = (kinds.MODEL_DEPLOYMENT, *DIGITS)
         async with Running(world.scaler):
             await asyncio.sleep(2 * TICK_S)
             world.publish(DIGITS, {"desired": 5})
-            there = world.kube.objects[where]
-            world.kube._put(where, there | {"status": there["status"] | {"readyReplicas": 1}})
+            resource = world.kube.objects[address]
+            world.kube._put(address, resource | {"status": resource["status"] | {"readyReplicas": 1}})
             await asyncio.sleep(TICK_S)
             assert (world.counts(), world.kube.attempts) == ([5], 2)
 
@@ -252,12 +252,14 @@ def test_a_changed_status_stops_no_write_of_replicas() -> None:
 
 def test_an_hpa_that_may_still_scale_a_paused_model_reads_no_value() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 2
+        world.dictate().desired[DIGITS] = 2
         world.model(replicas=2)
 
         def have_hpa(mode: str) -> None:
-            made = hpa.hpa(Subject(*DIGITS, "digits"), spec(mode=mode), tolerance=True)
-            world.caches.hpas._store(DIGITS, made | {"metadata": made["metadata"] | {"resourceVersion": mode}})
+            autoscaler = hpa.hpa(Subject(*DIGITS, "digits"), spec(mode=mode), tolerance=True)
+            world.caches.hpas._store(
+                DIGITS, autoscaler | {"metadata": autoscaler["metadata"] | {"resourceVersion": mode}}
+            )
 
         have_hpa("Active")
         async with Running(world.scaler):
@@ -273,7 +275,7 @@ def test_an_hpa_that_may_still_scale_a_paused_model_reads_no_value() -> None:
 
 def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2 * TICK_S)
@@ -286,7 +288,7 @@ def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
 @pytest.mark.parametrize("error", [CONFLICT, errors.Busy(503, "later"), errors.Unreachable("no answer")])
 def test_a_failed_write_leads_to_a_new_decision(error: Exception) -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         world.kube.errors = [error, error]
         async with Running(world.scaler):
@@ -300,7 +302,7 @@ def test_a_failed_write_leads_to_a_new_decision(error: Exception) -> None:
 
 def test_replicas_written_by_others_are_the_start_after_a_conflict() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2 * TICK_S)
@@ -319,7 +321,7 @@ def test_replicas_written_by_others_are_the_start_after_a_conflict() -> None:
 def test_a_write_waits_until_the_cache_has_the_last_one() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 5
+        dictated.desired[DIGITS] = 5
         world.model(replicas=2)
 
         def hang(_: Key) -> None:
@@ -329,7 +331,7 @@ def test_a_write_waits_until_the_cache_has_the_last_one() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(1)
             assert world.counts() == [5]
-            dictated.wanted[DIGITS] = 9
+            dictated.desired[DIGITS] = 9
             await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
             assert (world.counts(), world.kube.attempts) == ([5], 1)
             world.watch_hangs = False
@@ -344,7 +346,7 @@ def test_a_write_waits_until_the_cache_has_the_last_one() -> None:
 def test_unknown_signals_change_no_replicas_and_serve_nothing() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 8
+        dictated.desired[DIGITS] = 8
         dictated.unknown[DIGITS] = "the balancers are silent"
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -370,7 +372,7 @@ def test_no_value_is_served_before_a_decision_or_for_an_unplanned_model() -> Non
 
 def test_a_repeated_writer_of_replicas_is_named_and_left_alone() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 6
+        world.dictate().desired[DIGITS] = 6
         key = world.model(replicas=2)
         async with Running(world.scaler):
             for _ in range(6):
@@ -388,7 +390,7 @@ def test_a_repeated_writer_of_replicas_is_named_and_left_alone() -> None:
 
 def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 6
+        world.dictate().desired[DIGITS] = 6
         key = world.model(replicas=2)
 
         def put_back() -> None:
@@ -410,7 +412,7 @@ def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
 
 def test_a_person_who_sets_the_replicas_once_is_no_conflict() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 6
+        world.dictate().desired[DIGITS] = 6
         key = world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2)
@@ -424,7 +426,7 @@ def test_a_person_who_sets_the_replicas_once_is_no_conflict() -> None:
 
 def test_a_persons_changes_of_replicas_are_no_conflict() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 6
+        world.dictate().desired[DIGITS] = 6
         key = world.model(replicas=2)
         async with Running(world.scaler):
             for _ in range(5):
@@ -459,9 +461,9 @@ def test_load_raises_the_replicas_and_its_end_lowers_them() -> None:
 
     world = live(scenario)
 
-    told = world.told()
-    assert told["desired"] == world.replicas()
-    assert {s["name"] for s in told["signals"]} >= {"requestRate", "queueDepth"}
+    status = world.scaling_status()
+    assert status["desired"] == world.replicas()
+    assert {s["name"] for s in status["signals"]} >= {"requestRate", "queueDepth"}
 
 
 def test_the_first_request_wakes_a_model_at_zero_within_a_tick() -> None:
@@ -472,13 +474,13 @@ def test_the_first_request_wakes_a_model_at_zero_within_a_tick() -> None:
                 world.speak()
                 await asyncio.sleep(4)
             assert world.counts() == []
-            said = world.time()
+            arrived_at = world.time()
             world.speak(arrived=1, served=0, queued=1)
             await asyncio.sleep(1)
             (write,) = world.writes
             assert (write.key, write.replicas) == (key, 1)
             # A tick until it is decided, and the status before the count.
-            assert write.at - said <= TICK_S + world.publishes_in_s + 0.03
+            assert write.at - arrived_at <= TICK_S + world.publishes_in_s + 0.03
 
     live(scenario)
 
@@ -506,6 +508,6 @@ def test_silent_agents_leave_the_replicas_and_end_the_served_value() -> None:
             await asyncio.sleep(60)
             assert world.replicas() == count
             assert isinstance(await world.served_metrics.desired(*DIGITS), Missing)
-            assert world.told()["limitedBy"] == ["unknown"]
+            assert world.scaling_status()["limitedBy"] == ["unknown"]
 
     live(scenario)

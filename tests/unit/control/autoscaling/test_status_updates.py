@@ -35,25 +35,25 @@ def test_the_last_changes_are_kept_the_newest_first() -> None:
         dictated = world.dictate()
         world.model(replicas=1, maxReplicas=50)
         async with Running(world.scaler):
-            for wanted in range(1, 15):
-                dictated.wanted[DIGITS] = wanted
+            for desired in range(1, 15):
+                dictated.desired[DIGITS] = desired
                 world.speak()
                 await asyncio.sleep(1.1)
             changes = world.scaler.published(DIGITS).changes
             assert [(c.before, c.after) for c in changes] == [(n - 1, n) for n in range(14, 14 - MAX_CHANGES, -1)]
             assert all(str(c.after) in c.why for c in changes)
-            assert len(world.told()["decisions"]) == MAX_CHANGES
+            assert len(world.scaling_status()["decisions"]) == MAX_CHANGES
 
     live(scenario)
 
 
 def test_the_first_change_of_a_model_is_shown_too() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 5
+        world.dictate().desired[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2)
-        assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(2, 5)]
+        assert [(d["before"], d["after"]) for d in world.scaling_status()["decisions"]] == [(2, 5)]
 
     live(scenario)
 
@@ -64,11 +64,11 @@ def test_replicas_that_the_hpa_writes_are_a_change_with_the_signals() -> None:
         async with Running(world.scaler):
             world.speak(queued=40)
             await asyncio.sleep(2)
-            assert world.told().get("decisions") is None
+            assert world.scaling_status().get("decisions") is None
             world.scale(key, 3)
             world.speak(queued=40)
             await asyncio.sleep(2)
-        (change,) = world.told()["decisions"]
+        (change,) = world.scaling_status()["decisions"]
         assert (change["before"], change["after"]) == (2, 3)
         assert change["why"].startswith("3 replicas: queueDepth 40 at 16 per replica needs 3")
         assert world.counts() == [], "it is the HPA's to write"
@@ -78,16 +78,16 @@ def test_replicas_that_the_hpa_writes_are_a_change_with_the_signals() -> None:
 
 def test_a_model_given_to_the_hpas_rules_is_not_scaled_by_that() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        key = world.model(replicas=2, actuator=Actuator.HPA, told={"desired": 2})
+        key = world.model(replicas=2, actuator=Actuator.HPA, scaling_status={"desired": 2})
         dictated = world.dictate()
-        dictated.wanted[key] = 1
+        dictated.desired[key] = 1
         async with Running(world.scaler):
             await asyncio.sleep(2)
-            assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(2, 1)]
-            dictated.wanted[key] = None
+            assert [(d["before"], d["after"]) for d in world.scaling_status()["decisions"]] == [(2, 1)]
+            dictated.desired[key] = None
             world.speak()
             await asyncio.sleep(2)
-        assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(2, 1)]
+        assert [(d["before"], d["after"]) for d in world.scaling_status()["decisions"]] == [(2, 1)]
 
     live(scenario)
 
@@ -95,19 +95,19 @@ def test_a_model_given_to_the_hpas_rules_is_not_scaled_by_that() -> None:
 def test_a_new_leader_takes_over_the_changes_and_repeats_none() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        key = world.model(replicas=1, told={"desired": 1})
+        key = world.model(replicas=1, scaling_status={"desired": 1})
         async with Running(world.scaler):
-            for wanted in (3, 5, 4):
-                dictated.wanted[key] = wanted
+            for desired in (3, 5, 4):
+                dictated.desired[key] = desired
                 world.speak()
                 await asyncio.sleep(1.1)
-        before = world.told()
+        before = world.scaling_status()
         world.scaler = world.another_scaler()
-        world.dictate().wanted[key] = 4
+        world.dictate().desired[key] = 4
         world.scaler.planned(key, plan_of(world.specs[key]))
         async with Running(world.scaler):
             await asyncio.sleep(2)
-        after = world.told()
+        after = world.scaling_status()
         assert after["decisions"] == before["decisions"]
         assert status_events({"scaling": before}, {"scaling": after}) == []
         assert [(d["before"], d["after"]) for d in after["decisions"]] == [(5, 4), (3, 5), (1, 3)]
@@ -118,13 +118,13 @@ def test_a_new_leader_takes_over_the_changes_and_repeats_none() -> None:
 def test_a_new_leader_that_decides_otherwise_shows_one_change() -> None:
     async def scenario(world: OperatorReplica) -> None:
         old = {"time": "2025-11-20T10:00:00Z", "before": 1, "after": 4, "why": "so"}
-        world.dictate().wanted[DIGITS] = 6
-        world.model(replicas=4, told={"desired": 4, "mode": "Active", "decisions": [old]})
-        before = world.told()
+        world.dictate().desired[DIGITS] = 6
+        world.model(replicas=4, scaling_status={"desired": 4, "mode": "Active", "decisions": [old]})
+        before = world.scaling_status()
         async with Running(world.scaler):
             await asyncio.sleep(2)
-        assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(4, 6), (1, 4)]
-        (event,) = status_events({"scaling": before}, {"scaling": world.told()})
+        assert [(d["before"], d["after"]) for d in world.scaling_status()["decisions"]] == [(4, 6), (1, 4)]
+        (event,) = status_events({"scaling": before}, {"scaling": world.scaling_status()})
         assert (event.reason, event.message.partition(":")[0]) == ("ScaledUp", "desired replicas changed from 4 to 6")
 
     live(scenario)
@@ -133,16 +133,16 @@ def test_a_new_leader_that_decides_otherwise_shows_one_change() -> None:
 def test_a_new_leaders_early_reconcile_keeps_the_status() -> None:
     async def scenario(world: OperatorReplica) -> None:
         old = {"time": "2025-11-20T10:00:00Z", "before": 1, "after": 4, "why": "so"}
-        world.dictate().wanted[DIGITS] = 4
-        key = world.model(replicas=4, actuator=None, told={"desired": 4, "decisions": [old]})
+        world.dictate().desired[DIGITS] = 4
+        key = world.model(replicas=4, actuator=None, scaling_status={"desired": 4, "decisions": [old]})
         async with Running(world.scaler):
             await asyncio.sleep(3)
             world.leadership.is_leader = True
             world._reconcile(key)
             await asyncio.sleep(2 * world.publishes_in_s)
-            assert (world.told()["desired"], world.told()["decisions"]) == (4, [old])
+            assert (world.scaling_status()["desired"], world.scaling_status()["decisions"]) == (4, [old])
             await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
-            assert (world.told()["desired"], world.told()["decisions"]) == (4, [old])
+            assert (world.scaling_status()["desired"], world.scaling_status()["decisions"]) == (4, [old])
 
     live(scenario, leads=False)
 
@@ -203,15 +203,15 @@ def test_a_changed_value_is_shown_when_it_stays(stays_s: int, more: int) -> None
 def test_values_are_shown_less_often_if_statuses_are_late() -> None:
     async def scenario(world: OperatorReplica) -> None:
         async with steady(world, for_s=1) as dictated:
-            dictated.wanted[DIGITS] = 4  # its status comes too late
+            dictated.desired[DIGITS] = 4  # its status comes too late
             await report_each_second(world, 3)
-            told = len(world.queued)
+            before = len(world.queued)
             for value in (200, 400, 800):
                 dictated.published[DIGITS] = rate(value)
                 await report_each_second(world, 8)
-            assert len(world.queued) == told
+            assert len(world.queued) == before
             await asyncio.sleep(LATE_STATUS_INTERVAL_S)
-            assert len(world.queued) == told + 1
+            assert len(world.queued) == before + 1
 
     live(scenario, publishes_in_s=1.0)
 
@@ -222,7 +222,7 @@ def test_a_value_change_right_before_new_replicas_is_shown_with_them() -> None:
             dictated.published[DIGITS] = rate(200)
             await report_each_second(world, 1)
             assert len(world.queued) == 1
-            dictated.wanted[DIGITS] = 4
+            dictated.desired[DIGITS] = 4
             world.speak()
             await asyncio.sleep(2 * TICK_S)
             assert len(world.queued) == 2
@@ -230,17 +230,17 @@ def test_a_value_change_right_before_new_replicas_is_shown_with_them() -> None:
     live(scenario)
 
 
-@pytest.mark.parametrize("what", ["desired", "current", "unknown"])
-def test_changed_replicas_are_news_at_once(what: str) -> None:
+@pytest.mark.parametrize("change", ["desired", "current", "unknown"])
+def test_changed_replicas_are_news_at_once(change: str) -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         key = world.model(replicas=3, mode="Recommend")
         async with Running(world.scaler):
             await asyncio.sleep(2)
             (first,) = world.queued
-            if what == "desired":
-                dictated.wanted[key] = 4
-            elif what == "current":
+            if change == "desired":
+                dictated.desired[key] = 4
+            elif change == "current":
                 world.scale(key, 5)
             else:
                 dictated.unknown[key] = "the agents are silent"
@@ -257,10 +257,10 @@ def test_a_reconcile_gets_the_mean_batch_that_was_news() -> None:
         world.model(replicas=1)
         async with Running(world.scaler):
             await world.load(80, 30)
-            found, now = world.scaler.reported(DIGITS), world.sensing.reported(DIGITS)
-            assert found is not None
+            reported, now = world.scaler.reported(DIGITS), world.sensing.reported(DIGITS)
+            assert reported is not None
             assert now is not None
-            assert replace(found, mean_batch=now.mean_batch) == now
+            assert replace(reported, mean_batch=now.mean_batch) == now
 
     live(scenario)
 

@@ -92,9 +92,9 @@ def test_a_taken_name_of_a_new_object_leaves_the_last_spec_ready() -> None:
     before = scope_of()
     first = make(before)
     assert first.target is not None
-    taken = {(kinds.SERVICE, "digits-headless"): conflicting_object(kinds.SERVICE, "digits-headless")}
+    conflicting = {(kinds.SERVICE, "digits-headless"): conflicting_object(kinds.SERVICE, "digits-headless")}
     now = scope_of(
-        {"traffic": {"mode": "Direct"}}, children=applied_children(before) | taken, revisions=(first.target,)
+        {"traffic": {"mode": "Direct"}}, children=applied_children(before) | conflicting, revisions=(first.target,)
     )
     planned = make(now)
 

@@ -22,11 +22,11 @@ def policies(seen: Scope) -> dict[str, Any]:
 
 def let_in(seen: Scope) -> list[str]:
     """Who is let in to the servers, in the order of the rules."""
-    found = []
+    clients = []
     for rule in policies(seen)["digits-server"]["ingress"]:
         labels = [peer["podSelector"]["matchLabels"] for peer in rule.get("from", ())]
-        found.append(labels[0].get("app") or labels[0]["app.kubernetes.io/component"] if labels else "anybody")
-    return found
+        clients.append(labels[0].get("app") or labels[0]["app.kubernetes.io/component"] if labels else "anybody")
+    return clients
 
 
 def after(before: Scope, spec: dict[str, Any] | None, *, balancers: int) -> Scope:
@@ -34,8 +34,8 @@ def after(before: Scope, spec: dict[str, Any] | None, *, balancers: int) -> Scop
     planned = make(before)
     assert planned.target is not None
     children = {**dict(before.children), **applied_children(before, planned)}
-    for where in planned.delete:
-        children.pop(where)
+    for child in planned.delete:
+        children.pop(child)
     return scope_of(spec, site=WALLED, children=children, revisions=(planned.target,), balancers=balancers)
 
 

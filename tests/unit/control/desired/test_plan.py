@@ -50,8 +50,8 @@ def planned_children(planned: ReconcilePlan) -> set[tuple[str, str]]:
 
 
 def deployment(planned: ReconcilePlan) -> dict[str, Any]:
-    (found,) = (o for o in planned.then if o["metadata"]["name"] == "digits-a" and o["kind"] == "Deployment")
-    spec: dict[str, Any] = found["spec"]
+    (manifest,) = (o for o in planned.then if o["metadata"]["name"] == "digits-a" and o["kind"] == "Deployment")
+    spec: dict[str, Any] = manifest["spec"]
     return spec
 
 
@@ -171,10 +171,10 @@ def test_an_unchanged_spec_is_served_from_its_record_by_a_newer_operator() -> No
 
 
 def test_a_changed_spec_is_a_new_revision_with_a_newer_number() -> None:
-    one = scope_of({"batching": {"maxBatchSize": 4}})
-    two = after(one, {"batching": {"maxBatchSize": 8}})
-    back = after(two, one.resource["spec"])
-    first, second, third = (make(v).target for v in (one, two, back))
+    before = scope_of({"batching": {"maxBatchSize": 4}})
+    changed = after(before, {"batching": {"maxBatchSize": 8}})
+    back = after(changed, before.resource["spec"])
+    first, second, third = (make(v).target for v in (before, changed, back))
 
     assert first is not None
     assert second is not None
@@ -359,22 +359,22 @@ def test_our_children_are_maintained_beside_a_conflicting_object() -> None:
 def test_a_record_in_another_format_is_not_written_over() -> None:
     first = scope_of()
     children = applied_children(first)
-    (where,) = (key for key in children if key[0] is kinds.CONTROLLER_REVISION)
-    children[where]["data"] = {"format": 99}
+    (record,) = (key for key in children if key[0] is kinds.CONTROLLER_REVISION)
+    children[record]["data"] = {"format": 99}
     planned = make(scope_of(children=children))
 
     assert planned.acceptance.accepted
-    assert ("ControllerRevision", where[1]) not in planned_children(planned)
+    assert ("ControllerRevision", record[1]) not in planned_children(planned)
     assert deployment(planned) == deployment(make(first))
 
 
 def test_the_accepted_spec_is_stored_without_its_replicas() -> None:
-    one, two = (
+    first, second = (
         applied_children(scope_of({"replicas": n}))[kinds.CONFIG_MAP, "digits-balancer"]["data"] for n in (1, 2)
     )
 
-    assert one["accepted.json"] == two["accepted.json"]
-    assert json.loads(one["accepted.json"])["model"] == {"source": PVC}
+    assert first["accepted.json"] == second["accepted.json"]
+    assert json.loads(first["accepted.json"])["model"] == {"source": PVC}
 
 
 def test_planning_twice_gives_the_same_plan() -> None:
@@ -390,14 +390,14 @@ HOSTNAME = "external-dns.alpha.kubernetes.io/hostname"
 
 
 def service(planned: ReconcilePlan) -> dict[str, Any]:
-    (found,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Service", "digits"))
-    return found
+    (manifest,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Service", "digits"))
+    return manifest
 
 
 def test_a_forbidden_annotation_is_named_and_the_accepted_spec_keeps_serving() -> None:
     before = scope_of({"traffic": {"service": {"annotations": {HOSTNAME: "a.example"}}}})
-    wanted = {"traffic": {"service": {"annotations": {HOSTNAME: "b.example", "example.com/x": ""}}}}
-    planned = make(after(before, wanted))
+    document = {"traffic": {"service": {"annotations": {HOSTNAME: "b.example", "example.com/x": ""}}}}
+    planned = make(after(before, document))
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
     assert "spec.traffic.service.annotations has example.com/x, which this site" in planned.acceptance.message
@@ -406,10 +406,10 @@ def test_a_forbidden_annotation_is_named_and_the_accepted_spec_keeps_serving() -
 
 
 def test_a_site_may_allow_other_annotations_or_none() -> None:
-    wanted = {"traffic": {"service": {"annotations": {"example.com/x": "1"}}}}
+    document = {"traffic": {"service": {"annotations": {"example.com/x": "1"}}}}
     own = replace(SITE, service_annotations=("example.com/",))
-    assert service(make(scope_of(wanted, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
-    refused = make(scope_of(wanted, site=replace(SITE, service_annotations=()))).acceptance
+    assert service(make(scope_of(document, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
+    refused = make(scope_of(document, site=replace(SITE, service_annotations=()))).acceptance
     assert "no annotations are allowed" in refused.message
 
 
@@ -418,8 +418,8 @@ POD = {"podLabels": {"team": "a"}, "podAnnotations": {"karpenter.sh/do-not-disru
 
 def test_allowed_pod_metadata_is_on_the_template_and_in_no_selector() -> None:
     own = replace(SITE, model_pod_labels=("team",), model_pod_annotations=("karpenter.sh/",))
-    made = make(scope_of({"runtime": POD}, site=own))
-    (servers,) = (o for o in made.then if (o["kind"], o["metadata"]["name"]) == ("Deployment", "digits-a"))
+    planned = make(scope_of({"runtime": POD}, site=own))
+    (servers,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Deployment", "digits-a"))
 
     assert servers["spec"]["template"]["metadata"]["labels"]["team"] == "a"
     annotations = servers["spec"]["template"]["metadata"]["annotations"]

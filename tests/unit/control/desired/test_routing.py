@@ -36,8 +36,8 @@ def then(before: Scope, spec: dict[str, Any] | None = None, *, balancers: int = 
     planned = make(before)
     assert planned.target is not None
     children = {**dict(before.children), **applied_children(before, planned)}
-    for where in planned.delete:
-        children.pop(where)
+    for child in planned.delete:
+        children.pop(child)
     if (deployment := children.get(BESIDE[kinds.DEPLOYMENT])) is not None:
         deployment["status"] = {"availableReplicas": available} if available else {}
     return scope_of(spec, children=children, revisions=(planned.target,), balancers=balancers)
@@ -69,9 +69,9 @@ def test_the_service_leads_to_the_servers_before_the_balancers_go() -> None:
     assert make(draining).delete == ()
     assert make(draining).has_surplus_balancers
 
-    gone = then(changed, SERVICE)
-    assert set(make(gone).delete) == {BESIDE[kinds.ROLE], BESIDE[kinds.ROLE_BINDING], IDENTITY}
-    assert not make(gone).has_surplus_balancers
+    drained = then(changed, SERVICE)
+    assert set(make(drained).delete) == {BESIDE[kinds.ROLE], BESIDE[kinds.ROLE_BINDING], IDENTITY}
+    assert not make(drained).has_surplus_balancers
 
 
 @pytest.mark.parametrize(("available", "leads"), [(0, "server"), (1, "balancer")])
@@ -124,8 +124,8 @@ def test_an_hpa_on_the_balancers_keeps_the_replicas_that_it_has_set(above: bool,
     assert plan.balancers == expected
     assert '"balancerReplicas":2' in objects["ConfigMap", "digits-balancer"]["data"]["accepted.json"]
     assert planned.external_hpa is None, "Halcyon still scales the servers"
-    found = ignored(now, planned)
-    assert (None if found is None else found.message) == (
+    condition = ignored(now, planned)
+    assert (None if condition is None else condition.message) == (
         f"spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment digits-balancer to {expected}; "
         "delete the HPA to use spec.traffic.balancerReplicas"
         if above

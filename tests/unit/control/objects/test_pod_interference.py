@@ -84,11 +84,11 @@ def test_injected_containers_in_any_position_change_no_stage_and_no_time(init: l
 
 
 def test_a_restart_of_an_injected_container_makes_no_server_broken() -> None:
-    found = pod(
+    injected = pod(
         [FETCHED], [container("triton", running()), container("istio-proxy", running(), ready=True, restarts=4)]
     )
 
-    reading = pods.reading(found, None)
+    reading = pods.reading(injected, None)
     assert reading is not None
     assert reading.phase == "starting"
 
@@ -107,10 +107,10 @@ def test_an_injected_container_that_blocks_the_start_is_named(init: list[Json], 
     blocked = pod(init, main)
 
     assert text in pod_interference.start_blocker(blocked)
-    found = pods.failure([blocked])
-    assert found is not None
-    assert found.reason is Reason.START_BLOCKED
-    assert pod_stage.stage(blocked) == Stage("pending", "StartBlocked", found.message)
+    failure = pods.failure([blocked])
+    assert failure is not None
+    assert failure.reason is Reason.START_BLOCKED
+    assert pod_stage.stage(blocked) == Stage("pending", "StartBlocked", failure.message)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_own_containers_begin_after_the_init_containers_of_others() -> None:
 
 def test_a_gated_pod_is_unschedulable_and_names_its_gate() -> None:
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "non-empty gates"}
-    found = pods.project(
+    gated_pod = pods.project(
         {
             "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1", "creationTimestamp": at(0)},
             "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
@@ -142,12 +142,12 @@ def test_a_gated_pod_is_unschedulable_and_names_its_gate() -> None:
         }
     )
 
-    assert pods.is_unschedulable(found)
-    assert pods.unschedulable_since(found) == T0
-    stage = pod_stage.stage(found)
+    assert pods.is_unschedulable(gated_pod)
+    assert pods.unschedulable_since(gated_pod) == T0
+    stage = pod_stage.stage(gated_pod)
     assert (stage.state, stage.reason) == ("pending", "Unschedulable")
     assert "scheduling gate kueue.x-k8s.io/admission keeps the scheduler from placing it" in stage.message
-    reading = pods.reading(found, None)
+    reading = pods.reading(gated_pod, None)
     assert reading is not None
     assert reading.phase == "unschedulable"
 
@@ -163,14 +163,14 @@ def test_a_gated_pod_is_unschedulable_and_names_its_gate() -> None:
 )
 def test_a_pod_that_others_ended_has_not_failed(reason: str, disrupted: bool, state: str) -> None:
     disruption = {"type": "DisruptionTarget", "status": str(disrupted), "reason": "PreemptionByScheduler"}
-    found = pods.project(
+    ended_pod = pods.project(
         {
             "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
             "status": {"phase": "Failed", "reason": reason, "message": "said", "conditions": [disruption]},
         }
     )
 
-    assert pod_stage.stage(found) == Stage(state, reason, "said")  # type: ignore[arg-type]
+    assert pod_stage.stage(ended_pod) == Stage(state, reason, "said")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])

@@ -57,32 +57,32 @@ def test_the_schedulers_message_is_shown() -> None:
 
 
 def test_an_error_of_the_scheduler_is_shown_as_no_lack_of_capacity() -> None:
-    said = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
-    found = pod("p", ready=False, unschedulable=said, phase="Pending")
-    (placed,) = (one for one in found["status"]["conditions"] if one["type"] == "PodScheduled")
+    message = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
+    unplaced = pod("p", ready=False, unschedulable=message, phase="Pending")
+    (placed,) = (condition for condition in unplaced["status"]["conditions"] if condition["type"] == "PodScheduled")
     placed["reason"] = "SchedulerError"
-    assert pods.failure([found]) == PodFailure(Reason.UNSCHEDULABLE, said, "p")
-    assert pod_stage.stage(found) == pod_stage.Stage("pending", "Unschedulable", said)
-    assert not pods.is_unschedulable(found)
+    assert pods.failure([unplaced]) == PodFailure(Reason.UNSCHEDULABLE, message, "p")
+    assert pod_stage.stage(unplaced) == pod_stage.Stage("pending", "Unschedulable", message)
+    assert not pods.is_unschedulable(unplaced)
 
 
 def test_a_pod_waits_for_its_claim_or_a_node() -> None:
-    whole = {
+    document = {
         "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
         "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]},
         "status": {"phase": "Pending"},
     }
 
-    found = pods.failure([pods.project(whole)])
-    assert found is not None
-    assert found.reason == Reason.UNSCHEDULABLE
-    assert found.message.startswith("its ResourceClaim of ResourceClaimTemplate one-gpu is not created yet; if that")
-    assert not pods.is_unschedulable(pods.project(whole)), "no pod gives way to one whose template may be missing"
-    assert pod_stage.stage(pods.project(whole)) == pod_stage.Stage("pending", "Unschedulable", found.message)
+    failure = pods.failure([pods.project(document)])
+    assert failure is not None
+    assert failure.reason == Reason.UNSCHEDULABLE
+    assert failure.message.startswith("its ResourceClaim of ResourceClaimTemplate one-gpu is not created yet; if that")
+    assert not pods.is_unschedulable(pods.project(document)), "no pod gives way to one whose template may be missing"
+    assert pod_stage.stage(pods.project(document)) == pod_stage.Stage("pending", "Unschedulable", failure.message)
     created = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
     on_node = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
     for status in (created, on_node):
-        assert pods.failure([pods.project(whole | {"status": {"phase": "Pending", **status}})]) is None
+        assert pods.failure([pods.project(document | {"status": {"phase": "Pending", **status}})]) is None
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_the_fetcher_s_reason_is_the_pod_s(reason: str, expected: Reason) -> Non
 
 @pytest.mark.parametrize("message", ["", "Traceback", "[]", "null", '{"reason": "x"}'])
 def test_a_fetcher_that_ends_without_a_reason_is_a_failed_container(message: str) -> None:
-    found = pod_failure(init=[{"name": "fetch", "restartCount": 0, "state": ended(137, "OOMKilled", message)}])
+    failure = pod_failure(init=[{"name": "fetch", "restartCount": 0, "state": ended(137, "OOMKilled", message)}])
 
-    assert found is not None
-    assert found.reason is Reason.CONTAINER_FAILED
-    assert found.message == f"container fetch terminated: OOMKilled (exit code 137) {message}".strip()
+    assert failure is not None
+    assert failure.reason is Reason.CONTAINER_FAILED
+    assert failure.message == f"container fetch terminated: OOMKilled (exit code 137) {message}".strip()
 
 
 def test_a_completed_fetcher_is_no_failure_despite_earlier_attempts() -> None:
@@ -152,18 +152,18 @@ def test_a_container_that_ended_once_and_runs_is_given_its_time() -> None:
 
 @pytest.mark.parametrize("reason", ["CreateContainerConfigError", "CreateContainerError"])
 def test_a_container_that_cannot_be_created_is_reported(reason: str) -> None:
-    found = pod_failure(containers=[waiting("triton", reason, 'secret "tokens" not found')])
+    failure = pod_failure(containers=[waiting("triton", reason, 'secret "tokens" not found')])
 
-    assert found == PodFailure(Reason.CONTAINER_FAILED, 'container triton: secret "tokens" not found', "p")
+    assert failure == PodFailure(Reason.CONTAINER_FAILED, 'container triton: secret "tokens" not found', "p")
 
 
 def test_a_runtime_without_image_volumes_is_named() -> None:
     # The words of containerd 1.6.20.
     words = 'failed to generate container "08407c" spec: failed to generate spec: failed to mkdir "": mkdir : no such file or directory'
-    found = pod_failure(init=[waiting("fetch", "CreateContainerError", words)])
+    failure = pod_failure(init=[waiting("fetch", "CreateContainerError", words)])
 
-    assert found is not None
-    assert found.message.startswith(
+    assert failure is not None
+    assert failure.message.startswith(
         f"container fetch: {words}. The node's container runtime does not support image volumes, which need containerd 2.1"
     )
 
@@ -183,9 +183,9 @@ def test_the_most_telling_failure_of_several_pods_comes_first() -> None:
     )
 
 
-@pytest.mark.parametrize("gone", [{"deleted": True}, {"phase": "Failed"}, {"phase": "Succeeded"}])
-def test_a_terminating_pod_is_not_evaluated(gone: dict[str, Any]) -> None:
-    leaving = pod("p", ready=True, unschedulable="no node", **gone)
+@pytest.mark.parametrize("ending", [{"deleted": True}, {"phase": "Failed"}, {"phase": "Succeeded"}])
+def test_a_terminating_pod_is_not_evaluated(ending: dict[str, Any]) -> None:
+    leaving = pod("p", ready=True, unschedulable="no node", **ending)
 
     assert not pods.is_live(leaving)
     assert not pods.is_ready(leaving)
@@ -214,7 +214,7 @@ def test_a_projection_counts_extended_resources_over_all_containers() -> None:
     limits = [{"cpu": "2", "nvidia.com/gpu": "2"}, {"memory": "1Gi"}, {"nvidia.com/gpu": 1, "example.com/nic": "x"}]
     full = {
         "metadata": {"namespace": "team", "name": "p", "uid": "u", "resourceVersion": "1"},
-        "spec": {"containers": [{"resources": {"limits": one}} for one in limits] + [{}]},
+        "spec": {"containers": [{"resources": {"limits": limit}} for limit in limits] + [{}]},
     }
     kept = pods.project(full)
     assert (pods.devices(kept, "nvidia.com/gpu"), pods.devices(kept, "example.com/nic")) == (3, None)
@@ -276,9 +276,9 @@ def started(
     ],
 )
 def test_the_phase_of_a_pod_follows_its_table(seen: dict[str, Any], was_ready: bool, phase: str | None) -> None:
-    found = pods.reading(started(**seen), AT + 360 if was_ready else None)
+    reading = pods.reading(started(**seen), AT + 360 if was_ready else None)
 
-    assert (None if found is None else found.phase) == phase
+    assert (None if reading is None else reading.phase) == phase
 
 
 def test_a_pod_begins_to_start_when_it_has_a_node() -> None:
@@ -289,10 +289,10 @@ def test_a_pod_begins_to_start_when_it_has_a_node() -> None:
 
 @pytest.mark.parametrize("scheduled", [False, None])
 def test_a_pod_without_a_node_began_when_it_was_created(scheduled: bool | None) -> None:
-    found = pods.reading(started(scheduled=scheduled), None)
+    reading = pods.reading(started(scheduled=scheduled), None)
 
-    assert found is not None
-    assert found.created_at == AT
+    assert reading is not None
+    assert reading.created_at == AT
 
 
 @pytest.mark.parametrize(

@@ -17,42 +17,42 @@ def pod(*, requests: dict[str, str] | None = None, limits: dict[str, str] | None
     return {"initContainers": [fetch], "containers": [triton], **more}
 
 
-ONE_GPU = pod(requests={"cpu": "2", "memory": "8Gi"}, limits={"memory": "8Gi", "nvidia.com/gpu": "1"})
+GPU_POD = pod(requests={"cpu": "2", "memory": "8Gi"}, limits={"memory": "8Gi", "nvidia.com/gpu": "1"})
 
 
 def quota(name: str = "team", *, hard: dict[str, str], used: dict[str, str], **spec: Any) -> Object:
-    whole = {
+    document = {
         "metadata": {"namespace": "ml", "name": name, "uid": "u", "resourceVersion": "1", "labels": {"a": "b"}},
         "spec": {"hard": hard, **spec},
         "status": {"hard": hard, "used": used},
     }
-    return resource_quotas.project(whole)
+    return resource_quotas.project(document)
 
 
-def allowed(*there: Object, template: Object = ONE_GPU, present: int = 2) -> int | None:
-    found = resource_quotas.tightest_limit(there, template, present=present)
-    return None if found is None else found.pods
+def allowed(*quotas: Object, template: Object = GPU_POD, present: int = 2) -> int | None:
+    limit = resource_quotas.tightest_limit(quotas, template, present=present)
+    return None if limit is None else limit.pods
 
 
 def test_pods_granted_to_others_are_no_free_capacity_of_a_quota() -> None:
-    there = (
+    quotas = (
         quota(hard={GPU: "8"}, used={GPU: "2"}),
         quota("cpu", hard={"requests.cpu": "9"}, used={"requests.cpu": "2"}),
     )
     two_gpus = pod(limits={"nvidia.com/gpu": "2"})
-    found = resource_quotas.tightest_limit(there, ONE_GPU, present=2, promised=[Promised(two_gpus, 2)])
-    assert found is not None
-    assert found.pods == 4
-    assert found.describe() == (
+    limit = resource_quotas.tightest_limit(quotas, GPU_POD, present=2, promised=[Promised(two_gpus, 2)])
+    assert limit is not None
+    assert limit.pods == 4
+    assert limit.describe() == (
         "ResourceQuota team allows 4: requests.nvidia.com/gpu is 2 of 8 used, and 4 are granted to other models"
     )
     of_high = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
     scoped = quota(hard={GPU: "8"}, used={GPU: "2"}, scopeSelector=of_high)
-    found = resource_quotas.tightest_limit(
-        [scoped], ONE_GPU | {"priorityClassName": "high"}, present=2, promised=[Promised(two_gpus, 2)]
+    limit = resource_quotas.tightest_limit(
+        [scoped], GPU_POD | {"priorityClassName": "high"}, present=2, promised=[Promised(two_gpus, 2)]
     )
-    assert found is not None
-    assert found.pods == 8
+    assert limit is not None
+    assert limit.pods == 8
 
 
 def test_a_claim_counts_against_a_quota_on_claims() -> None:
@@ -98,26 +98,26 @@ def test_the_tightest_quota_is_named_with_its_figures() -> None:
         quota("wide", hard={"pods": "50"}, used={"pods": "9"}),
         quota("team", hard={GPU: "4"}, used={GPU: "4"}),
     )
-    found = resource_quotas.tightest_limit([wide, tight], ONE_GPU, present=4)
-    assert found is not None
-    assert found.describe() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
+    limit = resource_quotas.tightest_limit([wide, tight], GPU_POD, present=4)
+    assert limit is not None
+    assert limit.describe() == "ResourceQuota team allows 4: requests.nvidia.com/gpu is 4 of 4 used"
 
 
 @pytest.mark.parametrize(
     ("spec", "template", "counts"),
     [
-        ({"scopes": ["NotTerminating"]}, ONE_GPU, True),
-        ({"scopes": ["Terminating"]}, ONE_GPU, False),
-        ({"scopes": ["NotBestEffort"]}, ONE_GPU, True),
-        ({"scopes": ["BestEffort"]}, ONE_GPU, False),
-        ({"scopes": ["NotTerminating", "BestEffort"]}, ONE_GPU, False),
-        ({"scopes": ["SomethingNew"]}, ONE_GPU, False),
-        ({"scopeSelector": {"matchExpressions": [_in := {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}, ONE_GPU, False),
-        ({"scopeSelector": {"matchExpressions": [_in]}}, {**ONE_GPU, "priorityClassName": "high"}, True),
-        ({"scopeSelector": {"matchExpressions": [_in]}}, {**ONE_GPU, "priorityClassName": "low"}, False),
-        ({"scopeSelector": {"matchExpressions": [_in | {"operator": "NotIn"}]}}, {**ONE_GPU, "priorityClassName": "low"}, True),
-        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}}, ONE_GPU, False),
-        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, ONE_GPU, True),
+        ({"scopes": ["NotTerminating"]}, GPU_POD, True),
+        ({"scopes": ["Terminating"]}, GPU_POD, False),
+        ({"scopes": ["NotBestEffort"]}, GPU_POD, True),
+        ({"scopes": ["BestEffort"]}, GPU_POD, False),
+        ({"scopes": ["NotTerminating", "BestEffort"]}, GPU_POD, False),
+        ({"scopes": ["SomethingNew"]}, GPU_POD, False),
+        ({"scopeSelector": {"matchExpressions": [_in := {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}, GPU_POD, False),
+        ({"scopeSelector": {"matchExpressions": [_in]}}, {**GPU_POD, "priorityClassName": "high"}, True),
+        ({"scopeSelector": {"matchExpressions": [_in]}}, {**GPU_POD, "priorityClassName": "low"}, False),
+        ({"scopeSelector": {"matchExpressions": [_in | {"operator": "NotIn"}]}}, {**GPU_POD, "priorityClassName": "low"}, True),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}}, GPU_POD, False),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, GPU_POD, True),
     ],
 )  # fmt: skip
 def test_a_quota_with_scopes_counts_where_all_of_them_match(spec: Object, template: Object, *, counts: bool) -> None:
@@ -130,11 +130,11 @@ def test_a_missing_request_is_the_limit_and_large_init_containers_count() -> Non
     assert resource_quotas.charges(only_limits)["requests.cpu"] == 1
     # The fetcher's limit is larger than the server's.
     assert resource_quotas.charges(only_limits)["limits.memory"] == 256 * 2**20
-    assert resource_quotas.charges(ONE_GPU)[GPU] == resource_quotas.charges(ONE_GPU)["limits.nvidia.com/gpu"] == 1
+    assert resource_quotas.charges(GPU_POD)[GPU] == resource_quotas.charges(GPU_POD)["limits.nvidia.com/gpu"] == 1
 
 
 def test_a_pod_without_init_containers_counts_for_its_containers() -> None:
-    alone = {"containers": ONE_GPU["containers"]}
+    alone = {"containers": GPU_POD["containers"]}
     assert resource_quotas.charges(alone)["requests.cpu"] == 2
 
 

@@ -33,7 +33,7 @@ class Api(MemoryKube):
     def __init__(self) -> None:
         super().__init__()
         self.caches = ClusterState(self, enqueue=lambda _: None)
-        self.asked: set[str] = set()
+        self.models_read: set[str] = set()
         """Models for which objects were read."""
         self.answer: asyncio.Event | None = None
         self.errors: dict[str, Exception] = {}
@@ -45,7 +45,7 @@ class Api(MemoryKube):
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        self.asked.add(name.partition("-")[0])
+        self.models_read.add(name.partition("-")[0])
         if self.answer is not None:
             await self.answer.wait()
         if error := self.errors.get("GET"):
@@ -101,10 +101,10 @@ class Team:
 
     def ask(self, name: str, *, uid: str = "", **spec: Any) -> None:
         """Create or change a ModelDeployment."""
-        made = resource({"model": {"source": PVC}, "replicas": 1} | spec)
-        made["metadata"] |= {"name": name, "uid": uid or f"u-{name}", "resourceVersion": str(next(self._versions))}
-        self.api.objects[MODEL_DEPLOYMENT, "team", name] = made
-        self.caches.resources._store(Key("team", name), made)
+        document = resource({"model": {"source": PVC}, "replicas": 1} | spec)
+        document["metadata"] |= {"name": name, "uid": uid or f"u-{name}", "resourceVersion": str(next(self._versions))}
+        self.api.objects[MODEL_DEPLOYMENT, "team", name] = document
+        self.caches.resources._store(Key("team", name), document)
 
     def delete(self, name: str) -> None:
         """Delete a ModelDeployment, without its children."""
@@ -125,14 +125,14 @@ class Team:
 
     def write_accepted(self, name: str, text: str) -> None:
         """Write to the ConfigMap of the accepted spec, as a tenant."""
-        there = self.api.objects[CONFIG_MAP, "team", names.balancer(name)]
-        self.seen(CONFIG_MAP, names.balancer(name), there | {"data": there["data"] | {"accepted.json": text}})
+        config_map = self.api.objects[CONFIG_MAP, "team", names.balancer(name)]
+        self.seen(CONFIG_MAP, names.balancer(name), config_map | {"data": config_map["data"] | {"accepted.json": text}})
 
-    async def reconcile(self, *wanted: str) -> None:
+    async def reconcile(self, *models: str) -> None:
         """Reconcile all models concurrently. Their reads get responses only after all have sent one."""
-        self.api.asked.clear()
+        self.api.models_read.clear()
         self.api.answer = asyncio.Event()
-        working = [asyncio.create_task(self.reconciler.reconcile(Key("team", name))) for name in wanted]
+        working = [asyncio.create_task(self.reconciler.reconcile(Key("team", name))) for name in models]
         for _ in range(100):
             await asyncio.sleep(0)
         self.api.answer.set()
@@ -143,6 +143,6 @@ class Team:
         """Return the models whose spec was accepted."""
         return sorted(name for name, reason in self.api.accepted.items() if reason == Reason.ACCEPTED)
 
-    def told(self) -> list[str]:
+    def event_reasons(self) -> list[str]:
         """Return the reasons of the Events so far."""
         return [event["reason"] for event in self.recorder._pending]

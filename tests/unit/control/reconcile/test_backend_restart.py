@@ -81,18 +81,18 @@ class RepairedModel:
         self.events = EventRecorder(self.api, instance="operator-0", clock=clock)
         self.restarts = BackendRestart(self.api, self.events, clock)
 
-    def put(self, *there: Object) -> None:
-        for one in there:
-            self.api.objects[kinds.POD, "team", one["metadata"]["name"]] = one
+    def put(self, *pod_objects: Object) -> None:
+        for pod_object in pod_objects:
+            self.api.objects[kinds.POD, "team", pod_object["metadata"]["name"]] = pod_object
 
     def repair(self, **dead: str) -> float | None:
         """Reconcile with these pods reported dead; the delay until the next look."""
-        there = tuple(
+        live_pods = tuple(
             pods.project(p) for (kind, _, _), p in sorted(self.api.objects.items(), key=str) if kind is kinds.POD
         )
         resource = {"metadata": {"namespace": "team", "name": "m", "uid": "u"}}
         scope = Scope(
-            resource, SITE, {}, pods=there, signals=Signals(dead={n.replace("_", "-"): w for n, w in dead.items()})
+            resource, SITE, {}, pods=live_pods, signals=Signals(dead={n.replace("_", "-"): w for n, w in dead.items()})
         )
         return asyncio.run(self.restarts.repair(scope))
 
@@ -100,15 +100,15 @@ class RepairedModel:
         """Return the pods that were ever ordered to restart."""
         return {
             name
-            for (kind, _, name), one in self.api.objects.items()
-            if kind is kinds.POD and names.RESTART_ANNOTATION in (one["metadata"].get("annotations") or {})
+            for (kind, _, name), pod_object in self.api.objects.items()
+            if kind is kinds.POD and names.RESTART_ANNOTATION in (pod_object["metadata"].get("annotations") or {})
         }
 
     def order_of(self, name: str) -> str:
         annotations: dict[str, Any] = self.api.objects[kinds.POD, "team", name]["metadata"].get("annotations") or {}
         return str(annotations.get(names.RESTART_ANNOTATION, ""))
 
-    def said(self) -> list[str]:
+    def notes(self) -> list[str]:
         return [cast("str", event["note"]) for event in self.events._pending]
 
 
@@ -124,7 +124,7 @@ def test_the_only_pod_restarts_in_place_and_the_event_has_the_reason() -> None:
     model.put(pod("a"))
     assert model.repair(a="a Python stub process exited with code 139") is not None
     assert model.ordered() == {"a"}
-    [note] = model.said()
+    [note] = model.notes()
     assert note == (
         "the backend of pod a is dead: a Python stub process exited with code 139; "
         "the pod gets no requests, and its container is being restarted"
@@ -176,7 +176,7 @@ def test_a_pod_that_dies_after_two_restarts_is_replaced() -> None:
             orders.append(model.order_of("a"))
     assert orders[0] != orders[1]
     assert (kinds.POD, "team", "a") not in model.api.objects
-    assert model.said()[-1] == (
+    assert model.notes()[-1] == (
         "the backend of pod a is dead: x; the pod is being replaced, because its backend died again after 2 restarts"
     )
 
@@ -190,7 +190,7 @@ def test_a_pod_whose_restart_is_rejected_is_replaced(evictable: bool) -> None:
     assert model.repair(a="is not healthy") is not None
 
     assert ((kinds.POD, "team", "a") not in model.api.objects) == evictable
-    first, second = model.said()
+    first, second = model.notes()
     assert first == (
         "the backend of pod a is dead: is not healthy; the API server rejected its restart; it is replaced instead: "
         "changes of pods are not allowed"
@@ -199,7 +199,7 @@ def test_a_pod_whose_restart_is_rejected_is_replaced(evictable: bool) -> None:
     # The next attempt waits longer.
     model.now += MIN_BACKOFF_S * 2
     model.repair(a="is not healthy")
-    assert len(model.said()) == 2
+    assert len(model.notes()) == 2
 
 
 def test_a_container_that_does_not_restart_counts_as_failed() -> None:

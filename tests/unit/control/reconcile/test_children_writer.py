@@ -18,9 +18,9 @@ from halcyon.kube.kinds import CHILDREN, Key, Kind
 from halcyon.render import names
 from tests.unit.control.reconcile.reconciled_namespace import Api, Team
 
-ONE = Key("team", "one")
+KEY = Key("team", "one")
 THEIRS: Object = {"theirs": True, "replicas": 0, "template": {}}
-MADE = sorted({kind.kind for kind in CHILDREN} - {"HorizontalPodAutoscaler"})
+CREATED_KINDS = sorted({kind.kind for kind in CHILDREN} - {"HorizontalPodAutoscaler"})
 
 
 def foreign(kind: Kind, name: str) -> Object:
@@ -42,11 +42,11 @@ class Racing(Api):
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        found = await super().get(kind, namespace, name)
-        if found is None and kind.kind == self.appears and self.appeared is None:
+        child = await super().get(kind, namespace, name)
+        if child is None and kind.kind == self.appears and self.appeared is None:
             self.appeared = (kind, namespace, name)
             self._put(self.appeared, foreign(kind, name))
-        return found
+        return child
 
 
 def settled() -> Team:
@@ -55,49 +55,49 @@ def settled() -> Team:
     return team
 
 
-@pytest.mark.parametrize("word", MADE)
+@pytest.mark.parametrize("word", CREATED_KINDS)
 async def test_an_object_that_appears_after_the_look_is_not_taken_over(word: str) -> None:
     api = Racing()
     api.appears = word
     team = Team(api=api)
     team.ask("one")
     with pytest.raises(errors.Conflicted):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
 
     assert api.appeared is not None
-    there = api.objects[api.appeared]
-    assert there["spec"] == THEIRS
-    assert "ownerReferences" not in there["metadata"]
+    child = api.objects[api.appeared]
+    assert child["spec"] == THEIRS
+    assert "ownerReferences" not in child["metadata"]
     # The next look finds it.
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     assert api.accepted["one"] == "Conflict"
 
 
 async def test_objects_of_an_earlier_spec_are_not_written_again() -> None:
     team = settled()
-    await team.reconciler.reconcile(ONE)
-    earlier = team.caches.resources.get(ONE)
+    await team.reconciler.reconcile(KEY)
+    earlier = team.caches.resources.get(KEY)
     team.ask("one", batching={"maxBatchSize": 4}, rollout={"strategy": "Replace"})
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
-    present, written = team.caches.resources.get(ONE), copy.deepcopy(team.api.objects)
+        await team.reconciler.reconcile(KEY)
+    present, written = team.caches.resources.get(KEY), copy.deepcopy(team.api.objects)
 
     # As in an operator that has just become the leader, and whose watches have stood still.
-    team.caches.resources._store(ONE, earlier)
+    team.caches.resources._store(KEY, earlier)
     with pytest.raises(children_writer.StaleModel, match="ModelDeployment team/one has changed"):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     assert team.api.objects == written
 
-    team.caches.resources._store(ONE, present)
-    team.api.asked.clear()
-    await team.reconciler.reconcile(ONE)
+    team.caches.resources._store(KEY, present)
+    team.api.models_read.clear()
+    await team.reconciler.reconcile(KEY)
     assert team.api.objects == written
-    assert not team.api.asked, "at rest, the model isn't read"
+    assert not team.api.models_read, "at rest, the model isn't read"
 
 
 async def test_objects_beside_deleted_servers_are_not_created() -> None:
     team = settled()
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     servers, service = (
         names.server("one", "a"),
         next(name for kind, _, name in team.api.objects if kind.kind == "Service"),
@@ -107,70 +107,70 @@ async def test_objects_beside_deleted_servers_are_not_created() -> None:
     team.seen(kinds.SERVICE, service, None)
 
     with pytest.raises(children_writer.StaleModel, match=f"Deployment team/{servers} was deleted"):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     assert (kinds.SERVICE, "team", service) not in team.api.objects
 
     team.seen(kinds.DEPLOYMENT, servers, None)
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     assert {(kinds.SERVICE, "team", service), (kinds.DEPLOYMENT, "team", servers)} <= team.api.objects.keys()
 
 
-@pytest.mark.parametrize("word", MADE)
+@pytest.mark.parametrize("word", CREATED_KINDS)
 async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) -> None:
     team = settled()
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
-    kind, _, name = where = next(where for where in team.api.objects if where[0].kind == word)
+        await team.reconciler.reconcile(KEY)
+    kind, _, name = address = next(key for key in team.api.objects if key[0].kind == word)
     # The cache has the child as somebody edited it; in the cluster another object has its name.
-    edited = dict(team.api.objects[where])
+    edited = dict(team.api.objects[address])
     edited["metadata"] = {**edited["metadata"], "annotations": {}, "resourceVersion": "500"}
     team.caches.children[kind]._store(Key("team", name), edited)
-    team.api.objects.pop(where)
-    team.api._put(where, foreign(kind, name))
+    team.api.objects.pop(address)
+    team.api._put(address, foreign(kind, name))
     with pytest.raises(errors.Conflicted):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
 
-    assert team.api.objects[where]["spec"] == THEIRS
+    assert team.api.objects[address]["spec"] == THEIRS
 
 
 @pytest.mark.parametrize(("word", "versioned"), [("ConfigMap", True), ("Role", True), ("Deployment", False)])
 async def test_a_version_is_a_condition_only_for_kinds_without_a_status(word: str, versioned: bool) -> None:
     team = settled()
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
-    kind, _, name = where = next(where for where in team.api.objects if where[0].kind == word)
-    edited = dict(team.api.objects[where])
+        await team.reconciler.reconcile(KEY)
+    kind, _, name = address = next(key for key in team.api.objects if key[0].kind == word)
+    edited = dict(team.api.objects[address])
     edited["metadata"] = {**edited["metadata"], "annotations": {}}
     team.caches.children[kind]._store(
         Key("team", name), edited | {"metadata": edited["metadata"] | {"resourceVersion": "0"}}
     )
     if versioned:
         with pytest.raises(errors.Conflicted):
-            await team.reconciler.reconcile(ONE)
+            await team.reconciler.reconcile(KEY)
     else:
-        await team.reconciler.reconcile(ONE)
-        assert "annotations" in team.api.objects[where]["metadata"]
+        await team.reconciler.reconcile(KEY)
+        assert "annotations" in team.api.objects[address]["metadata"]
 
 
 async def test_an_unchanged_object_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     team = settled()
     for _ in range(4):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     compared: list[str] = []
 
-    def spied(live: Any, wanted: Any) -> bool:
-        compared.append(wanted["kind"])
-        return holds(live, wanted)
+    def spied(live: Any, desired: Any) -> bool:
+        compared.append(desired["kind"])
+        return holds(live, desired)
 
     monkeypatch.setattr(children_writer, "holds", spied)
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     assert compared == []
-    where = next(where for where in team.api.objects if where[0] is kinds.PDB)
-    edited = team.api.objects[where] | {"spec": {"minAvailable": 7}}
-    team.seen(kinds.PDB, where[2], edited)
-    await team.reconciler.reconcile(ONE)
+    address = next(key for key in team.api.objects if key[0] is kinds.PDB)
+    edited = team.api.objects[address] | {"spec": {"minAvailable": 7}}
+    team.seen(kinds.PDB, address[2], edited)
+    await team.reconciler.reconcile(KEY)
     assert compared == ["PodDisruptionBudget"]
-    assert team.api.objects[where]["spec"] != edited["spec"]
+    assert team.api.objects[address]["spec"] != edited["spec"]
 
 
 class Mirrored(Api):
@@ -183,11 +183,11 @@ class Mirrored(Api):
         if kind is not kinds.DEPLOYMENT:
             return await super().apply(kind, obj, subresource=subresource, manager=manager)
         self.writes += 1
-        made = copy.deepcopy(obj)
-        made["metadata"]["generation"] = 1
-        for container in made["spec"]["template"]["spec"]["containers"]:
+        mirrored = copy.deepcopy(obj)
+        mirrored["metadata"]["generation"] = 1
+        for container in mirrored["spec"]["template"]["spec"]["containers"]:
             container["image"] = f"mirror.example.com/{container['image']}"
-        return await super().apply(kind, made)
+        return await super().apply(kind, mirrored)
 
 
 async def test_a_policy_that_replaces_images_causes_one_write_for_each_plan() -> None:
@@ -195,33 +195,33 @@ async def test_a_policy_that_replaces_images_causes_one_write_for_each_plan() ->
     team = Team(api=api)
     team.ask("one")
     for _ in range(4):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     before = api.writes
-    deployments = [(where, obj) for where, obj in api.objects.items() if where[0] is kinds.DEPLOYMENT]
+    deployments = [(key, obj) for key, obj in api.objects.items() if key[0] is kinds.DEPLOYMENT]
     assert before == len(deployments) > 0
     for ready in range(3):
-        for where, obj in deployments:
-            team.seen(kinds.DEPLOYMENT, where[2], obj | {"status": {"readyReplicas": ready}})
-        await team.reconciler.reconcile(ONE)
+        for address, obj in deployments:
+            team.seen(kinds.DEPLOYMENT, address[2], obj | {"status": {"readyReplicas": ready}})
+        await team.reconciler.reconcile(KEY)
     assert api.writes == before
     # An edit of the metadata is still noticed, although it has no generation of its own.
     (_, _, name), first = deployments[0]
     team.seen(kinds.DEPLOYMENT, name, first | {"metadata": {**first["metadata"], "annotations": {}}})
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     assert api.writes == before + 1
 
 
 async def test_objects_that_are_no_longer_planned_leave_no_state() -> None:
     team = settled()
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     writer = team.reconciler.children
-    assert (kinds.PDB, "one-balancer") in writer._current[ONE]
+    assert (kinds.PDB, "one-balancer") in writer._current[KEY]
     team.ask("one", traffic={"mode": "Direct"})
     for _ in range(6):
-        await team.reconciler.reconcile(ONE)
-    assert (kinds.PDB, "one-balancer") not in writer._current[ONE]
-    writer.forget(ONE)
+        await team.reconciler.reconcile(KEY)
+    assert (kinds.PDB, "one-balancer") not in writer._current[KEY]
+    writer.forget(KEY)
     assert writer._current == {}
 
 
@@ -236,28 +236,32 @@ async def test_a_surplus_object_is_deleted_only_as_it_was_seen() -> None:
 
     team.api.delete = delete  # type: ignore[method-assign]
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     budget = (kinds.PDB, "team", "one-balancer")
-    there = team.api.objects[budget]["metadata"]
+    metadata = team.api.objects[budget]["metadata"]
     team.ask("one", traffic={"mode": "Direct"})
     for _ in range(6):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
 
-    assert ("one-balancer", there["uid"], there["resourceVersion"]) in deleted
+    assert ("one-balancer", metadata["uid"], metadata["resourceVersion"]) in deleted
 
 
 async def test_a_replaced_template_is_taken_over_before_it_is_put_back() -> None:
     team = settled()
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
-    there = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]
-    wanted = there["spec"]["template"]
-    labels = {**wanted["metadata"]["labels"], names.REVISION_LABEL: "earlier"}
+        await team.reconciler.reconcile(KEY)
+    deployment = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]
+    template = deployment["spec"]["template"]
+    labels = {**template["metadata"]["labels"], names.REVISION_LABEL: "earlier"}
     ours = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {"f:template": {"f:a": {}}}}}
     theirs = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:template": {"f:b": {}}}}}
-    replaced = {**wanted, "metadata": {**wanted["metadata"], "labels": labels}}
-    meta = {**there["metadata"], "managedFields": [ours, theirs]}
-    team.seen(kinds.DEPLOYMENT, "one-a", {**there, "metadata": meta, "spec": {**there["spec"], "template": replaced}})
+    replaced = {**template, "metadata": {**template["metadata"], "labels": labels}}
+    meta = {**deployment["metadata"], "managedFields": [ours, theirs]}
+    team.seen(
+        kinds.DEPLOYMENT,
+        "one-a",
+        {**deployment, "metadata": meta, "spec": {**deployment["spec"], "template": replaced}},
+    )
     handed: list[Any] = []
     patch = team.api.patch
 
@@ -267,13 +271,13 @@ async def test_a_replaced_template_is_taken_over_before_it_is_put_back() -> None
         return await patch(kind, namespace, name, body, **more)
 
     team.api.patch = noted  # type: ignore[method-assign]  # watched
-    await team.reconciler.reconcile(ONE)
-    ((owned,),) = [one["managedFields"] for one in handed]
+    await team.reconciler.reconcile(KEY)
+    ((owned,),) = [metadata["managedFields"] for metadata in handed]
     assert owned["fieldsV1"] == {"f:spec": {"f:template": {"f:a": {}, "f:b": {}}}}
     assert handed[0].keys() == {"uid", "resourceVersion", "managedFields"}
-    assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["template"] == wanted
-    assert team.told().count("TemplateReplaced") == 1
-    await team.reconciler.reconcile(ONE)
+    assert team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["template"] == template
+    assert team.event_reasons().count("TemplateReplaced") == 1
+    await team.reconciler.reconcile(KEY)
     assert len(handed) == 1
 
 
@@ -308,29 +312,29 @@ async def test_servers_are_scaled_while_writes_of_a_new_revision_are_rejected(
     team, scaling = Team(api=api), {"maxReplicas": 4}
     team.ask("one", scaling=scaling)
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     before = api.objects[kinds.DEPLOYMENT, "team", "one-a"]
     api.denied = denied
     team.ask("one", scaling=scaling, **change)
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     team.ask("one", scaling=scaling, replicas=3, **change)
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     after = api.objects[kinds.DEPLOYMENT, "team", "one-a"]
 
     assert api.accepted["one"] == "Forbidden"
     assert after["spec"] == {**before["spec"], "replicas": 3}
-    assert AcceptedSpecs(team.caches).get(ONE) is not None
+    assert AcceptedSpecs(team.caches).get(KEY) is not None
     assert (kinds.DEPLOYMENT, "team", "one-balancer") in api.objects
-    assert "AcceptedSpecEdited" not in team.told()
+    assert "AcceptedSpecEdited" not in team.event_reasons()
 
     written = team.reconciler.children.counts.written
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     assert team.reconciler.children.counts.written == written
 
     api.denied = ""
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     assert api.accepted["one"] == "Accepted"
     assert api.objects[kinds.DEPLOYMENT, "team", "one-a"]["spec"]["template"] != before["spec"]["template"]
 
@@ -341,7 +345,7 @@ async def test_a_model_whose_first_write_is_rejected_gets_no_servers() -> None:
     team = Team(api=api)
     team.ask("one")
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
 
     assert api.accepted["one"] == "Forbidden"
     assert not [name for kind, _, name in api.objects if kind in {kinds.DEPLOYMENT, kinds.SERVICE}]
@@ -352,20 +356,20 @@ async def test_objects_of_the_last_spec_stay_when_a_name_is_taken() -> None:
     team = Team(api=api)
     team.ask("one")
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
-    before = {where: obj for where, obj in api.objects.items() if where[0] is not kinds.MODEL_DEPLOYMENT}
+        await team.reconciler.reconcile(KEY)
+    before = {key: obj for key, obj in api.objects.items() if key[0] is not kinds.MODEL_DEPLOYMENT}
     api._put((kinds.SERVICE, "team", "one-headless"), foreign(kinds.SERVICE, "one-headless"))
     team.ask("one", traffic={"mode": "Direct"})
-    again_s = [(await team.reconciler.reconcile(ONE)).requeue_s for _ in range(3)]
+    again_s = [(await team.reconciler.reconcile(KEY)).requeue_s for _ in range(3)]
 
     assert api.accepted["one"] == "Conflict"
     assert again_s == [CONFLICT_REQUEUE_S] * 3
-    assert {where: api.objects[where] for where in before} == before
-    assert AcceptedSpecs(team.caches).get(ONE) is not None
-    assert "AcceptedSpecEdited" not in team.told()
+    assert {key: api.objects[key] for key in before} == before
+    assert AcceptedSpecs(team.caches).get(KEY) is not None
+    assert "AcceptedSpecEdited" not in team.event_reasons()
 
     del api.objects[kinds.SERVICE, "team", "one-headless"]
-    await team.reconciler.reconcile(ONE)
+    await team.reconciler.reconcile(KEY)
     assert api.accepted["one"] == "Accepted"
     assert (kinds.SERVICE, "team", "one-headless") in api.objects
 
@@ -384,9 +388,9 @@ async def test_a_rejected_deletion_is_reported_and_stops_no_other() -> None:
     team = Team(api=Keeping())
     team.ask("one")
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     team.ask("one", traffic={"mode": "Direct"})
-    again_s = [(await team.reconciler.reconcile(ONE)).requeue_s for _ in range(3)]
+    again_s = [(await team.reconciler.reconcile(KEY)).requeue_s for _ in range(3)]
 
     assert team.api.accepted["one"] == "Forbidden"
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S, REJECTED_WRITE_REQUEUE_S]
@@ -399,15 +403,15 @@ async def test_a_surplus_hpa_is_deleted_while_writes_are_rejected() -> None:
     team = Team(api=api)
     team.ask("one")
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
-    made = api.objects[kinds.SERVICE, "team", "one"]
+        await team.reconciler.reconcile(KEY)
+    service = api.objects[kinds.SERVICE, "team", "one"]
     target = {"apiVersion": kinds.MODEL_DEPLOYMENT.api_version, "kind": "ModelDeployment", "name": "one"}
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": {"scaleTargetRef": target}}
-    team.seen(kinds.HPA, "one", hpa | {"metadata": dict(made["metadata"])})
+    team.seen(kinds.HPA, "one", hpa | {"metadata": dict(service["metadata"])})
     api.denied = "template"
     team.ask("one", scaling={"policy": "Planner", "maxReplicas": 4}, runtime={"image": "other/triton:1"})
     for _ in range(2):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
 
     assert api.accepted["one"] == "Forbidden"
     assert (kinds.HPA, "team", "one") not in api.objects
@@ -418,7 +422,7 @@ async def test_a_kind_that_the_cluster_no_longer_has_is_reported() -> None:
     team = Team(api=api)
     api.errors["PodDisruptionBudget"] = errors.NotFound(404, "the server could not find the requested resource")
     team.ask("one")
-    again_s = [(await team.reconciler.reconcile(ONE)).requeue_s for _ in range(2)]
+    again_s = [(await team.reconciler.reconcile(KEY)).requeue_s for _ in range(2)]
 
     assert api.accepted["one"] == "Forbidden"
     assert again_s == [0.0, REJECTED_WRITE_REQUEUE_S]
@@ -438,7 +442,7 @@ async def test_a_rejected_copy_of_replicas_is_reported_and_stops_no_write() -> N
     team = Team(api=Fixed())
     team.ask("one", scaling={"maxReplicas": 4})
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
     deployment = team.api.objects[kinds.DEPLOYMENT, "team", "one-a"]
     team.seen(kinds.DEPLOYMENT, "one-a", deployment | {"spec": deployment["spec"] | {"replicas": 3}})
     hpa = foreign(kinds.HPA, "theirs")
@@ -446,7 +450,7 @@ async def test_a_rejected_copy_of_replicas_is_reported_and_stops_no_write() -> N
     team.seen(kinds.HPA, "theirs", hpa)
     team.ask("one", scaling={"maxReplicas": 4}, traffic={"mode": "Direct"})
     for _ in range(3):
-        await team.reconciler.reconcile(ONE)
+        await team.reconciler.reconcile(KEY)
 
     assert team.api.accepted["one"] == "Forbidden"
     assert (kinds.SERVICE, "team", "one-headless") in team.api.objects

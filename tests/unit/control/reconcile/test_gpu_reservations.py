@@ -38,7 +38,7 @@ async def test_models_that_are_created_at_once_pass_no_limit() -> None:
         team.want(name, 2)
     await team.reconcile(*models)
 
-    assert team.api.asked == {"one", "two"}  # the third is refused before anything is looked for
+    assert team.api.models_read == {"one", "two"}  # the third is refused before anything is looked for
     for _ in range(2):
         await team.reconcile(*models)
         assert team.accepted == ["one", "two"]
@@ -74,17 +74,17 @@ async def test_gpus_that_an_edit_returns_stay_reserved_until_it_is_written() -> 
 
 
 @pytest.mark.parametrize(
-    ("where", "error"),
+    ("failing", "error"),
     [
         ("GET", errors.Unreachable("reset")),
         ("ControllerRevision", errors.Busy(500, "later")),
         ("Deployment", errors.Refused(403, "denied")),
     ],
 )
-async def test_a_model_of_which_no_server_was_written_gives_its_share_back(where: str, error: Exception) -> None:
+async def test_a_model_of_which_no_server_was_written_gives_its_share_back(failing: str, error: Exception) -> None:
     team = Limited()
     team.want("one", 4)
-    team.api.errors[where] = error
+    team.api.errors[failing] = error
     with contextlib.suppress(errors.Unreachable, errors.Busy):
         await team.reconcile("one")
     team.api.errors.clear()

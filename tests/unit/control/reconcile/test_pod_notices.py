@@ -16,15 +16,15 @@ from tests.unit.control.scope_builders import pod
 def server(
     *, ready: bool, deleted: bool = False, uid: str = "one", ip: str | None = "10.0.0.7", **labels: Any
 ) -> Object:
-    made = pod("p", ready=ready, deleted=deleted)
-    made["metadata"]["uid"] = uid
-    made["metadata"]["labels"] = names.labels("digits", names.SERVER) | {names.SLOT_LABEL: "b"} | labels
-    made["status"]["podIP"] = ip
-    return made
+    document = pod("p", ready=ready, deleted=deleted)
+    document["metadata"]["uid"] = uid
+    document["metadata"]["labels"] = names.labels("digits", names.SERVER) | {names.SLOT_LABEL: "b"} | labels
+    document["status"]["podIP"] = ip
+    return document
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "notice"),
     [
         (server(ready=False), server(ready=True), Notice("p", "b", "10.0.0.7", "ready")),
         (server(ready=True), server(ready=False), Notice("p", "b", "10.0.0.7", "unready")),
@@ -38,8 +38,8 @@ def server(
         (server(ready=False), server(ready=True, ip=None), None),
     ],
 )
-def test_a_pods_notice_is_sent_once(before: Object | None, after: Object, told: Notice | None) -> None:
-    assert of_change(before, after) == told
+def test_a_pods_notice_is_sent_once(before: Object | None, after: Object, notice: Notice | None) -> None:
+    assert of_change(before, after) == notice
 
 
 @pytest.mark.parametrize("labels", [{names.COMPONENT_LABEL: names.BALANCER}, {names.COMPONENT_LABEL: "else"}])

@@ -52,11 +52,11 @@ def reconciling(
     kube: Applying, clock: Callable[[], float] = lambda: 1000.0, wall: Callable[[], float] = lambda: 1000.0
 ) -> Reconciler:
     caches = ClusterState(kube, enqueue=lambda _: None)
-    made = resource()
-    made["metadata"]["resourceVersion"] = "1"
+    model = resource()
+    model["metadata"]["resourceVersion"] = "1"
     caches.resources._seen = 1
-    caches.resources._store(DIGITS, made)
-    kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = made
+    caches.resources._store(DIGITS, model)
+    kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = model
     claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
     caches.claims._store(Key("team", "models"), claim)
 
@@ -114,9 +114,9 @@ async def test_new_object_of_the_same_name_begins_without_a_state() -> None:
 async def test_objects_of_a_deleted_model_are_not_created(change: dict[str, str] | None) -> None:
     kube = Applying(lambda: None)
     subject = reconciling(kube)
-    there = kube.objects.pop((MODEL_DEPLOYMENT, "team", "digits"))
+    model = kube.objects.pop((MODEL_DEPLOYMENT, "team", "digits"))
     if change is not None:
-        kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**there, "metadata": {**there["metadata"], **change}}
+        kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = {**model, "metadata": {**model["metadata"], **change}}
 
     with pytest.raises(errors.Conflicted, match="ModelDeployment team/digits was deleted; nothing is written for it"):
         await subject.reconcile(DIGITS)
@@ -241,9 +241,9 @@ async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice(
         return (await subject.reconcile(DIGITS)).requeue_s
 
     def have(number: int) -> None:
-        made = pod(f"digits-a-{number}", ready=False)
-        made["metadata"]["labels"] |= {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER}
-        caches.pods._store(Key("team", made["metadata"]["name"]), made)
+        server_pod = pod(f"digits-a-{number}", ready=False)
+        server_pod["metadata"]["labels"] |= {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER}
+        caches.pods._store(Key("team", server_pod["metadata"]["name"]), server_pod)
 
     await reconciled(2)
     assert await reconciled(3) == STATES_INTERVAL_S

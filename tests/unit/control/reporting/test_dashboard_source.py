@@ -33,15 +33,15 @@ def test_missed_seconds_leave_out_no_model(steps: list[int]) -> None:
 
 
 def ring(*rows: tuple[float, ...]) -> Ring:
-    made = Ring(len(rows[0]), max_age_s=60.0)
+    buffer = Ring(len(rows[0]), max_age_s=60.0)
     for row in rows:
-        made.add(row)
-    return made
+        buffer.add(row)
+    return buffer
 
 
 def picture(balancers: list[Ring], servers: list[Ring]) -> ModelSnapshot:
-    pods = {f"p-{n}": PodSnapshot(f"p-{n}", PodFacts("ready"), one, None) for n, one in enumerate(servers)}
-    return ModelSnapshot(100.0, pods, tuple((f"b-{n}", one) for n, one in enumerate(balancers)), ())
+    pods = {f"p-{n}": PodSnapshot(f"p-{n}", PodFacts("ready"), samples, None) for n, samples in enumerate(servers)}
+    return ModelSnapshot(100.0, pods, tuple((f"b-{n}", samples) for n, samples in enumerate(balancers)), ())
 
 
 def test_reports_of_agents_become_rates_and_sums() -> None:
@@ -55,8 +55,8 @@ def test_reports_of_agents_become_rates_and_sums() -> None:
 
 def test_servers_give_the_rate_without_balancers() -> None:
     server = ring((90.0, 4, 50, 500, 0, 0, 0, 0, 0), (100.0, 8, 60, 600, 0, 0, 0, 0, 0))
-    found = measured(picture([], [server]), 100.0, gpu=None)
-    assert (found.rate, found.waiting, found.rejected) == (10.0, 4.0, None)
+    figures = measured(picture([], [server]), 100.0, gpu=None)
+    assert (figures.rate, figures.waiting, figures.rejected) == (10.0, 4.0, None)
 
 
 def test_missing_and_old_reports_are_unknown() -> None:
@@ -78,10 +78,10 @@ def test_the_dashboard_is_absent_unless_enabled() -> None:
 
 
 def test_a_proxy_belongs_to_a_dashboard_with_sign_in() -> None:
-    made = options("--dashboard=pod", "--dashboard-proxy=10.0.0.0/24").dashboard
-    assert made is not None
-    assert made.proxy is not None
-    assert (made.local, made.port, made.proxy.user_header) == (False, 8090, "X-Forwarded-User")
+    dashboard = options("--dashboard=pod", "--dashboard-proxy=10.0.0.0/24").dashboard
+    assert dashboard is not None
+    assert dashboard.proxy is not None
+    assert (dashboard.local, dashboard.port, dashboard.proxy.user_header) == (False, 8090, "X-Forwarded-User")
     with pytest.raises(SettingsError, match="--dashboard=localhost, which has no sign-in"):
         options("--dashboard=localhost", "--dashboard-proxy=10.0.0.0/24")
 

@@ -56,14 +56,14 @@ STATUS = {
         "failures": [{"reason": "ContainerFailed", "pods": 1}, {"reason": "OOMKilled", "pods": 2}],
     },
 }
-Told = dict[tuple[str, ...], float]
+LabeledValues = dict[tuple[str, ...], float]
 
 
 def spec(**fields: Any) -> Spec:
     return parse("digits", {"model": {"source": PVC}, "runtime": {"gpu": {"count": 2}}} | fields)
 
 
-def exported_values(status: dict[str, Any] | None = None, *, of: Spec | None = None, **known: Any) -> Told:
+def exported_values(status: dict[str, Any] | None = None, *, of: Spec | None = None, **known: Any) -> LabeledValues:
     """Name and values of the labels beside the model's -> value."""
     facts = ModelFacts(
         resource({"replicas": 9}, status=status), of, known.get("scaled"), known.get("start"), held=known.get("held")
@@ -126,9 +126,9 @@ def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
         ("signal_missing", "queueDepth"): 1
     }
     unready = replace(VERDICT, signals=(replace(VERDICT.signals[1], value=None, at=None, shown=None),))
-    found = exported_values(scaled=ModelState(DIGITS, 0.0, decision=unready))
-    assert ("gpu_utilization_ratio",) not in found, "a mean of no servers"
-    assert found["signal_missing", "gpuUtilization"] == 0, "there is nothing to measure"
+    values = exported_values(scaled=ModelState(DIGITS, 0.0, decision=unready))
+    assert ("gpu_utilization_ratio",) not in values, "a mean of no servers"
+    assert values["signal_missing", "gpuUtilization"] == 0, "there is nothing to measure"
 
 
 def test_target_that_leaves_the_spec_takes_its_series_with_it() -> None:
@@ -147,11 +147,11 @@ def test_target_that_leaves_the_spec_takes_its_series_with_it() -> None:
 def test_new_process_exports_the_state_of_a_paused_model_from_its_status() -> None:
     paused = {"conditions": [{"type": "ScalingActive", "status": "False", "reason": "Paused"}], "pods": STATUS["pods"]}
     # Nothing but the object is known: no decision was made, and no pod was seen to start.
-    found = exported_values(paused, of=spec(scaling={"minReplicas": 1, "maxReplicas": 6, "mode": "Paused"}))
+    values = exported_values(paused, of=spec(scaling={"minReplicas": 1, "maxReplicas": 6, "mode": "Paused"}))
 
-    assert found["condition", "ScalingActive", "False", "Paused"] == 1
-    assert found["replicas_ready",] == 4
-    assert found["replicas_max",] == 6
+    assert values["condition", "ScalingActive", "False", "Paused"] == 1
+    assert values["replicas_ready",] == 4
+    assert values["replicas_max",] == 6
 
 
 def of_models(world: OperatorReplica, clock: Callable[[], float]) -> ModelMetrics:
@@ -173,7 +173,7 @@ def page(world: OperatorReplica) -> str:
 
 def test_series_of_a_model_go_with_it_and_a_standby_exports_none() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 3
+        world.dictate().desired[DIGITS] = 3
         world.model()
         world.model("other")
         async with Running(world.scaler):
@@ -209,16 +209,16 @@ def test_a_large_page_yields_to_other_tasks_and_omits_deleted_models() -> None:
 
     world = live(scenario)
 
-    async def go(asked: ModelMetrics) -> str:
-        task = asyncio.ensure_future(asked.page())
+    async def go(metrics: ModelMetrics) -> str:
+        task = asyncio.ensure_future(metrics.page())
         await asyncio.sleep(0)
         world.caches.resources._store(Key("team", "m4"), None)
         return await task
 
     ticks = iter(range(1000))
-    made = asyncio.run(go(of_models(world, lambda: float(next(ticks)))))
-    assert 'model_deployment="m3"' in made
-    assert 'model_deployment="m4"' not in made
+    page = asyncio.run(go(of_models(world, lambda: float(next(ticks)))))
+    assert 'model_deployment="m3"' in page
+    assert 'model_deployment="m4"' not in page
 
 
 CREATED, READY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:42Z", "2026-01-01T01:00:00Z"
@@ -232,9 +232,9 @@ def test_a_start_ends_at_readiness_and_is_measured_once() -> None:
         versions = itertools.count(1)
 
         def become(name: str, ready_at: str | None, component: str = names.SERVER) -> None:
-            made = pod(name, "digits", component, ready_at=ready_at, created_at=CREATED)
-            made["metadata"]["resourceVersion"] = str(next(versions))
-            world.caches.pods._store(Key("team", name), made)
+            document = pod(name, "digits", component, ready_at=ready_at, created_at=CREATED)
+            document["metadata"]["resourceVersion"] = str(next(versions))
+            world.caches.pods._store(Key("team", name), document)
 
         def count() -> float:
             return registry.get_sample_value("halcyon_pod_start_seconds_count") or 0
@@ -261,10 +261,10 @@ def test_a_pod_that_bears_no_models_name_breaks_nothing() -> None:
     async def scenario(world: OperatorReplica) -> None:
         starts = StartTimes(world.caches, CollectorRegistry())
         for version, ready_at in enumerate((None, READY)):
-            made = pod("theirs", "digits", names.SERVER, ready_at=ready_at, created_at=CREATED)
-            made["metadata"]["resourceVersion"] = str(version)
-            del made["metadata"]["labels"][names.OWNER_LABEL]
-            world.caches.pods._store(Key("team", "theirs"), made)
+            document = pod("theirs", "digits", names.SERVER, ready_at=ready_at, created_at=CREATED)
+            document["metadata"]["resourceVersion"] = str(version)
+            del document["metadata"]["labels"][names.OWNER_LABEL]
+            world.caches.pods._store(Key("team", "theirs"), document)
         assert starts.last(DIGITS) is None
 
     live(scenario)

@@ -86,16 +86,16 @@ def ruled(hub: ObservationStore, now: float) -> float:
     """Queue depth, as the policy Rules has it."""
     observation = hub.observe("ns", "m", now)
     assert observation is not None
-    found = queue_depth(observation, target=16, replicas=1)
-    assert isinstance(found, Value), found
-    return found.value
+    depth = queue_depth(observation, target=16, replicas=1)
+    assert isinstance(depth, Value), depth
+    return depth.value
 
 
 @pytest.mark.parametrize("load", LOADS)
 def test_the_dashboard_shows_what_a_request_takes_in_triton(load: Load) -> None:
-    found = shown(*loaded_store(load))
+    dashboard = shown(*loaded_store(load))
 
-    assert found.latency_ms == pytest.approx(1000 * (load.waiting + load.computing) / load.rate)
+    assert dashboard.latency_ms == pytest.approx(1000 * (load.waiting + load.computing) / load.rate)
 
 
 @pytest.mark.parametrize("load", LOADS)
@@ -124,32 +124,32 @@ def test_the_planner_learns_how_many_rows_a_request_has(load: Load) -> None:
     for second in range(SECONDS):
         balancer = haproxy(requests=load.rate * second)
         hub.receive(record(second, triton(at=second, **load.after(second)), balancer=balancer), float(second))
-        found, memory = planned(hub, float(second), memory)
+        reading, memory = planned(hub, float(second), memory)
 
-    assert found.rows_per_request == pytest.approx(load.rows, rel=0.005)  # it is told to three digits
+    assert reading.rows_per_request == pytest.approx(load.rows, rel=0.005)  # it is told to three digits
 
 
 def test_requests_rejected_after_the_timeout_are_shown_and_scaled_for() -> None:
     # A burst at 20 s finds no server, waits for 30 s and is refused; one request per second beside it is served.
-    burst, came_s, refused_s, now = 1000, 20, 50, 55
+    burst, arrived_s, refused_s, now = 1000, 20, 50, 55
     hub = ObservationStore()
     memory, refusals = SignalMemory(), RejectionBound()
     for second in range(now + 1):
-        waits = burst if came_s <= second < refused_s else 0
+        waits = burst if arrived_s <= second < refused_s else 0
         balancer = haproxy(
             waits,
-            requests=second + (burst if second >= came_s else 0),
+            requests=second + (burst if second >= arrived_s else 0),
             refused=burst if second >= refused_s else 0,
         )
         pod = triton(at=second, pending=0, succeeded=second, failed=0)
         hub.receive(record(second, pod, balancer=balancer), float(second))
-        found, memory = planned(hub, float(second), memory)
-        if found.waiting is not None:
-            refusals = refusals.with_reading(float(second), found.rejected, found.waiting, 60.0)
+        reading, memory = planned(hub, float(second), memory)
+        if reading.waiting is not None:
+            refusals = refusals.with_reading(float(second), reading.rejected, reading.waiting, 60.0)
 
     dashboard = shown(hub, float(now))
     assert dashboard.rejected == pytest.approx(burst / 15)
     assert dashboard.errors == 1.0
-    assert found.rejected == burst
+    assert reading.rejected == burst
     assert refusals.max_waiting() < burst  # what waits is followed no more as a queue without an end
     assert ruled(hub, float(now)) > burst / 15

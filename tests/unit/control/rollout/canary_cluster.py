@@ -36,9 +36,9 @@ def begun(*, count: int = 5, room: int = 7, **canary: Any) -> tuple[Cluster, str
 
 
 def decided(cluster: Cluster) -> RolloutPlan:
-    found = cluster.operate().rollout
-    assert found is not None
-    return found
+    rollout = cluster.operate().rollout
+    assert rollout is not None
+    return rollout
 
 
 def weights(cluster: Cluster) -> dict[str, int]:

@@ -69,7 +69,7 @@ class Cluster:
     servers: list[Server] = field(default_factory=list)
     templates: dict[str, list[str]] = field(default_factory=dict)
     """Revisions that the Deployment of each slot has had, in order."""
-    made: int = 0
+    created_pods: int = 0
     nodes: tuple[str, ...] = ()
     """Nodes in the order in which pods go to them, in turns. The model's claim is ReadWriteOnce then."""
     gates: tuple[str, ...] = ()
@@ -94,8 +94,8 @@ class Cluster:
 
     def look(self) -> Scope:
         """Return the scope that the reconciler reads."""
-        asked = resource(self.spec)
-        asked["metadata"]["annotations"] = dict(self.annotations)
+        document = resource(self.spec)
+        document["metadata"]["annotations"] = dict(self.annotations)
         return scope_of(
             children=self.children,
             revisions=tuple(self.records.values()),
@@ -103,7 +103,7 @@ class Cluster:
             now=self.now,
             canary=self.verdict,
             signals=self.signals,
-            resource=asked,
+            resource=document,
             **({"source": SourceState(exclusive={"disk": "ReadWriteOnce"})} if self.nodes else {}),
         )
 
@@ -113,17 +113,17 @@ class Cluster:
         for obj in (*planned.first, *planned.then):
             kind, name = _KINDS.get(obj["kind"]), obj["metadata"]["name"]
             if obj["kind"] == "ControllerRevision":
-                found = revision.read(obj)
-                assert found is not None
-                self.records[found.key] = found
+                record = revision.read(obj)
+                assert record is not None
+                self.records[record.key] = record
             elif kind is not None:
                 before = self.children.get((kind, name), {"status": {"availableReplicas": 1}})
                 self.children[kind, name] = {**copied(obj), "status": before["status"]}
                 if kind is kinds.DEPLOYMENT and self.paused:
                     self.children[kind, name]["spec"]["paused"] = True
                 self._raise_generation(self.children[kind, name], before)
-        for where in planned.delete:
-            self.children.pop(where, None)
+        for child in planned.delete:
+            self.children.pop(child, None)
         for slot in self.slots():
             now = str(self._deployment(slot)["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL])
             if self.templates.setdefault(slot, [])[-1:] != [now]:
@@ -145,17 +145,17 @@ class Cluster:
             self._tell(slot)
 
     def _control(self, slot: str) -> None:
-        spec, wanted = self._deployment(slot)["spec"], self.templates[slot][-1]
+        spec, target = self._deployment(slot)["spec"], self.templates[slot][-1]
         if self.paused:
             return
-        new = [s for s in self.of(slot) if s.revision == wanted and not s.old]
+        new = [s for s in self.of(slot) if s.revision == target and not s.old]
         old = [s for s in self.of(slot) if s not in new]
         rolling, count = spec["strategy"]["rollingUpdate"], spec["replicas"]
         total = len(new) + len(old)
         if len(new) > count:
             self._remove(new, len(new) - count)
         elif len(new) < count and total < count + rolling["maxSurge"]:
-            self._create(slot, wanted, min(count + rolling["maxSurge"] - total, count - len(new)))
+            self._create(slot, target, min(count + rolling["maxSurge"] - total, count - len(new)))
         elif old:
             least = count - rolling["maxUnavailable"]
             spare = total - least - sum(not s.ready for s in new)
@@ -171,7 +171,7 @@ class Cluster:
             if not server.scheduled and sum(s.scheduled for s in self.servers) < self.room:
                 server.scheduled, server.placed = True, self.now
                 if self.nodes:
-                    server.node = self.nodes[self.made % len(self.nodes)]
+                    server.node = self.nodes[self.created_pods % len(self.nodes)]
 
     def start(self) -> None:
         """Make pods ready whose revision can load."""
@@ -201,12 +201,12 @@ class Cluster:
 
     def _create(self, slot: str, of: str, number: int) -> None:
         for _ in range(number):
-            self.made += 1
-            self.servers.append(Server(f"p{self.made}", of, self.now, slot))
+            self.created_pods += 1
+            self.servers.append(Server(f"p{self.created_pods}", of, self.now, slot))
 
     def _remove(self, among: list[Server], number: int) -> None:
-        gone = sorted(among, key=lambda s: s.ready)[: max(number, 0)]
-        self.servers = [s for s in self.servers if s not in gone]
+        removed = sorted(among, key=lambda s: s.ready)[: max(number, 0)]
+        self.servers = [s for s in self.servers if s not in removed]
 
     def _raise_generation(self, after: Object, before: Object) -> None:
         """Increase the generation after a change of the spec, which the controller hasn't observed yet."""
@@ -215,12 +215,12 @@ class Cluster:
 
     def _tell(self, slot: str) -> None:
         """Write the Deployment's status, as the Deployment controller does when it has observed the Deployment."""
-        deployment, found = self._deployment(slot), self.of(slot)
+        deployment, servers = self._deployment(slot), self.of(slot)
         deployment["status"] = {
             "observedGeneration": deployment["metadata"]["generation"],
-            "replicas": len(found),
-            "updatedReplicas": sum(s.revision == self.templates[slot][-1] and not s.old for s in found),
-            "readyReplicas": sum(s.ready for s in found),
+            "replicas": len(servers),
+            "updatedReplicas": sum(s.revision == self.templates[slot][-1] and not s.old for s in servers),
+            "readyReplicas": sum(s.ready for s in servers),
         }
 
     def _pod(self, server: Server) -> Object:
@@ -228,8 +228,8 @@ class Cluster:
         if not server.scheduled:
             text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: none."
             reason = "SchedulingGated" if self.gates else "Unschedulable"
-            said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
-            conditions.append(said | {"lastTransitionTime": rfc3339(server.created)})
+            condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
+            conditions.append(condition | {"lastTransitionTime": rfc3339(server.created)})
         elif server.placed is not None:
             at = rfc3339(server.placed)
             conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": at})

@@ -75,7 +75,7 @@ class Watched:
         for _ in range(2):  # growth counts once it is confirmed
             self.now += 1
             at = self.now
-            told = [
+            samples = [
                 triton(name, at=at, succeeded=s, failed=f, executions=s + f, queue_us=self.waits_us[name] * s)
                 for name, (s, f) in self.totals.items()
             ]
@@ -85,11 +85,11 @@ class Watched:
                 for slot, counts in self.buckets.items()
             )
             balancer = replace(haproxy(), latency=latency) if self.balanced else None
-            self.hub.receive(record(at, *told, namespace="team", name="digits", balancer=balancer), at)
-        found = self.watch.result(KEY, self.servers)
-        self.why = found.why if found else ""
-        assert found is None or found.revision == self.canary
-        return found.action if found else None
+            self.hub.receive(record(at, *samples, namespace="team", name="digits", balancer=balancer), at)
+        verdict = self.watch.result(KEY, self.servers)
+        self.why = verdict.why if verdict else ""
+        assert verdict is None or verdict.revision == self.canary
+        return verdict.action if verdict else None
 
     @property
     def servers(self) -> list[Object]:
@@ -97,16 +97,16 @@ class Watched:
 
 
 def server(name: str, revision: str, slot: str) -> Object:
-    made = pod(name, ready=True, revision=revision)
-    made["metadata"]["labels"][names.SLOT_LABEL] = slot
-    return made
+    server_pod = pod(name, ready=True, revision=revision)
+    server_pod["metadata"]["labels"][names.SLOT_LABEL] = slot
+    return server_pod
 
 
 def rollout(cluster: Cluster) -> RolloutPlan:
     cluster.settle(rounds=4, step_s=1)
-    found: Any = cluster.operate().rollout
-    assert found.canary is not None
-    return found  # type: ignore[no-any-return]  # checked above
+    rollout_plan: Any = cluster.operate().rollout
+    assert rollout_plan.canary is not None
+    return rollout_plan  # type: ignore[no-any-return]  # checked above
 
 
 def test_counts_before_the_first_sample_are_no_evidence() -> None:
@@ -132,11 +132,11 @@ def test_an_error_that_the_model_answers_is_a_failure_of_its_revision() -> None:
     # Triton counts it as a success, and HAProxy sees its status.
     answered = Watched()
     answered.errors = {"a": 0, "b": 0}
-    found = []
+    actions = []
     for _ in range(6):
         answered.errors["b"] += 30
-        found.append(answered.look(old=(120, 0), new=(30, 0)))
-    assert "rollback" in found
+        actions.append(answered.look(old=(120, 0), new=(30, 0)))
+    assert "rollback" in actions
     assert answered.why.startswith("rolled back: the new revision is worse: errors 100 % of ")
 
 
@@ -146,11 +146,11 @@ def test_a_broken_canary_is_rolled_back_at_its_third_second() -> None:
     broken.watch.requeue = queued.append
     broken.errors = {"a": 0, "b": 0}
     broken.look()
-    found = []
-    while "rollback" not in found:
+    actions = []
+    while "rollback" not in actions:
         broken.errors["b"] += 30
-        found.append(broken.look(old=(120, 0), new=(30, 0)))
-    assert len(found) == 3
+        actions.append(broken.look(old=(120, 0), new=(30, 0)))
+    assert len(actions) == 3
     # Once as it waits, once as it is rolled back; not by each sample.
     assert queued == [KEY, KEY]
 
@@ -198,8 +198,8 @@ def test_a_new_canary_begins_without_earlier_evidence() -> None:
 def outcome(watched: Watched, *, looks: int = 120) -> str | None:
     """The first verdict that ends the canary."""
     for _ in range(looks):
-        if (found := watched.look(old=(60, 0), new=(30, 0))) in {"promote", "rollback"}:
-            return found
+        if (action := watched.look(old=(60, 0), new=(30, 0))) in {"promote", "rollback"}:
+            return action
     return None
 
 

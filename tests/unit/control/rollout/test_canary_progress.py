@@ -45,7 +45,7 @@ def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
 
 
 @pytest.mark.parametrize(
-    ("case", "outcome", "step", "said"),
+    ("case", "outcome", "step", "message"),
     [
         (("abort", FINE, 2, OVER, "Enabled"), "aborted", 0, "aborted"),
         (("promote", None, 1, START, "Enabled"), "promoted", 0, "promoted"),
@@ -60,12 +60,12 @@ def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
         (("", None, 2, OVER, "Disabled"), "goes on", 1, "step 2 of 2"),
     ],
 )
-def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, said: str) -> None:
+def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, message: str) -> None:
     wished, verdict, ready, now, analysis = case
-    found = advance(READY, rules(analysis), now=now, count=10, ready=ready, canary_result=verdict, request=wished)
+    progress = advance(READY, rules(analysis), now=now, count=10, ready=ready, canary_result=verdict, request=wished)
 
-    assert (found.outcome, found.record.step) == (outcome, step)
-    assert said in found.message
+    assert (progress.outcome, progress.record.step) == (outcome, step)
+    assert message in progress.message
 
 
 MANUAL = (CanaryStep(weight=20, pause=CanaryPause()), CanaryStep(weight=50, pause=CanaryPause()))
@@ -88,9 +88,11 @@ def test_a_pause_without_a_duration_ends_by_a_person(
     case: tuple[Any, ...], outcome: str, step: int, paused: bool
 ) -> None:
     wished, verdict, ready, now = case
-    found = advance(READY, rules(steps=MANUAL), now=now, count=10, ready=ready, canary_result=verdict, request=wished)
+    progress = advance(
+        READY, rules(steps=MANUAL), now=now, count=10, ready=ready, canary_result=verdict, request=wished
+    )
 
-    assert (found.outcome, found.record.step, found.paused, found.due) == (outcome, step, paused, None)
+    assert (progress.outcome, progress.record.step, progress.paused, progress.due) == (outcome, step, paused, None)
 
 
 def test_a_step_ended_by_a_person_skips_its_time_and_the_analysis() -> None:
@@ -126,13 +128,13 @@ def test_a_persons_command_counts_for_the_revision_that_it_names(named: str) -> 
 
 
 def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
-    cluster, first, asked = begun()
+    cluster, first, requested = begun()
     cluster.settle(rounds=4, step_s=1)
     assert (split(cluster), weights(cluster)) == ((4, 1), {"a": 80, "b": 20})
     assert status_of(cluster)["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1}
     assert {s.revision for s in cluster.of("a")} == {first}
 
-    cluster.verdict = CanaryResult(asked, "promote", "as good")
+    cluster.verdict = CanaryResult(requested, "promote", "as good")
     cluster.now += 60
     cluster.settle(rounds=4, step_s=1)
     assert (split(cluster), weights(cluster)) == ((3, 2), {"a": 50, "b": 50})
@@ -143,51 +145,51 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     assert (split(cluster), weights(cluster), cluster.slots()) == ((0, 5), {"b": 100}, ["b"])
     assert canaries <= {s.name for s in cluster.of("b")}
     assert (decided(cluster).phase, decided(cluster).record.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
-    found = status_of(cluster)
-    assert found["revision"] == {"current": f"digits-{asked}", "target": f"digits-{asked}"}
-    assert not {"Reconciling", "Stalled"} & {c["type"] for c in found["conditions"]}
+    status = status_of(cluster)
+    assert status["revision"] == {"current": f"digits-{requested}", "target": f"digits-{requested}"}
+    assert not {"Reconciling", "Stalled"} & {c["type"] for c in status["conditions"]}
 
 
 def test_a_canary_that_waits_for_a_person_says_how_to_go_on() -> None:
-    cluster, _, asked = begun(steps=[step.to_dict() for step in MANUAL])
+    cluster, _, requested = begun(steps=[step.to_dict() for step in MANUAL])
     cluster.settle(rounds=4, step_s=1)
-    cluster.verdict = CanaryResult(asked, "promote", "as good")
+    cluster.verdict = CanaryResult(requested, "promote", "as good")
     cluster.now += 3600
-    found = status_of(cluster)
-    reconciling = next(c for c in found["conditions"] if c["type"] == "Reconciling")
-    assert found["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1, "paused": True}
+    status = status_of(cluster)
+    reconciling = next(c for c in status["conditions"] if c["type"] == "Reconciling")
+    assert status["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1, "paused": True}
     assert reconciling["reason"] == "CanaryPaused"
     assert "run halcyon promote digits --step" in reconciling["message"]
-    assert f"annotation {PROMOTE_STEP} to {asked}/1." in reconciling["message"]
-    (event,) = (e for e in status_events({}, found) if e.reason == "CanaryPaused")
+    assert f"annotation {PROMOTE_STEP} to {requested}/1." in reconciling["message"]
+    (event,) = (e for e in status_events({}, status) if e.reason == "CanaryPaused")
     assert event.message == reconciling["message"]
-    assert not [e for e in status_events(found, found) if e.reason == "CanaryPaused"]
+    assert not [e for e in status_events(status, status) if e.reason == "CanaryPaused"]
 
-    cluster.annotations = {PROMOTE_STEP: f"digits-{asked}/1"}
+    cluster.annotations = {PROMOTE_STEP: f"digits-{requested}/1"}
     cluster.settle(rounds=4, step_s=1)
     later = status_of(cluster)
     assert later["rollout"]["canary"] == {"step": 2, "weight": 50, "pods": 2, "paused": True}
-    assert [e.reason for e in status_events(found, later)] == ["CanaryPaused"]
-    cluster.annotations = {PROMOTE_STEP: f"digits-{asked}/2"}
+    assert [e.reason for e in status_events(status, later)] == ["CanaryPaused"]
+    cluster.annotations = {PROMOTE_STEP: f"digits-{requested}/2"}
     cluster.settle(rounds=12, step_s=1)
     assert decided(cluster).record.result == RolloutResult.SERVED
 
 
 def test_the_next_one_comes_in_the_slot_that_is_free() -> None:
-    cluster, _, asked = begun()
-    cluster.annotations = {PROMOTE: asked}
+    cluster, _, requested = begun()
+    cluster.annotations = {PROMOTE: requested}
     cluster.settle(rounds=14, step_s=1)
     assert cluster.slots() == ["b"]
     third = cluster.key(batching={"maxBatchSize": 3})
     cluster.settle(rounds=4, step_s=1)
 
-    assert ({s.revision for s in cluster.of("a")}, {s.revision for s in cluster.of("b")}) == ({third}, {asked})
+    assert ({s.revision for s in cluster.of("a")}, {s.revision for s in cluster.of("b")}) == ({third}, {requested})
     assert weights(cluster) == {"b": 80, "a": 20}
 
 
 def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
-    cluster, _, asked = begun()
-    cluster.annotations = {PROMOTE: asked}
+    cluster, _, requested = begun()
+    cluster.annotations = {PROMOTE: requested}
     cluster.settle(rounds=14, step_s=1)
     cluster.spec["rollout"] = {}
     third = cluster.key(batching={"maxBatchSize": 3})
@@ -201,12 +203,12 @@ def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
     [("rollback", "", Reason.CANARY_ANALYSIS_FAILED), ("wait", ABORT, Reason.CANARY_ABORTED)],
 )
 def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any, word: str, reason: Reason) -> None:
-    cluster, first, asked = begun()
+    cluster, first, requested = begun()
     cluster.settle(rounds=4, step_s=1)
-    cluster.verdict = CanaryResult(asked, verdict, "errors 4 % of 100 requests against 0 %")
-    cluster.annotations = {word: asked}
-    found = decided(cluster)
-    assert ({p.slot: (p.replicas, p.weight) for p in found.slots}) == {"a": (5, 100), "b": (0, 0)}
+    cluster.verdict = CanaryResult(requested, verdict, "errors 4 % of 100 requests against 0 %")
+    cluster.annotations = {word: requested}
+    rollout = decided(cluster)
+    assert ({p.slot: (p.replicas, p.weight) for p in rollout.slots}) == {"a": (5, 100), "b": (0, 0)}
     cluster.verdict, cluster.annotations = None, {}
     cluster.settle(rounds=8, step_s=100)
 
@@ -219,10 +221,10 @@ def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any,
 
 
 def test_a_failed_canary_never_gets_every_request_despite_on_failure() -> None:
-    cluster, first, asked = begun()
+    cluster, first, requested = begun()
     cluster.spec["rollout"]["onFailure"] = "Stay"
     cluster.settle(rounds=4, step_s=1)
-    cluster.annotations = {ABORT: asked}
+    cluster.annotations = {ABORT: requested}
     cluster.settle(rounds=8, step_s=1)
 
     assert (split(cluster), {s.revision for s in cluster.servers}) == ((5, 0), {first})
@@ -230,8 +232,8 @@ def test_a_failed_canary_never_gets_every_request_despite_on_failure() -> None:
 
 
 def test_a_canary_that_never_gets_ready_gets_no_request_and_goes() -> None:
-    cluster, first, asked = begun()
-    cluster.bad.add(asked)
+    cluster, first, requested = begun()
+    cluster.bad.add(requested)
     cluster.settle(rounds=4, step_s=1)
     assert (split(cluster), weights(cluster)) == ((5, 1), {"a": 100, "b": 0})
     cluster.settle(rounds=12, step_s=100)
@@ -252,8 +254,8 @@ def test_one_pod_gives_way_to_a_canary_without_capacity() -> None:
 
 
 def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
-    cluster, _, asked = begun(count=5, room=5)
-    while not (found := decided(cluster)).record.replacing:
+    cluster, _, requested = begun(count=5, room=5)
+    while not (rollout := decided(cluster)).record.replacing:
         before = copy.deepcopy(cluster.children)
         cluster.control()
         cluster.schedule()
@@ -265,15 +267,15 @@ def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
     cluster.now += 600
 
     again = decided(cluster)
-    assert (again.phase, again.requested.key) == (RolloutPhase.PROGRESSING, asked), again.failure
-    assert again.record.replacing > found.record.replacing
+    assert (again.phase, again.requested.key) == (RolloutPhase.PROGRESSING, requested), again.failure
+    assert again.record.replacing > rollout.record.replacing
     cluster.settle(rounds=6, step_s=1)
     assert split(cluster) == (4, 1)
     assert cluster.ready == 5
 
 
 def test_a_canary_without_capacity_reports_it_and_returns_its_pod() -> None:
-    cluster, first, asked = begun(count=5, room=5)
+    cluster, first, requested = begun(count=5, room=5)
     cluster.settle(rounds=2, step_s=1)
     cluster.now += 60
     cluster.room = 4  # somebody else takes what is given up
@@ -285,14 +287,14 @@ def test_a_canary_without_capacity_reports_it_and_returns_its_pod() -> None:
     cluster.settle(rounds=6, step_s=1)
 
     assert (split(cluster), {s.revision for s in cluster.servers}) == ((5, 0), {first})
-    assert asked in cluster.templates["b"]
+    assert requested in cluster.templates["b"]
 
 
 def test_one_replica_is_two_while_it_has_a_canary() -> None:
-    cluster, _, asked = begun(count=1, room=2)
+    cluster, _, requested = begun(count=1, room=2)
     cluster.settle(rounds=4, step_s=1)
     assert split(cluster) == (1, 1)
-    cluster.annotations = {PROMOTE: asked}
+    cluster.annotations = {PROMOTE: requested}
     cluster.settle(rounds=6, step_s=1)
 
     assert (split(cluster), cluster.slots()) == ((0, 1), ["b"])
@@ -342,8 +344,8 @@ class Watched:
         """What failed goes at once, with the share it had."""
 
     def round(self) -> RolloutPlan:
-        found = decided(self.cluster)
-        assert sum(placed.weight for placed in found.slots) == 100
+        rollout = decided(self.cluster)
+        assert sum(placed.weight for placed in rollout.slots) == 100
         trails = {key: RolloutRecord.of(record) for key, record in self.cluster.records.items()}
         failed = {(key, trail.ended) for key, trail in trails.items() if trail.result == RolloutResult.FAILED}
         self.recovers = self.recovers or bool(failed - self._failed)
@@ -354,16 +356,16 @@ class Watched:
             enough = self.cluster.ready >= self.most - 1
             self.recovers = self.recovers and not enough
             assert enough or self.recovers
-        return found
+        return rollout
 
     def end(self) -> RolloutPlan:
         for _ in range(40):
-            found = self.round()
+            rollout = self.round()
             self.cluster.now += 30
-            ended = found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
-            if ended and self.cluster.slots() == [found.home] and not self.recovers:
+            ended = rollout.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
+            if ended and self.cluster.slots() == [rollout.home] and not self.recovers:
                 break
-        return found
+        return rollout
 
 
 @example(count=6, spare=1, events=["promote", "other"])
@@ -371,13 +373,13 @@ class Watched:
 @example(count=4, spare=0, events=["fine", "wait", "wait", "other", "again"])
 @given(count=st.integers(2, 6), spare=st.integers(0, 2), events=st.lists(st.sampled_from(EVENTS), max_size=8))
 def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare: int, events: list[str]) -> None:
-    cluster, _, asked = begun(count=count, room=count + spare)
+    cluster, _, requested = begun(count=count, room=count + spare)
     watched = Watched(cluster)
     for event in events:
         if event in {"fine", "worse"}:
-            cluster.verdict = CanaryResult(asked, "promote" if event == "fine" else "rollback", "so it is")
+            cluster.verdict = CanaryResult(requested, "promote" if event == "fine" else "rollback", "so it is")
         elif event in {"promote", "abort"}:
-            cluster.annotations = {PROMOTE if event == "promote" else ABORT: asked}
+            cluster.annotations = {PROMOTE if event == "promote" else ABORT: requested}
         elif event == "scale":
             cluster.spec["replicas"] = max(cluster.count - 1, 2)
         elif event in SPECS:
@@ -387,7 +389,7 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
         for _ in range(3):
             watched.round()
     cluster.verdict, cluster.annotations = CanaryResult(decided(cluster).requested.key, "promote", "fine"), {}
-    found = watched.end()
-    assert found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
+    rollout = watched.end()
+    assert rollout.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
     assert len(cluster.slots()) == 1
-    assert [s.revision for s in cluster.servers if s.ready] == [found.target.key] * cluster.count
+    assert [s.revision for s in cluster.servers if s.ready] == [rollout.target.key] * cluster.count

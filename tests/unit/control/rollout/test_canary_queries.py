@@ -37,13 +37,13 @@ class Queried:
         cluster, self.stable, self.canary = begun(count=2, room=3)
         self.rollout: RolloutPlan | None = rollout(cluster)
         self.now, self.results = 1000.0, list(results)
-        self.asked: list[str] = []
+        self.sent: list[str] = []
         self.spec = spec_of(metric, mode=mode)
         self.queries = CanaryQueries(self.ask, DrivenClock(lambda: self.now))
         self.queries.planned(KEY, self.spec, self.rollout)
 
     async def ask(self, query: str) -> float | None:
-        self.asked.append(query)
+        self.sent.append(query)
         result = self.results.pop(0) if len(self.results) > 1 else self.results[0]
         if isinstance(result, PrometheusError):
             raise result
@@ -93,12 +93,12 @@ async def test_a_series_of_results_leads_to_its_verdict(
     results: tuple[Result, ...], compared: str, action: str, words: str
 ) -> None:
     queried = Queried(*results)
-    found = await queried.after(intervals=3, action=compared)
+    verdict = await queried.after(intervals=3, action=compared)
 
-    assert found is not None
-    assert (found.revision, found.action) == (queried.canary, action)
-    assert words in found.why
-    assert len(queried.asked) == 3
+    assert verdict is not None
+    assert (verdict.revision, verdict.action) == (queried.canary, action)
+    assert words in verdict.why
+    assert len(queried.sent) == 3
 
 
 async def test_missing_data_neither_counts_as_failure_nor_ends_a_row() -> None:
@@ -123,10 +123,10 @@ async def test_a_promotion_waits_for_the_first_value_and_for_a_recent_one() -> N
 
 async def test_a_maximum_is_a_limit_too() -> None:
     queried = Queried(0.02, metric={"name": "errors", "query": "x", "max": "0.01", "failureLimit": 1})
-    found = await queried.after(intervals=1, action="wait")
-    assert found is not None
+    verdict = await queried.after(intervals=1, action="wait")
+    assert verdict is not None
     assert (
-        found.why
+        verdict.why
         == "rolled back: metric errors is 0.02 (at most 0.01); consecutive values beyond the limit: 1 (rollback after 1)"
     )
 
@@ -137,7 +137,7 @@ async def test_a_query_knows_its_canary() -> None:
     queried = Queried(1.0, metric={**METRIC, "query": query})
     await queried.after(intervals=1)
 
-    assert queried.asked == [f"team digits {queried.canary} {queried.stable} digits-b digits-a"]
+    assert queried.sent == [f"team digits {queried.canary} {queried.stable} digits-b digits-a"]
     assert render_query('x{a="{{name}}"}', {"name": "m"}) == 'x{a="m"}'
 
 
@@ -152,9 +152,9 @@ async def test_queries_end_with_the_canary(end: str) -> None:
     else:
         mode = "Disabled" if end == "disabled" else "Enabled"
         queried.queries.planned(KEY, spec_of({**METRIC, "min": "0"}, mode=mode), queried.rollout)
-    found = queried.verdict()
-    assert found is not None
-    assert found.action == ("wait" if end == "another spec" else "promote")
+    verdict = queried.verdict()
+    assert verdict is not None
+    assert verdict.action == ("wait" if end == "another spec" else "promote")
     queried.queries.planned(KEY, queried.spec, queried.rollout)
     assert (await queried.after(intervals=1)).action == "wait"  # type: ignore[union-attr]
 
@@ -165,9 +165,9 @@ async def test_the_analysis_joins_the_comparison_and_the_metrics() -> None:
     analysis.planned(KEY, Rolling(queried.spec, queried.rollout))
     await queried.after(intervals=3)
 
-    found = analysis.result(KEY, [])
-    assert found is not None
-    assert found.action == "rollback"
+    verdict = analysis.result(KEY, [])
+    assert verdict is not None
+    assert verdict.action == "rollback"
     analysis.deleted(KEY)
     assert analysis.result(KEY, []) is None
 
@@ -180,11 +180,11 @@ async def test_queries_begin_once_the_first_pods_are_ready() -> None:
 
     assert starting is not None
     assert starting.canary is not None
-    assert queried.asked == []
+    assert queried.sent == []
 
 
 @pytest.mark.parametrize("mode", ["Enabled", "Disabled"])
 def test_metrics_without_analysis_are_reported_as_ignored(mode: str) -> None:
-    found = [text for text in defaults.ignored(spec_of(METRIC, mode=mode)) if "metrics" in text]
+    messages = [text for text in defaults.ignored(spec_of(METRIC, mode=mode)) if "metrics" in text]
     words = "spec.rollout.canary.analysis.metrics: ignored with mode Disabled; set mode: Enabled to use it"
-    assert found == ([words] if mode == "Disabled" else [])
+    assert messages == ([words] if mode == "Disabled" else [])

@@ -25,30 +25,30 @@ def revisions(cluster: Cluster) -> set[tuple[str, str]]:
 
 
 def test_a_canary_that_waits_for_a_person_still_waits_after_zero_replicas() -> None:
-    cluster, first, asked = begun(count=3, steps=PAUSED)
+    cluster, first, requested = begun(count=3, steps=PAUSED)
     cluster.settle(rounds=4, step_s=1)
     scaled(cluster, 0)
 
     assert (cluster.slots(), cluster.servers, weights(cluster)) == (["a"], [], {"a": 100})
     assert status_of(cluster)["rollout"]["phase"] == "Progressing"
     assert status_of(cluster)["rollout"]["message"] == (
-        f"revision {asked} is rolling out; the canary continues when the model has replicas again"
+        f"revision {requested} is rolling out; the canary continues when the model has replicas again"
     )
 
     scaled(cluster, 2)
     assert (split(cluster), weights(cluster)) == ((1, 1), {"a": 80, "b": 20})
-    assert revisions(cluster) == {("a", first), ("b", asked)}
+    assert revisions(cluster) == {("a", first), ("b", requested)}
     assert status_of(cluster)["rollout"]["canary"]["paused"]
 
 
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("on_failure", ["Rollback", "Stay"])
 def test_a_canary_aborted_at_any_count_never_serves_after_zero_replicas(count: int, on_failure: str) -> None:
-    cluster, first, asked = begun(count=3, steps=PAUSED)
+    cluster, first, requested = begun(count=3, steps=PAUSED)
     cluster.spec["rollout"]["onFailure"] = on_failure
     cluster.settle(rounds=4, step_s=1)
     scaled(cluster, count)
-    cluster.annotations = {ABORT: asked}
+    cluster.annotations = {ABORT: requested}
     cluster.settle(rounds=4, step_s=1)
     assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
 
@@ -60,7 +60,7 @@ def test_a_canary_aborted_at_any_count_never_serves_after_zero_replicas(count: i
 
 @pytest.mark.parametrize("rounds", [0, 1, 4])
 def test_a_canary_gets_no_more_requests_when_the_stable_deployment_is_deleted(rounds: int) -> None:
-    cluster, first, asked = begun(count=3, steps=PAUSED)
+    cluster, first, requested = begun(count=3, steps=PAUSED)
     for _ in range(rounds):
         cluster.settle(rounds=1, step_s=1)
     del cluster.children[kinds.DEPLOYMENT, "digits-a"]
@@ -68,29 +68,29 @@ def test_a_canary_gets_no_more_requests_when_the_stable_deployment_is_deleted(ro
 
     cluster.settle(rounds=6, step_s=5)
     assert (split(cluster), weights(cluster)) == ((2, 1), {"a": 80, "b": 20})
-    assert revisions(cluster) == {("a", first), ("b", asked)}
+    assert revisions(cluster) == {("a", first), ("b", requested)}
 
 
 def test_a_revision_that_is_new_at_zero_replicas_is_no_canary() -> None:
     cluster = served(room=5, count=2, strategy="Canary")
     scaled(cluster, 0)
-    asked = cluster.key(**OTHER)
+    requested = cluster.key(**OTHER)
     scaled(cluster, 0)
     scaled(cluster, 2)
 
-    assert revisions(cluster) == {("a", asked)}
+    assert revisions(cluster) == {("a", requested)}
     assert decided(cluster).phase is RolloutPhase.COMPLETE
 
 
 def test_a_served_revision_comes_back_after_its_deployment_was_deleted() -> None:
-    cluster, _, asked = begun(count=3, steps=PAUSED)
+    cluster, _, requested = begun(count=3, steps=PAUSED)
     cluster.settle(rounds=4, step_s=1)
-    cluster.annotations = {PROMOTE: asked}
+    cluster.annotations = {PROMOTE: requested}
     cluster.settle(rounds=8, step_s=5)
     assert (cluster.slots(), decided(cluster).phase) == (["b"], RolloutPhase.COMPLETE)
     del cluster.children[kinds.DEPLOYMENT, "digits-b"]
     cluster.servers = []
 
     cluster.settle(rounds=8, step_s=5)
-    assert revisions(cluster) == {("b", asked)}
+    assert revisions(cluster) == {("b", requested)}
     assert decided(cluster).phase is RolloutPhase.COMPLETE

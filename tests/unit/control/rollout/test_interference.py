@@ -17,18 +17,18 @@ from tests.unit.control.rollout.deployment_simulation import Cluster, served
 
 
 def decided(cluster: Cluster) -> RolloutPlan:
-    found = cluster.operate().rollout
-    assert found is not None
-    return found
+    rollout = cluster.operate().rollout
+    assert rollout is not None
+    return rollout
 
 
 def changed(cluster: Cluster) -> str:
-    asked = cluster.key(batching={"maxBatchSize": 4})
+    requested = cluster.key(batching={"maxBatchSize": 4})
     cluster.operate()
     cluster.control()
     cluster.schedule()
     cluster.start()
-    return asked
+    return requested
 
 
 def on_disk(**rollout: str) -> Cluster:
@@ -46,27 +46,27 @@ def test_auto_with_a_volume_of_another_node_replaces_at_once() -> None:
         server.node = "b"
     changed(cluster)
 
-    found = decided(cluster)
-    assert found.pace.strategy == "Replace"
-    assert "can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod p1 uses on node b" in found.pace.why
+    rollout = decided(cluster)
+    assert rollout.pace.strategy == "Replace"
+    assert "can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod p1 uses on node b" in rollout.pace.why
 
 
 def test_replace_moves_a_volume_to_another_node() -> None:
     cluster = on_disk(strategy="Replace")
-    asked = changed(cluster)
+    requested = changed(cluster)
     cluster.settle(rounds=4, step_s=1.0)
-    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+    assert [s.revision for s in cluster.servers if s.ready] == [requested]
     assert decided(cluster).phase is RolloutPhase.COMPLETE
 
 
 def test_a_rollout_on_the_node_of_its_volume_surges() -> None:
     cluster = on_disk(strategy="Auto")
     cluster.nodes = (cluster.servers[0].node,)
-    asked = changed(cluster)
+    requested = changed(cluster)
 
     assert decided(cluster).pace.strategy == "Surge"
     cluster.settle(rounds=4, step_s=1.0)
-    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+    assert [s.revision for s in cluster.servers if s.ready] == [requested]
 
 
 @pytest.mark.parametrize("strategy", ["Surge", "Auto"])
@@ -92,9 +92,9 @@ def test_auto_keeps_the_only_serving_pod_and_names_the_other_strategy() -> None:
         plan = cluster.operate()
         assert plan.rollout is not None
         assert (plan.rollout.phase, plan.rollout.pace.strategy) == (RolloutPhase.BLOCKED, "Surge")
-        said = rollout_status.explanation("digits", plan, plan.rollout)
-        assert "keeps the only serving pod" in said
-        assert said.endswith("Add capacity, or set spec.rollout.strategy: Replace")
+        explanation = rollout_status.explanation("digits", plan, plan.rollout)
+        assert "keeps the only serving pod" in explanation
+        assert explanation.endswith("Add capacity, or set spec.rollout.strategy: Replace")
         cluster.control()
         cluster.schedule()
         assert cluster.ready == 1
@@ -102,12 +102,12 @@ def test_auto_keeps_the_only_serving_pod_and_names_the_other_strategy() -> None:
 
 def test_auto_replaces_a_pod_that_serves_nothing() -> None:
     cluster = served(room=1, count=1, strategy="Auto", surgeTimeout="30s")
-    asked = changed(cluster)
+    requested = changed(cluster)
     cluster.servers[0].ready = False
     cluster.now += 31
     assert decided(cluster).pace.strategy == "Replace"
     cluster.settle(rounds=4, step_s=1.0)
-    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+    assert [s.revision for s in cluster.servers if s.ready] == [requested]
 
 
 @pytest.mark.parametrize("strategy", ["Auto", "Surge"])
@@ -115,18 +115,18 @@ def test_a_gated_pod_waits_for_its_quota_as_for_capacity(strategy: str) -> None:
     cluster = served(room=2, count=2, strategy=strategy, surgeTimeout="30s")
     first = cluster.servers[0].revision
     cluster.gates = ("kueue.x-k8s.io/admission",)
-    asked = changed(cluster)
+    requested = changed(cluster)
 
     assert decided(cluster).pace.strategy == "Surge"
     cluster.now += 31
-    found = decided(cluster)
+    rollout = decided(cluster)
     if strategy == "Auto":
-        assert found.pace.strategy == "Replace"
-        assert "scheduling gate kueue.x-k8s.io/admission" in found.pace.why
+        assert rollout.pace.strategy == "Replace"
+        assert "scheduling gate kueue.x-k8s.io/admission" in rollout.pace.why
         cluster.settle(rounds=8, step_s=1.0)
-        assert [s.revision for s in cluster.servers if s.ready] == [asked] * 2
+        assert [s.revision for s in cluster.servers if s.ready] == [requested] * 2
     else:
-        assert found.phase is RolloutPhase.BLOCKED
+        assert rollout.phase is RolloutPhase.BLOCKED
         cluster.now += 10_000
         assert decided(cluster).phase is RolloutPhase.BLOCKED
         assert [s.revision for s in cluster.servers if s.ready] == [first] * 2
@@ -146,7 +146,7 @@ def test_a_first_revision_behind_a_gate_does_not_fail() -> None:
 def test_a_paused_deployment_is_reported_and_its_revision_never_fails() -> None:
     cluster = served(room=3, count=1)
     cluster.paused = True
-    asked = changed(cluster)
+    requested = changed(cluster)
     cluster.now += 10_000
 
     plan = cluster.operate()
@@ -158,7 +158,7 @@ def test_a_paused_deployment_is_reported_and_its_revision_never_fails() -> None:
     assert "run kubectl rollout resume deployment/digits-a" in condition.message
     cluster.paused = False
     cluster.settle(rounds=4, step_s=1.0)
-    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+    assert [s.revision for s in cluster.servers if s.ready] == [requested]
 
 
 @pytest.mark.parametrize("room", [2, 3])
@@ -179,8 +179,8 @@ def test_a_restart_of_the_deployment_replaces_pods_where_none_can_be_added(room:
 
     assert [(s.revision, s.old, s.ready) for s in cluster.servers] == [(revision, False, True)] * 2
     assert min(fewest) == (1 if room == 2 else 2)
-    found = decided(cluster)
-    assert (found.phase, found.pace.strategy) == (RolloutPhase.COMPLETE, "Surge")
+    rollout = decided(cluster)
+    assert (rollout.phase, rollout.pace.strategy) == (RolloutPhase.COMPLETE, "Surge")
 
 
 @pytest.mark.parametrize(("phase", "is_deleted"), [("Failed", False), ("Succeeded", False), ("Running", True)])
@@ -194,8 +194,8 @@ def test_a_canary_begins_beside_pods_that_ended_or_whose_node_is_lost(phase: str
 
     request_spec(cluster, "third")
     cluster.settle(rounds=4)
-    found = decided(cluster)
-    assert found.canary is not None, rollout_status.explanation("digits", cluster.operate(), found)
+    rollout = decided(cluster)
+    assert rollout.canary is not None, rollout_status.explanation("digits", cluster.operate(), rollout)
     assert (len(cluster.of("a")), len(cluster.of("b"))) == (1, 4)
 
 
@@ -223,7 +223,7 @@ def test_a_rollout_that_was_undone_by_others_begins_no_rollout() -> None:
     before = decided(cluster)
     home = cluster.children[kinds.DEPLOYMENT, f"digits-{before.home}"]
     home["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL] = first
-    found = decided(cluster)
-    assert found.canary is None
-    assert (found.target.key, found.record) == (canary, before.record)
-    assert [placed.revision.key for placed in found.slots] == [canary]
+    rollout = decided(cluster)
+    assert rollout.canary is None
+    assert (rollout.target.key, rollout.record) == (canary, before.record)
+    assert [placed.revision.key for placed in rollout.slots] == [canary]

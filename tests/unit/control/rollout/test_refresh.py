@@ -44,13 +44,13 @@ def target(planned: ReconcilePlan) -> Revision:
     return planned.target
 
 
-def image(made: Revision) -> str:
-    return str(made.template["spec"]["initContainers"][0]["image"])
+def image(revision: Revision) -> str:
+    return str(revision.template["spec"]["initContainers"][0]["image"])
 
 
 def condition(now: Scope) -> dict[str, Any] | None:
-    made = status.make(now, make(now), now="2026-11-22T00:00:00Z")
-    return next((c for c in made["conditions"] if c["type"] == "RuntimeOutdated"), None)
+    new_status = status.make(now, make(now), now="2026-11-22T00:00:00Z")
+    return next((c for c in new_status["conditions"] if c["type"] == "RuntimeOutdated"), None)
 
 
 def test_the_operator_that_rendered_it_finds_nothing_outdated() -> None:
@@ -63,14 +63,14 @@ def test_the_operator_that_rendered_it_finds_nothing_outdated() -> None:
 def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None:
     before = replace(scope_of(), site=replace(scope_of().site, version="0.1.0"))
     now = newer(served(before))
-    found = condition(now)
+    outdated = condition(now)
 
     assert target(make(now)).template == target(make(before)).template
-    assert found is not None
-    assert (found["status"], found["reason"]) == ("True", "PodTemplateOutdated")
-    assert "was rendered by version 0.1.0, and stays in use" in found["message"]
-    assert f"spec.initContainers[fetch].image (localhost/halcyon-operator:dev to {NEXT})" in found["message"]
-    assert found["message"].endswith("run halcyon refresh digits")
+    assert outdated is not None
+    assert (outdated["status"], outdated["reason"]) == ("True", "PodTemplateOutdated")
+    assert "was rendered by version 0.1.0, and stays in use" in outdated["message"]
+    assert f"spec.initContainers[fetch].image (localhost/halcyon-operator:dev to {NEXT})" in outdated["message"]
+    assert outdated["message"].endswith("run halcyon refresh digits")
 
 
 def test_a_version_that_renders_the_same_outdates_nothing() -> None:
@@ -86,9 +86,9 @@ def test_a_record_of_before_renderings_were_compared_is_compared() -> None:
 
     assert make(now).outdated == ()
     assert make(newer(now)).outdated
-    found = condition(newer(now))
-    assert found is not None
-    assert "rendered by an earlier version" in found["message"]
+    outdated = condition(newer(now))
+    assert outdated is not None
+    assert "rendered by an earlier version" in outdated["message"]
 
 
 @pytest.mark.parametrize("name", [False, True])
@@ -96,13 +96,13 @@ def test_a_refreshed_revision_is_rendered_afresh_with_its_own_key(name: bool) ->
     now = newer(served(scope_of()))
     old = target(make(now))
     wished = scope_with_refresh(now, names.revision("digits", old.key) if name else old.key)
-    made = make(wished)
+    planned = make(wished)
 
-    assert (image(target(made)), target(made).spec_key) == (NEXT, old.key)
-    assert target(made).key != old.key
-    assert target(made).number == old.number + 1
-    assert target(made).template["metadata"]["labels"][names.REVISION_LABEL] == target(made).key
-    assert made.outdated == ()
+    assert (image(target(planned)), target(planned).spec_key) == (NEXT, old.key)
+    assert target(planned).key != old.key
+    assert target(planned).number == old.number + 1
+    assert target(planned).template["metadata"]["labels"][names.REVISION_LABEL] == target(planned).key
+    assert planned.outdated == ()
 
 
 def test_a_refresh_is_done_once_whatever_becomes_of_the_annotation() -> None:
@@ -155,19 +155,19 @@ def test_a_refused_spec_outdates_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"version": "0.2.0", "pull_secrets": ("regcred",)}, "spec.imagePullSecrets (none to"),
         ({"version": "0.2.0", "server_image": "localhost/triton:25.01"}, "spec.containers[triton].image ("),
         ({"server_image": "localhost/triton:25.01"}, "with former operator settings"),
     ],
 )
-def test_the_differing_fields_are_named(change: dict[str, Any], said: str) -> None:
+def test_the_differing_fields_are_named(change: dict[str, Any], text: str) -> None:
     now = served(scope_of())
-    found = condition(replace(now, site=replace(now.site, **change)))
+    outdated = condition(replace(now, site=replace(now.site, **change)))
 
-    assert found is not None
-    assert said in found["message"]
+    assert outdated is not None
+    assert text in outdated["message"]
 
 
 def scope_with_restart(before: Scope, wish: str) -> Scope:

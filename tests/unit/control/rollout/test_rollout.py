@@ -32,19 +32,19 @@ DEADLINE_S = 660.0
 
 
 def decided(cluster: Cluster) -> RolloutPlan:
-    found = cluster.operate().rollout
-    assert found is not None
-    return found
+    rollout = cluster.operate().rollout
+    assert rollout is not None
+    return rollout
 
 
 def under_way(*, room: int = 2, count: int = 2, **rollout: Any) -> tuple[Cluster, str]:
     """A rollout whose first step is done: the pod of the new revision has come, and isn't ready."""
     cluster = served(room=room, count=count, **rollout)
-    asked = cluster.key(**OTHER)
-    cluster.bad.add(asked)
+    requested = cluster.key(**OTHER)
+    cluster.bad.add(requested)
     for act in (cluster.operate, cluster.control, cluster.control, cluster.schedule, cluster.start):
         act()
-    return cluster, asked
+    return cluster, requested
 
 
 def status_of(cluster: Cluster, signals: Signals | None = None) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def status_of(cluster: Cluster, signals: Signals | None = None) -> dict[str, Any
     return dict(status.make(seen, plan.make(seen), now="2026-01-02T03:04:05Z"))
 
 
-def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
-    return next(((c["reason"], c["message"]) for c in found["conditions"] if c["type"] == kind), ("", ""))
+def condition(model_status: dict[str, Any], kind: str) -> tuple[str, str]:
+    return next(((c["reason"], c["message"]) for c in model_status["conditions"] if c["type"] == kind), ("", ""))
 
 
 # What gives way to what
@@ -79,9 +79,9 @@ def test_no_more_than_the_strategy_allows_goes_in_any_order_of_events(
     strategy: str, count: int, spare: int, loads: bool, turns: list[str]
 ) -> None:
     cluster = served(room=count + spare, count=count, strategy=strategy, surgeTimeout="1m")
-    first, asked = cluster.applied[-1], cluster.key(**OTHER)
+    first, requested = cluster.applied[-1], cluster.key(**OTHER)
     if not loads:
-        cluster.bad.add(asked)
+        cluster.bad.add(requested)
     least = count if strategy == "Surge" or (strategy == "Auto" and (spare or count == 1)) else count - 1
 
     def act(turn: str) -> None:
@@ -96,16 +96,16 @@ def test_no_more_than_the_strategy_allows_goes_in_any_order_of_events(
 
     for turn in [*turns, *(["operate", "control", "schedule", "start", "wait"] * 24)]:
         act(turn)
-    found = decided(cluster)
+    rollout = decided(cluster)
     stuck = not spare and (strategy == "Surge" or (strategy == "Auto" and count == 1))
     if stuck:
-        assert (found.phase, cluster.ready) == (RolloutPhase.BLOCKED, count)
+        assert (rollout.phase, cluster.ready) == (RolloutPhase.BLOCKED, count)
     elif loads:
-        assert (found.phase, cluster.applied) == (RolloutPhase.COMPLETE, [first, asked])
-        assert {s.revision for s in cluster.servers if s.ready} == {asked}
+        assert (rollout.phase, cluster.applied) == (RolloutPhase.COMPLETE, [first, requested])
+        assert {s.revision for s in cluster.servers if s.ready} == {requested}
     else:
         # Back, with every pod, and never tried again.
-        assert (found.phase, cluster.applied) == (RolloutPhase.ROLLED_BACK, [first, asked, first])
+        assert (rollout.phase, cluster.applied) == (RolloutPhase.ROLLED_BACK, [first, requested, first])
         assert [s.revision for s in cluster.servers if s.ready] == [first] * count
 
 
@@ -115,9 +115,9 @@ def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
     assert decided(cluster).pace.strategy == "Surge"
     assert decided(cluster).requeue_s == 30
     cluster.now += 30
-    found = decided(cluster)
-    assert (found.pace.strategy, found.pace.max_surge, found.pace.max_unavailable) == ("Replace", 0, 1)
-    assert found.pace.why == (
+    rollout = decided(cluster)
+    assert (rollout.pace.strategy, rollout.pace.max_surge, rollout.pace.max_unavailable) == ("Replace", 0, 1)
+    assert rollout.pace.why == (
         "no capacity for an additional pod was available for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: "
         "1 Insufficient nvidia.com/gpu"
     )
@@ -226,10 +226,10 @@ def test_a_rollout_fails_past_the_deadline_unless_only_capacity_is_missing(
 
 
 def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
-    cluster, asked = under_way(room=3)
+    cluster, requested = under_way(room=3)
     cluster.now += DEADLINE_S
-    cluster.servers = [s for s in cluster.servers if s.revision != asked] + [
-        Server("new", asked, cluster.now, scheduled=True)
+    cluster.servers = [s for s in cluster.servers if s.revision != requested] + [
+        Server("new", requested, cluster.now, scheduled=True)
     ]
     assert decided(cluster).phase is RolloutPhase.PROGRESSING
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
@@ -246,12 +246,12 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
 @pytest.mark.parametrize("refused", [False, True])
 def test_the_deadline_begins_when_capacity_is_there(strategy: str, *, refused: bool) -> None:
     cluster = served(room=2, count=2, strategy=strategy, surgeTimeout="3h")
-    asked = cluster.key(**OTHER)
-    cluster.bad.add(asked)
+    requested = cluster.key(**OTHER)
+    cluster.bad.add(requested)
     for act in (cluster.operate, cluster.control, cluster.control, cluster.schedule):
         act()
     cluster.now += 10 * DEADLINE_S
-    [server] = [s for s in cluster.servers if s.revision == asked]
+    [server] = [s for s in cluster.servers if s.revision == requested]
     if refused:  # by a quota: there was no pod, and now there is one
         server.created = cluster.now
     else:
@@ -282,16 +282,16 @@ def test_a_deadline_of_the_rollout_before_is_none_of_this_one() -> None:
 
 
 def test_a_revision_that_cannot_load_fails_at_once_after_an_eviction() -> None:
-    cluster, asked = under_way(strategy="Replace")
-    (server,) = (s for s in cluster.servers if s.revision == asked)
+    cluster, requested = under_way(strategy="Replace")
+    (server,) = (s for s in cluster.servers if s.revision == requested)
     signals = Signals(load_errors={server.name: "Internal: the weights are for another model"})
     seen = cluster.look()
-    found = plan.make(type(seen)(**{**vars(seen), "signals": signals})).rollout
+    rollout = plan.make(type(seen)(**{**vars(seen), "signals": signals})).rollout
 
-    assert found is not None
-    assert found.phase is RolloutPhase.ROLLING_BACK
-    assert found.record.reason == Reason.LOAD_FAILED
-    assert found.record.message == "Internal: the weights are for another model"
+    assert rollout is not None
+    assert rollout.phase is RolloutPhase.ROLLING_BACK
+    assert rollout.record.reason == Reason.LOAD_FAILED
+    assert rollout.record.message == "Internal: the weights are for another model"
 
 
 def test_a_pod_that_went_for_nothing_comes_back() -> None:
@@ -312,8 +312,8 @@ def test_a_pod_that_went_for_nothing_comes_back() -> None:
 
 
 def test_a_revision_that_cannot_load_has_the_deadline_if_nothing_is_lost() -> None:
-    cluster, asked = under_way(room=3)
-    (server,) = (s for s in cluster.servers if s.revision == asked)
+    cluster, requested = under_way(room=3)
+    (server,) = (s for s in cluster.servers if s.revision == requested)
     signals = Signals(load_errors={server.name: "no"})
 
     assert status_of(cluster, signals)["rollout"]["phase"] == "Progressing"
@@ -321,8 +321,8 @@ def test_a_revision_that_cannot_load_has_the_deadline_if_nothing_is_lost() -> No
 
 
 def test_a_failure_is_remembered_while_its_pod_restarts() -> None:
-    cluster, asked = under_way(room=3)
-    (server,) = (s for s in cluster.servers if s.revision == asked)
+    cluster, requested = under_way(room=3)
+    (server,) = (s for s in cluster.servers if s.revision == requested)
     cluster.signals = Signals(load_errors={server.name: "the weights are for another model"})
     cluster.operate()
     cluster.signals = None
@@ -338,24 +338,24 @@ def test_a_failure_that_could_not_be_reported_yet_is_waited_for() -> None:
     cluster, _ = under_way(room=3)
     cluster.now += DEADLINE_S
     seen = cluster.look()
-    found = plan.make(type(seen)(**{**vars(seen), "scaling": PublishedScaling(settling=True)})).rollout
+    rollout = plan.make(type(seen)(**{**vars(seen), "scaling": PublishedScaling(settling=True)})).rollout
 
-    assert found is not None
-    assert (found.phase, found.requeue_s) == (RolloutPhase.PROGRESSING, 1)
+    assert rollout is not None
+    assert (rollout.phase, rollout.requeue_s) == (RolloutPhase.PROGRESSING, 1)
 
 
 def test_a_revision_hidden_by_0_replicas_fails_when_it_is_woken() -> None:
     cluster = served(room=2, count=1)
     cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 2}}
     cluster.settle(rounds=3)
-    asked = cluster.key(**OTHER)
-    cluster.bad.add(asked)
+    requested = cluster.key(**OTHER)
+    cluster.bad.add(requested)
     cluster.settle(rounds=5, step_s=10 * DEADLINE_S)
     assert decided(cluster).phase is RolloutPhase.COMPLETE
     assert not decided(cluster).record.served
     cluster.spec["replicas"] = 1
     cluster.settle(rounds=3)
-    assert decided(cluster).target.key == asked
+    assert decided(cluster).target.key == requested
     cluster.settle(step_s=DEADLINE_S / 10)
 
     assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
@@ -366,9 +366,9 @@ def test_no_revision_returns_if_none_was_ever_served() -> None:
     cluster = Cluster({**served(room=1, count=1).spec}, room=1)
     cluster.bad.add(cluster.key())
     cluster.settle(step_s=60)
-    found = decided(cluster)
+    rollout = decided(cluster)
 
-    assert (found.phase, len(cluster.applied)) == (RolloutPhase.FAILED, 1)
+    assert (rollout.phase, len(cluster.applied)) == (RolloutPhase.FAILED, 1)
     assert condition(status_of(cluster), "Stalled")[0] == "ProgressDeadlineExceeded"
     # Whatever was wrong outside is mended: it is served, and good.
     cluster.bad.clear()
@@ -377,11 +377,11 @@ def test_no_revision_returns_if_none_was_ever_served() -> None:
 
 
 def test_stay_keeps_the_new_template() -> None:
-    cluster, asked = under_way(room=3, onFailure="Stay")
+    cluster, requested = under_way(room=3, onFailure="Stay")
     cluster.settle(step_s=60)
 
     assert decided(cluster).phase is RolloutPhase.FAILED
-    assert cluster.applied[-1] == asked
+    assert cluster.applied[-1] == requested
     assert "spec.rollout.onFailure is Stay" in condition(status_of(cluster), "Stalled")[1]
     cluster.spec["rollout"] = {"onFailure": "Rollback"}
     cluster.settle(rounds=3)
@@ -392,9 +392,9 @@ def test_stay_keeps_the_new_template() -> None:
 
 
 def failed() -> tuple[Cluster, str, str]:
-    cluster, asked = under_way(room=3)
+    cluster, requested = under_way(room=3)
     cluster.settle(step_s=60)
-    return cluster, cluster.applied[0], asked
+    return cluster, cluster.applied[0], requested
 
 
 def test_a_failed_revision_is_retried_after_another_spec_was_requested() -> None:
@@ -415,10 +415,10 @@ def test_a_return_to_the_spec_that_serves_ends_the_matter() -> None:
     cluster, first, _ = failed()
     cluster.key(batching=None)
     del cluster.spec["batching"]
-    made = cluster.made
+    created_before = cluster.created_pods
     cluster.settle(rounds=5)
 
-    assert (decided(cluster).phase, cluster.made) == (RolloutPhase.COMPLETE, made)
+    assert (decided(cluster).phase, cluster.created_pods) == (RolloutPhase.COMPLETE, created_before)
     assert condition(status_of(cluster), "Stalled") == ("", "")
     assert decided(cluster).requested.key == first
 
@@ -439,13 +439,13 @@ def test_the_last_good_one_is_kept_whatever_fails_after_it() -> None:
 
 
 def test_a_rollout_that_another_overtakes_is_superseded() -> None:
-    cluster, asked = under_way(room=3)
+    cluster, requested = under_way(room=3)
     cluster.key(**THIRD)
     cluster.settle(rounds=5)
     history = status_of(cluster)["rollout"]["history"]
 
     assert [h["result"] for h in history] == ["Served", "Superseded", "Served"]
-    assert history[1]["revision"] == f"digits-{asked}"
+    assert history[1]["revision"] == f"digits-{requested}"
 
 
 def test_records_of_an_earlier_version_are_good_where_they_serve() -> None:
@@ -501,8 +501,8 @@ def _noted(note: str) -> Revision:
 
 def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -> None:
     cluster, first, bad = failed()
-    found = status_of(cluster)
-    reason, message = condition(found, "Stalled")
+    model_status = status_of(cluster)
+    reason, message = condition(model_status, "Stalled")
 
     assert reason == "RolledBack"
     assert message == (
@@ -510,56 +510,56 @@ def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -
         "pod of the revision was ready within 660 s. Correct the spec. To retry the same spec, change "
         "spec.model.revision, for example to retry-1"
     )
-    assert found["rollout"]["failed"] == {
+    assert model_status["rollout"]["failed"] == {
         "revision": f"digits-{bad}",
         "reason": "ProgressDeadlineExceeded",
         "message": "no pod of the revision was ready within 660 s",
-        "finishedAt": found["rollout"]["failed"]["finishedAt"],
+        "finishedAt": model_status["rollout"]["failed"]["finishedAt"],
     }
-    assert found["revision"] == {"current": f"digits-{first}", "target": f"digits-{bad}"}
-    assert condition(found, "Reconciling") == ("", "")
+    assert model_status["revision"] == {"current": f"digits-{first}", "target": f"digits-{bad}"}
+    assert condition(model_status, "Reconciling") == ("", "")
 
 
 def test_failures_of_new_pods_are_shown_while_the_old_ones_serve() -> None:
-    cluster, asked = under_way(room=3)
-    said = {"reason": "ErrImagePull", "message": "registry.example.com/models/a:2: not found"}
-    pulling = [{"name": "fetch", "restartCount": 0, "state": {"waiting": said}, "lastState": {}}]
+    cluster, requested = under_way(room=3)
+    waiting = {"reason": "ErrImagePull", "message": "registry.example.com/models/a:2: not found"}
+    pulling = [{"name": "fetch", "restartCount": 0, "state": {"waiting": waiting}, "lastState": {}}]
     seen = cluster.look()
     pods = [
         {**p, "status": {**p["status"], "initContainerStatuses": pulling}}
-        if p["metadata"]["labels"][names.REVISION_LABEL] == asked
+        if p["metadata"]["labels"][names.REVISION_LABEL] == requested
         else p
         for p in seen.pods
     ]
     assert pods != list(seen.pods)
     seen = replace(seen, pods=tuple(pods))
-    found = dict(status.make(seen, plan.make(seen), now="2026-01-02T03:04:05Z"))
+    model_status = dict(status.make(seen, plan.make(seen), now="2026-01-02T03:04:05Z"))
 
     words = "container fetch: ErrImagePull: registry.example.com/models/a:2: not found"
-    assert found["rollout"]["phase"] == "Progressing"
-    assert found["rollout"]["message"].startswith(f"revision {asked} is rolling out; pod ")
-    assert found["rollout"]["message"].endswith(words)
-    assert condition(found, "Reconciling") == ("Progressing", found["rollout"]["message"])
-    assert condition(found, "Ready")[0] == "Ready"
+    assert model_status["rollout"]["phase"] == "Progressing"
+    assert model_status["rollout"]["message"].startswith(f"revision {requested} is rolling out; pod ")
+    assert model_status["rollout"]["message"].endswith(words)
+    assert condition(model_status, "Reconciling") == ("Progressing", model_status["rollout"]["message"])
+    assert condition(model_status, "Ready")[0] == "Ready"
 
 
 @pytest.mark.parametrize(
     ("wait_s", "kind", "read"), [(60, "Reconciling", "InProgress"), (DEADLINE_S, "Stalled", "Failed")]
 )
 def test_a_rollout_without_capacity_is_blocked_and_later_stalled(wait_s: float, kind: str, read: str) -> None:
-    cluster, asked = under_way(strategy="Surge")
+    cluster, requested = under_way(strategy="Surge")
     cluster.now += wait_s
     cluster.operate()
-    found = status_of(cluster)
-    reason, message = condition(found, kind)
+    model_status = status_of(cluster)
+    reason, message = condition(model_status, kind)
 
     assert reason == "RolloutBlocked"
-    assert message.startswith(f"revision {asked} is waiting for capacity: pod p3 needs 1 more nvidia.com/gpu")
+    assert message.startswith(f"revision {requested} is waiting for capacity: pod p3 needs 1 more nvidia.com/gpu")
     assert message.endswith(
         "which keeps all 2 old pods until the new revision is ready. Add capacity, or set spec.rollout.strategy: Replace"
     )
-    assert kstatus.compute({**cluster.look().resource, "status": found}) == read
-    assert found["rollout"]["phase"] == "Blocked"
+    assert kstatus.compute({**cluster.look().resource, "status": model_status}) == read
+    assert model_status["rollout"]["phase"] == "Blocked"
 
 
 def test_the_balancers_route_the_name_that_the_ready_pods_serve() -> None:

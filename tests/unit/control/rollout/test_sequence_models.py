@@ -30,8 +30,8 @@ def of_config_map(text: str = KEPT, *, binary: bool = False, **spec: Any) -> Sco
 
 
 def balancers_plan(planned: ReconcilePlan) -> dict[str, Any]:
-    (found,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("ConfigMap", "digits-balancer"))
-    plan: dict[str, Any] = json.loads(found["data"]["plan.json"])
+    (config_map,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("ConfigMap", "digits-balancer"))
+    plan: dict[str, Any] = json.loads(config_map["data"]["plan.json"])
     return plan
 
 

@@ -21,30 +21,30 @@ WEIGHT_BYTES = 50_000
 
 def half(*, count: int = 4, spare: int = 0) -> tuple[Cluster, str, str]:
     """A cluster whose canary has half of the pods and of the requests; (it, the one that serves, the canary)."""
-    cluster, first, asked = _halved(count, spare)
-    return copy.deepcopy(cluster), first, asked
+    cluster, first, requested = _halved(count, spare)
+    return copy.deepcopy(cluster), first, requested
 
 
 @functools.cache
 def _halved(count: int, spare: int) -> tuple[Cluster, str, str]:
     steps = [{"weight": 50, "pause": {"duration": "1m"}}]
-    cluster, first, asked = begun(count=count, room=count + spare, steps=steps)
+    cluster, first, requested = begun(count=count, room=count + spare, steps=steps)
     cluster.settle(rounds=4, step_s=61)
     assert (split(cluster), cluster.ready) == ((count - count // 2, count // 2), count)
-    return cluster, first, asked
+    return cluster, first, requested
 
 
 def leave(cluster: Cluster, *, least: int, rounds: int = 30) -> list[int]:
     """Everybody acts in turn until one slot is left; the shares of slot b from look to look."""
     shares = []
     for _ in range(rounds):
-        found = decided(cluster)
-        shares.append(next((placed.weight for placed in found.slots if placed.slot == "b"), 0))
+        rollout = decided(cluster)
+        shares.append(next((placed.weight for placed in rollout.slots if placed.slot == "b"), 0))
         for act in (cluster.control, cluster.schedule, cluster.start):
             act()
             assert cluster.ready >= least
         cluster.now += 15
-        if found.phase is RolloutPhase.COMPLETE and cluster.slots() == [found.home]:
+        if rollout.phase is RolloutPhase.COMPLETE and cluster.slots() == [rollout.home]:
             break
     return shares
 
@@ -53,7 +53,7 @@ def leave(cluster: Cluster, *, least: int, rounds: int = 30) -> list[int]:
 @pytest.mark.parametrize("to", ["other", "undo"])
 @pytest.mark.parametrize("spare", [0, 1])
 def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, spare: int) -> None:
-    cluster, first, asked = half(spare=spare)
+    cluster, first, requested = half(spare=spare)
     request_spec(cluster, to)
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": strategy}
     cluster.verdict = CanaryResult(decided(cluster).requested.key, "promote", "as good")
@@ -63,8 +63,8 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, s
     assert shares[:drained] == sorted(shares[:drained], reverse=True)
     assert drained > 0
     assert shares[0] <= 50
-    assert asked not in {s.revision for s in cluster.servers}
-    assert RolloutRecord.of(cluster.records[asked]).result == RolloutResult.SUPERSEDED
+    assert requested not in {s.revision for s in cluster.servers}
+    assert RolloutRecord.of(cluster.records[requested]).result == RolloutResult.SUPERSEDED
     if to == "undo":
         assert (cluster.slots(), [s.revision for s in cluster.servers]) == (["a"], [first] * 4)
         assert decided(cluster).phase is RolloutPhase.COMPLETE
@@ -82,10 +82,10 @@ def test_specs_in_quick_succession_cost_no_more_pods_than_one(strategy: str, to:
     leave(cluster, least=3, rounds=1)
     cluster.verdict = CanaryResult(decided(cluster).requested.key, "promote", "as good")
     leave(cluster, least=3)
-    found = decided(cluster)
+    rollout = decided(cluster)
 
-    assert (found.phase, len(cluster.slots())) == (RolloutPhase.COMPLETE, 1)
-    assert [s.revision for s in cluster.servers] == [found.requested.key] * 4
+    assert (rollout.phase, len(cluster.slots())) == (RolloutPhase.COMPLETE, 1)
+    assert [s.revision for s in cluster.servers] == [rollout.requested.key] * 4
 
 
 def test_a_share_is_that_of_its_pods_and_never_grows() -> None:
@@ -101,13 +101,13 @@ def test_a_share_is_that_of_its_pods_and_never_grows() -> None:
 
 
 def test_pods_that_answer_no_client_go_at_once() -> None:
-    cluster, _, asked = half()
+    cluster, _, requested = half()
     for server in cluster.of("b"):
         server.ready = False
     request_spec(cluster, "other")
 
     assert {p.slot: (p.replicas, p.weight) for p in decided(cluster).slots} == {"a": (4, 100), "b": (0, 0)}
-    assert RolloutRecord.of(cluster.records[asked]).result == RolloutResult.SUPERSEDED
+    assert RolloutRecord.of(cluster.records[requested]).result == RolloutResult.SUPERSEDED
 
 
 def test_a_superseded_canary_goes_at_once_if_the_others_suffice() -> None:
@@ -138,8 +138,8 @@ def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
     cluster.now += 3
     before = copy.deepcopy(cluster.children)
     # The process writes that pods give way, and ends before all of it is written.
-    found = decided(cluster)
-    assert found.record.replacing
+    rollout = decided(cluster)
+    assert rollout.record.replacing
     for (kind, name), obj in before.items():
         if kind == kinds.DEPLOYMENT and (lost == "both" or (lost == "the canary's") == name.endswith("-b")):
             cluster.children[kind, name] = obj
@@ -147,7 +147,7 @@ def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
 
     again = decided(cluster)
     assert again.phase is RolloutPhase.PROGRESSING, again.failure
-    assert again.record.replacing > found.record.replacing
+    assert again.record.replacing > rollout.record.replacing
     cluster.settle(rounds=20, step_s=2)
     ended = decided(cluster)
     assert (ended.phase, ended.target.key) == (RolloutPhase.COMPLETE, again.requested.key)
@@ -183,13 +183,13 @@ def test_more_pods_than_capacity_do_not_keep_a_superseded_canary() -> None:
     [("abort", "before"), ("abort", "with it"), ("abort", "after"), ("rollback", "before"), ("rollback", "with it")],
 )
 def test_a_bad_canary_goes_at_once_even_if_superseded(word: str, when: str) -> None:
-    cluster, _, asked = half()
+    cluster, _, requested = half()
 
     def condemn() -> None:
         if word == "abort":
-            cluster.annotations = {ABORT: asked}
+            cluster.annotations = {ABORT: requested}
         else:
-            cluster.verdict = CanaryResult(asked, "rollback", "errors 4 % against 0 %")
+            cluster.verdict = CanaryResult(requested, "rollback", "errors 4 % against 0 %")
 
     if when == "before":
         condemn()
@@ -201,7 +201,7 @@ def test_a_bad_canary_goes_at_once_even_if_superseded(word: str, when: str) -> N
         condemn()
 
     assert {p.slot: (p.replicas, p.weight) for p in decided(cluster).slots} == {"a": (4, 100), "b": (0, 0)}
-    trail = RolloutRecord.of(cluster.records[asked])
+    trail = RolloutRecord.of(cluster.records[requested])
     assert (trail.result, trail.barred) == (RolloutResult.FAILED, False)
     before = cluster.operate()
     assert before == cluster.operate()
@@ -236,9 +236,9 @@ def test_the_status_says_what_it_waits_for_while_pods_give_way() -> None:
         act()
     cluster.now += 60
 
-    found = status_of(cluster)["rollout"]
-    assert found["phase"] == "Progressing"
-    assert "needs 1 more nvidia.com/gpu" in found["message"]
+    rollout = status_of(cluster)["rollout"]
+    assert rollout["phase"] == "Progressing"
+    assert "needs 1 more nvidia.com/gpu" in rollout["message"]
 
 
 def test_a_pod_whose_capacity_goes_to_another_costs_no_second_one() -> None:
@@ -267,8 +267,8 @@ def test_pods_that_are_about_to_go_elsewhere_are_not_counted_on() -> None:
 
 
 def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> None:
-    cluster, _, asked = begun(count=5, room=5)
-    cluster.verdict = CanaryResult(asked, "promote", "as good")
+    cluster, _, requested = begun(count=5, room=5)
+    cluster.verdict = CanaryResult(requested, "promote", "as good")
     cluster.settle(rounds=6, step_s=31)
     cluster.verdict = None
     cluster.settle(rounds=4, step_s=31)
@@ -276,19 +276,19 @@ def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> No
     request_spec(cluster, "other")
     cluster.operate()
     request_spec(cluster, "again")
-    found = decided(cluster)
-    assert found.canary is not None
-    assert (found.canary.pods, [p.replicas for p in found.slots]) == (1, [4, 2])
-    assert found.slots[1].weight == 20
+    rollout = decided(cluster)
+    assert rollout.canary is not None
+    assert (rollout.canary.pods, [p.replicas for p in rollout.slots]) == (1, [4, 2])
+    assert rollout.slots[1].weight == 20
     leave(cluster, least=4, rounds=8)
 
     assert (split(cluster), cluster.ready) == ((4, 1), 5)
 
 
 def test_a_verdict_is_ignored_without_analysis() -> None:
-    cluster, _, asked = half()
+    cluster, _, requested = half()
     cluster.spec["rollout"]["canary"]["analysis"] = {"mode": "Disabled"}
     request_spec(cluster, "undo")
-    cluster.verdict = CanaryResult(asked, "rollback", "errors 4 % against 0 %")
+    cluster.verdict = CanaryResult(requested, "rollback", "errors 4 % against 0 %")
 
     assert weights(cluster) == {"a": 50, "b": 50}

@@ -41,9 +41,9 @@ def test_a_runner_follows_the_spec_that_is_in_force() -> None:
     rejected = {"model": {"name": "second", "source": source}, "traffic": {"mode": "Direct"}, "replicas": 2}
     stored = {"metadata": {"namespace": "team", "name": "digits"}, "spec": rejected, "status": {"operator": "a/b"}}
 
-    found = in_force(stored, accepted)
-    assert served_model(found, "digits", "team") == ServedModel("digits", "first", api_keys="models-keys")
-    assert found is not None
-    assert (found["spec"]["replicas"], found["status"]) == (2, {"operator": "a/b"})
+    effective = in_force(stored, accepted)
+    assert served_model(effective, "digits", "team") == ServedModel("digits", "first", api_keys="models-keys")
+    assert effective is not None
+    assert (effective["spec"]["replicas"], effective["status"]) == (2, {"operator": "a/b"})
     assert in_force(stored, None) == stored
     assert in_force(None, accepted) is None

@@ -85,14 +85,14 @@ async def test_cycles_among_what_was_frozen_are_found_in_the_end() -> None:
         other: Node
 
     async with running(ManualHeap(size=4)) as heap:
-        one, two = Node(), Node()
-        one.other, two.other = two, one
+        first, second = Node(), Node()
+        first.other, second.other = second, first
         heap.freeze()
-        del one, two
+        del first, second
         while heap.settled % THAWED_EVERY:
             heap.freeze()
         gc.unfreeze()
-        assert not any(isinstance(found, Node) for found in gc.get_objects())
+        assert not any(isinstance(obj, Node) for obj in gc.get_objects())
 
 
 def resident_mib() -> float:

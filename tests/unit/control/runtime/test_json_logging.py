@@ -24,5 +24,5 @@ def test_a_repeated_attempt_is_no_error_and_the_last_one_is(capsys: pytest.Captu
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
-    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["level"] for line in said] == ["warning", "error", "error"]
+    records = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["level"] for line in records] == ["warning", "error", "error"]

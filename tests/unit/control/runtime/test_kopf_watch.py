@@ -53,8 +53,8 @@ def test_other_failures_of_the_loop_are_reported(caplog: pytest.LogCaptureFixtur
     loop.call_exception_handler(context)
     loop.close()
 
-    (told,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
-    assert told.startswith(context["message"])
+    (message,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
+    assert message.startswith(context["message"])
 
 
 async def test_kopf_is_started_again_if_it_ends(

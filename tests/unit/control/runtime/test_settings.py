@@ -22,33 +22,35 @@ NEEDED = ("--namespace=halcyon-system", "--operator-image=o", "--balancer-image=
 URL = "http://prometheus:9090"
 
 
-def taken(*options: str) -> OperatorSettings:
+def parsed_settings(*options: str) -> OperatorSettings:
     parser = argparse.ArgumentParser(exit_on_error=False)
     settings.add_arguments(parser)
     return settings.of(parser.parse_args([*NEEDED, *options]))
 
 
 def test_prometheus_is_off_without_a_url() -> None:
-    assert taken().prometheus is None
+    assert parsed_settings().prometheus is None
 
 
 def test_a_url_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file := tmp_path / "ca.crt").write_text("pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=file)
+    assert parsed_settings(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=file)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     (debians := tmp_path / "ca-certificates.crt").write_text("pem")
-    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS, ca_file=debians)
+    assert parsed_settings(f"--prometheus-url={URL}").prometheus == PrometheusSite(
+        URL, arrivals=ARRIVALS, ca_file=debians
+    )
     debians.unlink()
-    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS)
+    assert parsed_settings(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS)
 
 
 def test_every_option_reaches_the_site(tmp_path: Path) -> None:
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("secret")
     ca.write_text("pem")
-    made = taken(
+    parsed = parsed_settings(
         f"--prometheus-url={URL}",
         f"--prometheus-token-file={token}",
         f"--prometheus-ca-file={ca}",
@@ -56,11 +58,11 @@ def test_every_option_reaches_the_site(tmp_path: Path) -> None:
         '--prometheus-arrivals=sum(rate(x{a="$name"}[5m]))',
     )
 
-    assert made.prometheus == PrometheusSite(URL, token, ca, 'job="dcgm"', 'sum(rate(x{a="$name"}[5m]))')
+    assert parsed.prometheus == PrometheusSite(URL, token, ca, 'job="dcgm"', 'sum(rate(x{a="$name"}[5m]))')
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--prometheus-url=prometheus:9090"], "for example http://prometheus-operated.monitoring:9090"),
         ([f"--prometheus-url={URL}", "--prometheus-gpu-matchers={a}"], 'for example namespace="gpu-operator"'),
@@ -77,18 +79,18 @@ def test_every_option_reaches_the_site(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_an_impossible_setting_is_refused_with_option_and_good_example(options: list[str], told: str) -> None:
+def test_an_impossible_setting_is_refused_with_option_and_good_example(options: list[str], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        taken(*options)
+        parsed_settings(*options)
 
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "--prometheus-" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_password_is_not_shown() -> None:
     with pytest.raises(SettingsError) as caught:
-        taken("--prometheus-url=https://ml:hunter2@prometheus?x=1")
+        parsed_settings("--prometheus-url=https://ml:hunter2@prometheus?x=1")
 
     assert "hunter2" not in str(caught.value)
 
@@ -112,10 +114,10 @@ def test_the_operator_ends_with_one_line_that_says_what_is_wrong(capfd: pytest.C
 
 
 def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
-    assert taken().gpu_budget is None
-    assert taken("--gpu-budget=0").gpu_budget == 0
+    assert parsed_settings().gpu_budget is None
+    assert parsed_settings("--gpu-budget=0").gpu_budget == 0
     with pytest.raises(argparse.ArgumentError, match="'-1' is not a number of GPUs; for example 64"):
-        taken("--gpu-budget=-1")
+        parsed_settings("--gpu-budget=-1")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
 )
 def test_a_traces_endpoint_without_a_valid_address_is_rejected_with_an_example(url: str) -> None:
     with pytest.raises(SettingsError, match="for example --traces-endpoint=http:"):
-        taken(f"--traces-endpoint={url}")
+        parsed_settings(f"--traces-endpoint={url}")
 
 
 @pytest.mark.parametrize(
@@ -138,40 +140,42 @@ def test_a_traces_endpoint_without_a_valid_address_is_rejected_with_an_example(u
 )
 def test_ports_and_workers_out_of_range_are_rejected_with_an_example(option: str, reason: str) -> None:
     with pytest.raises(argparse.ArgumentError) as caught:
-        taken(option)
+        parsed_settings(option)
 
     assert reason in str(caught.value)
 
 
 @pytest.mark.parametrize("limit", ["", "2", "1.5", "50m"])
 def test_cpu_limit_is_an_amount_of_cpu_or_none(limit: str) -> None:
-    assert taken(f"--cpu-limit={limit}").cpu_limit == limit
+    assert parsed_settings(f"--cpu-limit={limit}").cpu_limit == limit
 
 
 @pytest.mark.parametrize("limit", ["49m", "0", "2Gi", "two", "-1"])
 def test_cpu_limit_below_the_requests_is_rejected_with_an_example(limit: str) -> None:
     with pytest.raises(argparse.ArgumentError, match="for example 2 or 1500m"):
-        taken(f"--cpu-limit={limit}")
+        parsed_settings(f"--cpu-limit={limit}")
 
 
 def test_balancers_may_run_anywhere_without_a_taint_by_default() -> None:
-    assert taken().balancers == Placement()
-    made = taken(
+    assert parsed_settings().balancers == Placement()
+    placement = parsed_settings(
         '--balancer-placement={"nodeSelector":{"pool":"edge"},"tolerations":[{"key":"a","operator":"Exists"}]}'
     ).balancers
-    assert made.node_selector == {"pool": "edge"}
-    assert [t.to_dict() for t in made.tolerations or ()] == [{"key": "a", "operator": "Exists"}]
+    assert placement.node_selector == {"pool": "edge"}
+    assert [t.to_dict() for t in placement.tolerations or ()] == [{"key": "a", "operator": "Exists"}]
     for bad in ("pool=edge", '{"affinity": {}}', '{"tolerations": [{"operator": "Exists"}]}'):
         with pytest.raises(argparse.ArgumentError, match="is not a placement"):
-            taken(f"--balancer-placement={bad}")
+            parsed_settings(f"--balancer-placement={bad}")
 
 
 def test_network_policies_are_made_where_their_peers_are_named() -> None:
-    assert taken().network is None
-    made = taken('--network-policies={"operator": [{"podSelector": {}}], "apiServerPorts": [6443]}').network
-    assert made is not None
-    assert made.operator == ({"podSelector": {}},)
-    assert (made.clients, made.scrapers, made.egress, made.api_server_ports) == ((), (), (), (6443,))
+    assert parsed_settings().network is None
+    network = parsed_settings(
+        '--network-policies={"operator": [{"podSelector": {}}], "apiServerPorts": [6443]}'
+    ).network
+    assert network is not None
+    assert network.operator == ({"podSelector": {}},)
+    assert (network.clients, network.scrapers, network.egress, network.api_server_ports) == ((), (), (), (6443,))
     for bad in (
         "podSelector",
         "{}",
@@ -180,57 +184,60 @@ def test_network_policies_are_made_where_their_peers_are_named() -> None:
         '{"operator": [{}], "apiServerPorts": [0]}',
     ):
         with pytest.raises(argparse.ArgumentError, match=r"(?s)has invalid peers.*for example "):
-            taken(f"--network-policies={bad}")
+            parsed_settings(f"--network-policies={bad}")
 
 
 def test_gpu_prices_are_by_product_and_a_missing_one_is_not_zero() -> None:
-    assert taken().prices is None
-    made = taken("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=default=2.5", "--currency=EUR").prices
-    assert made is not None
-    assert (made.currency, made.of("NVIDIA-L4"), made.of("NVIDIA-H200")) == ("EUR", 0.8, 2.5)
-    without = taken("--gpu-price=NVIDIA-L4=0").prices
+    assert parsed_settings().prices is None
+    prices = parsed_settings("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=default=2.5", "--currency=EUR").prices
+    assert prices is not None
+    assert (prices.currency, prices.of("NVIDIA-L4"), prices.of("NVIDIA-H200")) == ("EUR", 0.8, 2.5)
+    without = parsed_settings("--gpu-price=NVIDIA-L4=0").prices
     assert without is not None
     assert (without.of("NVIDIA-L4"), without.of(None)) == (0.0, None)
-    for bad, said in (
+    for bad, message in (
         ("2.5", "has no product; for example NVIDIA-L4=0.80"),
         ("a=-1", "is not a price"),
         ("a=nan", "is not a price"),
     ):
-        with pytest.raises(argparse.ArgumentError, match=said):
-            taken(f"--gpu-price={bad}")
+        with pytest.raises(argparse.ArgumentError, match=message):
+            parsed_settings(f"--gpu-price={bad}")
 
 
 def test_the_annotations_of_services_are_beginnings_of_keys_with_a_domain() -> None:
-    assert taken().service_annotations == SERVICE_ANNOTATIONS
-    assert taken("--service-annotations=").service_annotations == ()
-    assert taken("--service-annotations=a.example/, b.example/x-").service_annotations == ("a.example/", "b.example/x-")
+    assert parsed_settings().service_annotations == SERVICE_ANNOTATIONS
+    assert parsed_settings("--service-annotations=").service_annotations == ()
+    assert parsed_settings("--service-annotations=a.example/, b.example/x-").service_annotations == (
+        "a.example/",
+        "b.example/x-",
+    )
     for bad in ("example.com", "/x", "*"):
         with pytest.raises(
             argparse.ArgumentError, match="is not a prefix of an annotation key with a domain; for example service"
         ):
-            taken(f"--service-annotations={bad}")
+            parsed_settings(f"--service-annotations={bad}")
 
 
 def test_namespaces_are_watched_as_often_as_named_and_by_default_all() -> None:
-    assert taken().watch_namespaces == ()
-    assert taken("--watch-namespace=").watch_namespaces == ()
-    assert taken(*(f"--watch-namespace={name}" for name in ("b", "a", "b"))).watch_namespaces == ("b", "a")
+    assert parsed_settings().watch_namespaces == ()
+    assert parsed_settings("--watch-namespace=").watch_namespaces == ()
+    assert parsed_settings(*(f"--watch-namespace={name}" for name in ("b", "a", "b"))).watch_namespaces == ("b", "a")
 
 
 def test_the_cluster_of_the_dashboard_is_a_label_value() -> None:
-    chosen = taken("--dashboard=localhost", "--dashboard-cluster=prod-eu-1")
+    chosen = parsed_settings("--dashboard=localhost", "--dashboard-cluster=prod-eu-1")
     assert chosen.dashboard is not None
     assert chosen.dashboard.cluster == "prod-eu-1"
-    unnamed = taken("--dashboard=localhost").dashboard
+    unnamed = parsed_settings("--dashboard=localhost").dashboard
     assert unnamed is not None
     assert unnamed.cluster == ""
     for bad in ("", "a b", "-a", "a-", "<b>", "a" * 64):
         with pytest.raises(argparse.ArgumentError, match="is not the name of a cluster; for example prod-eu-1"):
-            taken(f"--dashboard-cluster={bad}")
+            parsed_settings(f"--dashboard-cluster={bad}")
 
 
 def test_links_of_the_dashboard_are_base_urls() -> None:
-    chosen = taken(
+    chosen = parsed_settings(
         "--dashboard=localhost", "--dashboard-grafana=https://g.example.com/", "--dashboard-runbooks=http://r/x"
     )
     assert chosen.dashboard is not None
@@ -244,4 +251,4 @@ def test_links_of_the_dashboard_are_base_urls() -> None:
         "https://[",
     ):
         with pytest.raises(argparse.ArgumentError, match=r"is no base URL; for example https://grafana"):
-            taken("--dashboard=localhost", f"--dashboard-alerts={bad}")
+            parsed_settings("--dashboard=localhost", f"--dashboard-alerts={bad}")

@@ -35,8 +35,8 @@ class ManualCaches:
     async def config_map(self, key: Key) -> None:
         """Create a ConfigMap with a model in the API server, and its entry in the cache."""
         body = {"metadata": {"namespace": key.namespace, "name": key.name}, "data": {"a": "x" * 1000}}
-        made = await self.kube.create(kinds.CONFIG_MAP, body, namespace=key.namespace)
-        self.caches.config_maps._store(key, made)
+        created = await self.kube.create(kinds.CONFIG_MAP, body, namespace=key.namespace)
+        self.caches.config_maps._store(key, created)
 
     async def look(self, key: Key = DIGITS) -> None:
         """Run the reads at the start of a reconcile."""

@@ -35,13 +35,13 @@ class Model:
             "metadata": {"labels": {names.REVISION_LABEL: revision}},
             "spec": {"containers": [{"name": "triton", "image": IMAGE}], **pod},
         }
-        made = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 0, "template": template})
-        self.at.store(self.at.caches.children[kinds.DEPLOYMENT], made)
+        deployment = labelled(kinds.DEPLOYMENT, "digits-a", "digits", spec={"replicas": 0, "template": template})
+        self.at.store(self.at.caches.children[kinds.DEPLOYMENT], deployment)
 
     def teach(self, text: str | None = None, *, name: str = "digits-capacity", **changes: Any) -> None:
         data = {KEY: json.dumps({**DOCUMENT, **changes}) if text is None else text}
-        made = labelled(kinds.CONFIG_MAP, name, "digits", data=data)
-        self.at.store(self.at.caches.children[kinds.CONFIG_MAP], made)
+        config_map = labelled(kinds.CONFIG_MAP, name, "digits", data=data)
+        self.at.store(self.at.caches.children[kinds.CONFIG_MAP], config_map)
 
-    def found(self) -> Measured:
+    def capacity(self) -> Measured:
         return self.measured.of(DIGITS, SPEC)

@@ -19,9 +19,9 @@ FILES = Key("team", "files")
 
 
 def from_config_map(name: str = "digits", source: str = "files") -> Object:
-    made = resource({"model": {"source": {"configMap": {"name": source, "items": [{"key": "a", "path": "1/a"}]}}}})
-    made["metadata"]["name"] = name
-    return made
+    model = resource({"model": {"source": {"configMap": {"name": source, "items": [{"key": "a", "path": "1/a"}]}}}})
+    model["metadata"]["name"] = name
+    return model
 
 
 def test_a_relabelled_child_concerns_the_old_owner_and_the_new_one() -> None:
@@ -180,12 +180,12 @@ async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
 
 def test_the_cache_keeps_no_second_copy_of_an_applied_model() -> None:
     world = ManualCaches()
-    made = from_config_map()
-    made["metadata"] |= {
+    model = from_config_map()
+    model["metadata"] |= {
         "resourceVersion": "7",
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "kept"},
     }
-    world.caches.resources._take(made)
+    world.caches.resources._take(model)
     kept = world.caches.resources.get(DIGITS)
     assert kept is not None
     assert kept["metadata"]["annotations"] == {"note": "kept"}

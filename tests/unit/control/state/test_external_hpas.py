@@ -21,7 +21,7 @@ def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: 
 
 
 @pytest.mark.parametrize(
-    ("hpa", "said"),
+    ("hpa", "description"),
     [
         (autoscaler("mine", "digits"), "HorizontalPodAutoscaler mine"),
         (
@@ -39,7 +39,7 @@ def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: 
         (autoscaler("theirs", "digits", kind="StatefulSet"), ""),
     ],
 )
-async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) -> None:
+async def test_an_external_hpa_is_found_by_its_target(hpa: Object, description: str) -> None:
     world = ManualCaches()
     world.store(world.caches.resources, resource())
     for owner in hpa["metadata"].get("ownerReferences", ()):
@@ -49,7 +49,7 @@ async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) ->
     view = await world.scopes.build(DIGITS, uncached={}, rejected="")
 
     assert view is not None
-    assert view.external_hpa == said
+    assert view.external_hpa == description
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def sample(of: JsonSchema) -> Any:
     """A value that has every field of a schema, each of its type."""
     match of["type"]:
         case "object" if "properties" in of:
-            return {name: sample(one) for name, one in of["properties"].items()}
+            return {name: sample(field_schema) for name, field_schema in of["properties"].items()}
         case "object":
             return {"a": sample(of["additionalProperties"])}
         case "array":
@@ -72,7 +72,7 @@ def sample(of: JsonSchema) -> Any:
     return True if of["type"] == "boolean" else of.get("minimum", 1)
 
 
-def _whole() -> Object:
+def _full_resource() -> Object:
     meta = {
         "labels": {"a": "b"},
         "annotations": {"a": "b"},
@@ -81,12 +81,12 @@ def _whole() -> Object:
         "managedFields": [{"manager": "m", "time": "t", "fieldsV1": {"f:spec": {"f:replicas": {}}}}],
         "generation": 1,
     }
-    made = resource(sample(schema(Spec)), status=sample(schema(Status)))
-    made["metadata"] |= meta | {"resourceVersion": "1"}
-    return made
+    full = resource(sample(schema(Spec)), status=sample(schema(Status)))
+    full["metadata"] |= meta | {"resourceVersion": "1"}
+    return full
 
 
-WHOLE = _whole()
+FULL = _full_resource()
 """A ModelDeployment with all that there can be in one."""
 
 
@@ -103,17 +103,17 @@ def copied(obj: Any) -> Any:
 
 
 def put(obj: Object, path: Path, value: Any) -> Object:
-    made: Any = copied(obj)
-    part = made
+    changed: Any = copied(obj)
+    part = changed
     for key in path[:-1]:
         part = part[key]
     part[path[-1]] = copied(value)
-    return made
+    return changed
 
 
 IDENTITY = {("metadata",), *(("metadata", name) for name in ("namespace", "name", "uid", "resourceVersion"))}
 """What the API server gives every object itself."""
-PLACES = [path for path in places(WHOLE) if path not in IDENTITY]
+PLACES = [path for path in places(FULL) if path not in IDENTITY]
 
 
 class Replica:
@@ -159,11 +159,11 @@ class Replica:
 
     def serve(self, key: Key) -> None:
         """A model that was accepted, and its children."""
-        made = resource({"scaling": {"maxReplicas": 3}, "replicas": 2})
-        made["metadata"]["name"] = key.name
-        for (kind, _), child in applied_children(scope_of(resource=made)).items():
+        model = resource({"scaling": {"maxReplicas": 3}, "replicas": 2})
+        model["metadata"]["name"] = key.name
+        for (kind, _), child in applied_children(scope_of(resource=model)).items():
             self.take(child, kind)
-        self.take(made)
+        self.take(model)
 
     def is_new(self, obj: Object) -> bool:
         """Whether the cache keeps of an object what it kept of no earlier one, apart from the sentences about its fields."""
@@ -206,7 +206,7 @@ class Replica:
             changes=self.version,
             step=0,
         )
-        rows = {name: one for name, (_, one) in self.fleet._rows.items()}
+        rows = {name: row for name, (_, row) in self.fleet._rows.items()}
         return rows, [line for line in lines if '="good"' in line]
 
 
@@ -223,18 +223,18 @@ def test_no_shape_of_any_field_hides_the_other_models(replica: Replica, value: A
         assert lines
 
         for path in PLACES:
-            odd = put(WHOLE, path, value)
+            odd = put(FULL, path, value)
             assert cli_fleet.build_row(odd).name == ODD.name
             if not replica.is_new(odd):
                 continue  # all that walks over models reads what the cache keeps, and that was walked over before
             replica.take(odd)
-            rows, told = await replica.walk_in_loop()
+            rows, current_lines = await replica.walk_in_loop()
 
             assert replica.caches.resources.all_keys() == [GOOD, ODD], path
-            assert (rows[Name(*GOOD)], told) == (good[Name(*GOOD)], lines), path
+            assert (rows[Name(*GOOD)], current_lines) == (good[Name(*GOOD)], lines), path
             assert rows[Name(*ODD)].reason != "Unreadable", path
-            said = [part for found in replica.caches.malformed._logged.values() for part in found]
-            assert set(said) <= {"fields"}, f"a part fails on {path}: {replica.caches.malformed._logged}"
+            parts = [part for failed_parts in replica.caches.malformed._logged.values() for part in failed_parts]
+            assert set(parts) <= {"fields"}, f"a part fails on {path}: {replica.caches.malformed._logged}"
 
     replica.run(walks())
 
@@ -243,7 +243,7 @@ def test_no_shape_of_any_field_hides_the_other_models(replica: Replica, value: A
 def test_a_field_of_another_type_is_never_accepted(value: Any) -> None:
     malformed = 0
     for path in [path for path in PLACES if path[0] == "spec"]:
-        kept = _project_resource(put(WHOLE, path, value))
+        kept = _project_resource(put(FULL, path, value))
         if MALFORMED not in kept:
             continue  # a value of the field's type, or null, which counts as missing
         malformed += 1
@@ -256,15 +256,15 @@ def test_a_field_of_another_type_is_never_accepted(value: Any) -> None:
 
 
 def test_an_object_of_the_schema_s_types_is_left_as_it_is() -> None:
-    made = WHOLE
+    original = FULL
 
-    found, wrong = fitted(made)
+    projected, wrong = fitted(original)
 
-    assert (found is made, wrong) == (True, ())
+    assert (projected is original, wrong) == (True, ())
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"model": "s3://x"}, 'spec.model is "s3://x": it must be an object, for example {"name": "a"}'),
         (
@@ -283,13 +283,13 @@ def test_an_object_of_the_schema_s_types_is_left_as_it_is() -> None:
         ({"runtime": {"env": [{"value": "x"}]}}, "spec.runtime.env[0].name is missing"),
     ],
 )
-def test_a_malformed_field_is_reported_with_value_and_good_example(spec: dict[str, Any], said: str) -> None:
-    made = resource() | {"spec": spec}
-    kept = _project_resource(made)
+def test_a_malformed_field_is_reported_with_value_and_good_example(spec: dict[str, Any], message: str) -> None:
+    model = resource() | {"spec": spec}
+    kept = _project_resource(model)
 
     acceptance = plan.make(scope_of(resource=kept)).acceptance
 
-    assert (acceptance.accepted, acceptance.reason, acceptance.message) == (False, Reason.INVALID, said)
+    assert (acceptance.accepted, acceptance.reason, acceptance.message) == (False, Reason.INVALID, message)
 
 
 @pytest.mark.parametrize("path", [("spec",), ("spec", "model"), ("spec", "unknown"), ("spec", "scaling"), ("status",)])
@@ -332,21 +332,21 @@ def test_a_malformed_object_is_reported_once_and_counted_until_corrected(caplog:
 
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            replica.take(put(WHOLE, ("spec", "model"), "s3://x"))
+            replica.take(put(FULL, ("spec", "model"), "s3://x"))
         assert [record.key for record in caplog.records] == ["team/digits"]
         assert 'spec.model is "s3://x"' in caplog.records[0].error
         assert counted() == ['halcyon_malformed_objects{kind="ModelDeployment"} 1.0']
 
-        replica.take(put(WHOLE, ("spec", "model"), "s3://y"))
+        replica.take(put(FULL, ("spec", "model"), "s3://y"))
         assert len(caplog.records) == 2
 
-    replica.take(WHOLE)
+    replica.take(FULL)
     assert counted() == []
 
 
 def test_a_malformed_model_can_be_deleted() -> None:
     replica = Replica()
-    replica.take(put(WHOLE, ("spec", "model"), "s3://x"))
+    replica.take(put(FULL, ("spec", "model"), "s3://x"))
 
     replica.caches.resources._drop(ODD)
 
@@ -396,12 +396,12 @@ async def test_an_unreadable_pod_is_skipped_until_it_is_readable() -> None:
     later = ("MODIFIED", pod("odd", 10))
     caches = ClusterState(Listed([odd, pod("good", 3)]), enqueue=lambda _: None)
     await ran(caches.pods)
-    assert [found["metadata"]["name"] for found in caches.pods.find("team", "digits")] == ["good"]
+    assert [cached["metadata"]["name"] for cached in caches.pods.find("team", "digits")] == ["good"]
     assert caches.malformed.counts() == {"Pod": 1}
 
     caches.pods.client = Listed([odd, pod("good", 3)], later)
     await ran(caches.pods)
-    assert [found["metadata"]["name"] for found in caches.pods.find("team", "digits")] == ["good", "odd"]
+    assert [cached["metadata"]["name"] for cached in caches.pods.find("team", "digits")] == ["good", "odd"]
     assert caches.malformed.counts() == {}
 
 
@@ -425,16 +425,16 @@ async def test_an_object_without_a_name_ends_no_watch() -> None:
 
 
 def test_a_listener_that_fails_hides_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[Key] = []
+    keys: list[Key] = []
 
     def fails(*_: Any) -> None:
         raise KeyError("nobody thought of it")
 
-    informer = Informer(MemoryKube(), kinds.POD, listeners=[fails, lambda key, *_: heard.append(key)])
+    informer = Informer(MemoryKube(), kinds.POD, listeners=[fails, lambda key, *_: keys.append(key)])
     for version in (2, 3):
         informer._take(pod("odd", version))
 
-    assert heard == [Key("team", "odd")] * 2
+    assert keys == [Key("team", "odd")] * 2
     assert len(caplog.records) == 1
     assert informer.malformed.counts() == {"Pod": 1}
 
@@ -493,29 +493,29 @@ RECORD: Object = {
 @pytest.mark.parametrize("path", list(places({"data": RECORD["data"]})), ids=str)
 @pytest.mark.parametrize("value", SHAPES, ids=repr)
 def test_a_record_of_any_shape_is_read_or_is_none(path: Path, value: Any) -> None:
-    found = plan.revision.read(put(RECORD, path, value))
+    record = plan.revision.read(put(RECORD, path, value))
 
-    assert found is None or isinstance(found.template, dict)
+    assert record is None or isinstance(record.template, dict)
 
 
 def test_a_failing_row_reports_it_beside_the_others() -> None:
-    models = {Name("a", "odd"): {"metadata": {"resourceVersion": "1"}}, Name("a", "good"): WHOLE}
+    models = {Name("a", "odd"): {"metadata": {"resourceVersion": "1"}}, Name("a", "good"): FULL}
     fleet = Fleet(ChartHistory())
 
     fleet._read(list(models), models.get)
 
     assert fleet._rows[Name("a", "odd")][1].reason == "Unreadable"
-    assert fleet._rows[Name("a", "good")][1] == row(WHOLE)
+    assert fleet._rows[Name("a", "good")][1] == row(FULL)
 
 
 def test_failures_in_a_guarded_block_are_noted_except_cancellation() -> None:
-    found = Malformed()
-    with found.skipping_errors("Pod", GOOD, "metrics"):
+    malformed = Malformed()
+    with malformed.skipping_errors("Pod", GOOD, "metrics"):
         raise ValueError("x")
-    assert found.counts() == {"Pod": 1}
+    assert malformed.counts() == {"Pod": 1}
 
-    with pytest.raises(asyncio.CancelledError), found.skipping_errors("Pod", GOOD, "metrics"):
+    with pytest.raises(asyncio.CancelledError), malformed.skipping_errors("Pod", GOOD, "metrics"):
         raise asyncio.CancelledError
-    with found.skipping_errors("Pod", GOOD, "metrics"):
+    with malformed.skipping_errors("Pod", GOOD, "metrics"):
         pass
-    assert found.counts() == {}
+    assert malformed.counts() == {}

@@ -17,20 +17,20 @@ from tests.unit.control.state.taught_models import LINE, SPEC, Model
 def test_a_measured_capacity_of_what_serves_applies() -> None:
     model = Model()
     model.teach()
-    found = model.found()
-    assert (found.ignored, found.served.revision, found.served.instances) == ("", "digits-5d7c", 2)
-    assert found.line is not None
-    assert found.line.seconds(8) == pytest.approx(0.128)
+    measured = model.capacity()
+    assert (measured.ignored, measured.served.revision, measured.served.instances) == ("", "digits-5d7c", 2)
+    assert measured.line is not None
+    assert measured.line.seconds(8) == pytest.approx(0.128)
 
 
 def test_a_measured_capacity_is_read_once() -> None:
     model = Model()
     model.teach()
-    first = model.found()
+    first = model.capacity()
     model.at.store(model.at.caches.children[kinds.CONFIG_MAP], labelled(kinds.CONFIG_MAP, "bert-capacity", "bert"))
-    assert model.found() is first
+    assert model.capacity() is first
     model.teach(lines=[{**LINE, "constantMilliseconds": 90}])
-    assert model.found() is not first
+    assert model.capacity() is not first
 
 
 @pytest.mark.parametrize(
@@ -46,29 +46,29 @@ def test_a_measured_capacity_is_read_once() -> None:
 def test_an_ignored_capacity_names_its_reason(text: str | None, changes: dict[str, Any], reason: str) -> None:
     model = Model()
     model.teach(text, **changes)
-    found = model.found()
-    assert (found.line, found.document) == (None, None)
-    assert reason in found.ignored
+    measured = model.capacity()
+    assert (measured.line, measured.document) == (None, None)
+    assert reason in measured.ignored
 
 
 def test_the_gpu_product_is_that_of_the_node_selector() -> None:
     model = Model(nodeSelector={GPU_PRODUCT_LABEL: "NVIDIA-L4"})
     model.teach(gpuProduct="NVIDIA-H200")
-    assert "GPU product NVIDIA-H200, and the model serves with NVIDIA-L4" in model.found().ignored
+    assert "GPU product NVIDIA-H200, and the model serves with NVIDIA-L4" in model.capacity().ignored
 
 
 def test_a_new_revision_ends_a_measured_capacity() -> None:
     model = Model()
     model.teach()
-    assert model.found().line is not None
+    assert model.capacity().line is not None
     model.deploy("77aa")
-    assert "the model serves with digits-77aa" in model.found().ignored
+    assert "the model serves with digits-77aa" in model.capacity().ignored
 
 
 def test_a_capacity_of_another_name_or_namespace_is_none() -> None:
     model = Model()
     model.teach(name="digits-capacity-2")
-    assert model.found() == Measured(model.found().served)
+    assert model.capacity() == Measured(model.capacity().served)
     model.teach()
     assert model.measured.of(Key("other", "digits"), SPEC) == Measured(
         model.measured.of(Key("other", "digits"), SPEC).served
@@ -79,4 +79,4 @@ def test_a_model_that_never_served_ignores_nothing() -> None:
     model = Model()
     model.teach("no JSON")
     model.at.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), None)
-    assert model.found().ignored == ""
+    assert model.capacity().ignored == ""

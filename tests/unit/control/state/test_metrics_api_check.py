@@ -38,8 +38,8 @@ class Scene:
 
     @property
     def ca_bundle(self) -> str | None:
-        found: str | None = self.kube.objects[API_SERVICE, "", NAME]["spec"].get("caBundle")
-        return found
+        bundle: str | None = self.kube.objects[API_SERVICE, "", NAME]["spec"].get("caBundle")
+        return bundle
 
     def serve(self, server: str | None) -> None:
         self.kube.objects.pop((API_SERVICE, "", NAME), None)
@@ -97,11 +97,11 @@ def test_the_certificate_of_another_server_stays_after_a_failed_request() -> Non
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error",
     [errors.Refused(403, "a policy denies HPAs"), errors.NotFound(404, "namespaces team-a not found")],
     ids=["denied", "no namespace"],
 )
-def test_a_denied_check_is_an_answer(said: errors.ApiError) -> None:
+def test_a_denied_check_is_an_answer(error: errors.ApiError) -> None:
     """Otherwise each new leader would wait, in a cluster whose rules or rights deny it for ever."""
 
     class Denied(MemoryKube):
@@ -111,7 +111,7 @@ def test_a_denied_check_is_an_answer(said: errors.ApiError) -> None:
 
         @override
         async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-            raise said
+            raise error
 
     check = MetricsApiCheck(Denied(), NoCertificates(), namespace="halcyon-system", service="halcyon")
     asyncio.run(check.run_once())

@@ -11,13 +11,13 @@ from tests.unit.control.state.manual_caches import DIGITS, ManualCaches
 def test_the_caches_are_stale_until_they_have_our_own_write_of_replicas() -> None:
     world = ManualCaches()
     world.store(world.caches.resources, resource())
-    made = resource()
-    made["metadata"]["resourceVersion"] = "500"
+    model = resource()
+    model["metadata"]["resourceVersion"] = "500"
     assert not world.caches.is_behind(DIGITS)
 
-    world.caches.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, made)
+    world.caches.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, model)
     assert world.caches.is_behind(DIGITS)
     assert not world.caches.is_behind(Key("team", "other"))
 
-    world.caches.resources._store(DIGITS, made)
+    world.caches.resources._store(DIGITS, model)
     assert not world.caches.is_behind(DIGITS)

@@ -32,32 +32,32 @@ def gateway(http: dict[str, Any] | None = None, grpc: dict[str, Any] | None = No
 
 def route(
     name: str,
-    asked: dict[str, Any],
+    gateway_spec: dict[str, Any],
     *,
     model: str = "resnet",
     namespace: str = "team",
-    made: str = OLD,
+    created_at: str = OLD,
     grpc: bool = False,
 ) -> Object:
     document = {
         "model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}, "name": model},
-        "traffic": {"mode": "Gateway", "gateway": asked},
+        "traffic": {"mode": "Gateway", "gateway": gateway_spec},
     }
     spec, subject = parse(name, document), Subject(namespace, name, f"uid-of-{name}")
-    where = spec.traffic.gateway
-    assert where is not None
+    spec_gateway = spec.traffic.gateway
+    assert spec_gateway is not None
     shares = [(names.SLOT_A, 1)]
     if grpc:
-        assert where.grpc is not None
-        made_route = gateway_routes.grpc_route(subject, spec, where, where.grpc, shares)
+        assert spec_gateway.grpc is not None
+        route_object = gateway_routes.grpc_route(subject, spec, spec_gateway, spec_gateway.grpc, shares)
     else:
-        made_route = gateway_routes.http_route(subject, spec, where, shares, model=model)
-    made_route["metadata"]["creationTimestamp"] = made
-    return made_route
+        route_object = gateway_routes.http_route(subject, spec, spec_gateway, shares, model=model)
+    route_object["metadata"]["creationTimestamp"] = created_at
+    return route_object
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "requests"),
+    ("first_gateway", "second_gateway", "requests"),
     [
         (gateway(), gateway(), "/v2/models/resnet at a.example.com"),
         (gateway({"hostnames": ["a.example.com", "b.example.com"]}), gateway({"hostnames": ["b.example.com"]}), "/v2/models/resnet at b.example.com"),
@@ -73,30 +73,32 @@ def route(
     ids=["same", "one of two", "no names", "one listener of all", "listeners", "names", "wildcard", "a name and none", "gateways", "namespaces"],
 )  # fmt: skip
 def test_two_routes_of_one_model_name_share_the_same_requests(
-    one: dict[str, Any], other: dict[str, Any], requests: str
+    first_gateway: dict[str, Any], second_gateway: dict[str, Any], requests: str
 ) -> None:
-    first, second = route("a", one), route("b", other)
+    first, second = route("a", first_gateway), route("b", second_gateway)
 
     assert route_conflicts.shared_requests(first, second) == requests
     assert route_conflicts.shared_requests(second, first) == requests
 
 
 def test_models_share_a_hostname_over_http_and_not_over_grpc() -> None:
-    asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
+    gateway_spec = gateway(grpc={"hostnames": ["grpc.example.com"]})
 
-    assert route_conflicts.shared_requests(route("a", asked), route("b", asked, model="bert")) == ""
-    assert route_conflicts.shared_requests(route("a", asked), route("b", asked, model="resnet50")) == "", (
-        "a name that begins alike"
-    )
+    assert route_conflicts.shared_requests(route("a", gateway_spec), route("b", gateway_spec, model="bert")) == ""
     assert (
-        route_conflicts.shared_requests(route("a", asked, grpc=True), route("b", asked, model="bert", grpc=True))
+        route_conflicts.shared_requests(route("a", gateway_spec), route("b", gateway_spec, model="resnet50")) == ""
+    ), "a name that begins alike"
+    assert (
+        route_conflicts.shared_requests(
+            route("a", gateway_spec, grpc=True), route("b", gateway_spec, model="bert", grpc=True)
+        )
         == "gRPC at grpc.example.com"
     )
-    assert route_conflicts.shared_requests(route("a", asked), route("b", asked, grpc=True)) == ""
+    assert route_conflicts.shared_requests(route("a", gateway_spec), route("b", gateway_spec, grpc=True)) == ""
 
 
 def test_the_older_route_wins_and_then_the_first_by_name() -> None:
-    old, new, beside = route("b", gateway()), route("a", gateway(), made=NEW), route("c", gateway())
+    old, new, beside = route("b", gateway()), route("a", gateway(), created_at=NEW), route("c", gateway())
 
     assert route_conflicts.winner(new, [beside, old]) == (old, "/v2/models/resnet at a.example.com")
     assert route_conflicts.winner(old, [new, beside]) is None
@@ -112,28 +114,28 @@ def test_a_route_is_of_its_model_and_at_its_gateways() -> None:
 
 def served(*beside: Object) -> Scope:
     """`digits`, whose routes its Gateway has taken, and others at that Gateway."""
-    asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
-    before = scope_of({"traffic": {"mode": "Gateway", "gateway": asked}}, gateway_api=True)
+    gateway_spec = gateway(grpc={"hostnames": ["grpc.example.com"]})
+    before = scope_of({"traffic": {"mode": "Gateway", "gateway": gateway_spec}}, gateway_api=True)
     planned = make(before)
     assert planned.target is not None
     children = applied_children(before)
     yes = [{"type": name, "status": "True", "observedGeneration": 1} for name in ("Accepted", "ResolvedRefs")]
     for kind in kinds.ROUTES:
-        found = children[kind, "digits"]
-        found["metadata"] |= {"generation": 1, "creationTimestamp": NEW}
-        found["status"] = {"parents": [{"parentRef": EDGE, "conditions": yes}]}
+        route_object = children[kind, "digits"]
+        route_object["metadata"] |= {"generation": 1, "creationTimestamp": NEW}
+        route_object["status"] = {"parents": [{"parentRef": EDGE, "conditions": yes}]}
     pods = (pod("p", ready=True, revision=planned.target.key),)
     return replace(before, children=children, revisions=(planned.target,), pods=pods, other_routes=beside)
 
 
 def condition(now: Scope, kind: str = "RoutesAccepted") -> tuple[str, str, str]:
-    made = status.make(now, make(now), now="2026-01-02T03:04:05Z")
-    return next((c["status"], c["reason"], c["message"]) for c in made["conditions"] if c["type"] == kind)
+    new_status = status.make(now, make(now), now="2026-01-02T03:04:05Z")
+    return next((c["status"], c["reason"], c["message"]) for c in new_status["conditions"] if c["type"] == kind)
 
 
 def test_a_model_that_loses_its_requests_says_so_with_a_remedy() -> None:
     assert condition(served())[:2] == ("True", "RoutesAccepted")
-    assert condition(served(route("older", gateway(), model="digits", made=NEW + "x")))[:2] == (
+    assert condition(served(route("older", gateway(), model="digits", created_at=NEW + "x")))[:2] == (
         "True",
         "RoutesAccepted",
     )

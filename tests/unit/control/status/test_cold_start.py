@@ -26,13 +26,15 @@ def cold_start_of(*pods: Any, before: dict[str, Any] | None = None, longest_s: f
 
 
 def test_a_start_is_shown_by_its_parts() -> None:
-    made = start(server("r", "a", NOW, age_s=100))
+    cold_start = start(server("r", "a", NOW, age_s=100))
 
-    assert made == ColdStart("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
-    found = cold_start_of(server("r", "a", NOW, age_s=100))
-    assert found is not None
-    assert epoch_seconds(found.pop("readyAt")) == NOW - 59
-    assert found == {
+    assert cold_start == ColdStart(
+        "a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27))
+    )
+    reported = cold_start_of(server("r", "a", NOW, age_s=100))
+    assert reported is not None
+    assert epoch_seconds(reported.pop("readyAt")) == NOW - 59
+    assert reported == {
         "pod": "a",
         "seconds": 41,
         "schedulingSeconds": 1,
@@ -54,10 +56,10 @@ def test_a_pod_that_is_not_ready_or_restarted_has_no_start() -> None:
 def test_parts_without_a_report_are_left_out() -> None:
     bare = server("r", "a", NOW)
     bare["status"]["initContainerStatuses"] = []
-    made = start(bare)
+    cold_start = start(bare)
 
-    assert made is not None
-    assert (made.total_s, made.parts) == (41, (("scheduling", 1),))
+    assert cold_start is not None
+    assert (cold_start.total_s, cold_start.parts) == (41, (("scheduling", 1),))
 
 
 def test_the_last_start_counts_and_stays_when_its_pod_goes() -> None:
@@ -94,9 +96,9 @@ def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: d
     target = make(before).target
     assert target is not None
     now: Scope = replace(before, pods=(server(target.key, "a", NOW, **pod),), revisions=(target,))
-    found = status.make(now, make(now), now="2026-11-22T00:00:00Z")["pods"]
+    counts = status.make(now, make(now), now="2026-11-22T00:00:00Z")["pods"]
 
-    assert {k: v for k, v in found.items() if k not in {"total", "ready", "updated", "unschedulable"}} == counted
+    assert {k: v for k, v in counts.items() if k not in {"total", "ready", "updated", "unschedulable"}} == counted
 
 
 @pytest.mark.parametrize(
@@ -125,13 +127,13 @@ def test_failed_pods_are_counted_by_cause(pod: dict[str, Any], cause: str) -> No
     if phase is not None:
         failed["status"] |= {"phase": phase, "reason": reason}
     pods = (failed, server(target.key, "b", NOW))
-    found = status.make(replace(before, pods=pods, revisions=(target,)), make(before), now="2026-11-22T00:00:00Z")[
+    counts = status.make(replace(before, pods=pods, revisions=(target,)), make(before), now="2026-11-22T00:00:00Z")[
         "pods"
     ]
 
-    assert found["failed"] == 1
-    assert found["failures"] == [{"reason": cause, "pods": 1}]
-    assert PodsStatus.model_validate(found).failures is not None
+    assert counts["failed"] == 1
+    assert counts["failures"] == [{"reason": cause, "pods": 1}]
+    assert PodsStatus.model_validate(counts).failures is not None
 
 
 def test_pods_of_one_cause_are_one_count() -> None:

@@ -60,10 +60,10 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
     ],
 )
 def test_happenings_follow_their_table(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
-    found = status_events(status(**before), status(**after))
+    events = status_events(status(**before), status(**after))
 
-    assert [(h.type, h.reason) for h in found] == expected
-    assert all(h.message == h.reason.lower() for h in found)
+    assert [(h.type, h.reason) for h in events] == expected
+    assert all(h.message == h.reason.lower() for h in events)
 
 
 NO_ROOM = {
@@ -86,16 +86,16 @@ NO_ROOM = {
 def test_unrequested_steps_of_a_rollout_cause_one_event(
     before: Any, after: Any, expected: list[tuple[str, str]]
 ) -> None:
-    found = status_events({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
+    events = status_events({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
 
-    assert [(h.type, h.reason) for h in found] == expected
+    assert [(h.type, h.reason) for h in events] == expected
 
 
 def test_a_blocked_and_stalled_rollout_is_reported_as_blocked_alone() -> None:
     stalled = GOOD | {"Stalled": ("True", "RolloutBlocked")}
-    found = status_events(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
+    events = status_events(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
 
-    assert [h.reason for h in found] == ["RolloutBlocked"]
+    assert [h.reason for h in events] == ["RolloutBlocked"]
 
 
 class Clock:
@@ -222,17 +222,17 @@ UP, DOWN, AGAIN = change(2, 5), change(5, 3, at="10:10"), change(2, 5, at="10:20
 def test_every_change_of_desired_replicas_causes_one_event_in_order(
     before: Any, after: Any, expected: list[str]
 ) -> None:
-    found = status_events(before, after)
+    events = status_events(before, after)
 
-    assert [(h.type, h.reason) for h in found] == [("Normal", reason) for reason in expected]
+    assert [(h.type, h.reason) for h in events] == [("Normal", reason) for reason in expected]
 
 
 def test_a_change_of_replicas_is_reported_with_its_reason_beside_other_events() -> None:
     starting = status(**STARTING)
-    found = status_events(starting, scaled(UP))
+    events = status_events(starting, scaled(UP))
 
-    assert [h.reason for h in found] == ["Ready", "ScaledUp"]
-    assert found[1].message == "desired replicas changed from 2 to 5: 412 req/s needs it"
+    assert [h.reason for h in events] == ["Ready", "ScaledUp"]
+    assert events[1].message == "desired replicas changed from 2 to 5: 412 req/s needs it"
 
 
 def test_an_ignored_capacity_causes_one_event() -> None:

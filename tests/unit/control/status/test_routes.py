@@ -32,9 +32,9 @@ def served(mode: str = "Gateway", *, http: Object | None = None, grpc: Object | 
     planned = make(before)
     assert planned.target is not None
     children = applied_children(before)
-    for kind, said in ((kinds.HTTP_ROUTE, http), (kinds.GRPC_ROUTE, grpc)):
+    for kind, reported in ((kinds.HTTP_ROUTE, http), (kinds.GRPC_ROUTE, grpc)):
         children[kind, "digits"]["metadata"]["generation"] = 2
-        children[kind, "digits"]["status"] = said or {}
+        children[kind, "digits"]["status"] = reported or {}
     if (beside := children.get((kinds.DEPLOYMENT, "digits-balancer"))) is not None:
         beside["status"] = {"availableReplicas": 2}
     pods = (pod("p", ready=True, revision=planned.target.key),)
@@ -42,8 +42,8 @@ def served(mode: str = "Gateway", *, http: Object | None = None, grpc: Object | 
 
 
 def conditions(now: Scope) -> dict[str, tuple[str, str, str]]:
-    made = status.make(now, make(now), now="2026-01-02T03:04:05Z")
-    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in made["conditions"]}
+    new_status = status.make(now, make(now), now="2026-01-02T03:04:05Z")
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in new_status["conditions"]}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_routes_have_no_condition_without_a_gateway() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("their_status", "reason"),
     [
         (None, "RouteConflict"),
         (route_status(YES), "RouteConflict"),
@@ -108,11 +108,11 @@ def test_routes_have_no_condition_without_a_gateway() -> None:
         (route_status({"Accepted": ("False", "of an earlier generation")}, generation=1), "RouteConflict"),
     ],
 )
-def test_an_older_route_that_the_gateway_rejects_is_no_conflict(said: Object | None, reason: str) -> None:
+def test_an_older_route_that_the_gateway_rejects_is_no_conflict(their_status: Object | None, reason: str) -> None:
     now = served(http=route_status(YES), grpc=route_status(YES))
     mine = now.children[kinds.HTTP_ROUTE, "digits"]
     mine["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
     older = {"namespace": "team-b", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    theirs = {**mine, "metadata": {**mine["metadata"], **older}, "status": said or {}}
+    theirs = {**mine, "metadata": {**mine["metadata"], **older}, "status": their_status or {}}
 
     assert conditions(replace(now, other_routes=(theirs,)))["RoutesAccepted"][1] == reason

@@ -39,10 +39,10 @@ AT = 1767323045.0
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT, shown=12.0), Signal("gpuUtilization", 150.0, 80, shown=75.0))
 DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; no limit applies", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
-UNHEARD = replace(DECIDED, desired=1, unknown="no balancer agent has reported yet", has_reports=False)
+UNREPORTED = replace(DECIDED, desired=1, unknown="no balancer agent has reported yet", has_reports=False)
 
 
-HEARD = Signals(mean_batch=3.25)
+REPORTED = Signals(mean_batch=3.25)
 
 
 def decided(verdict: Decision = DECIDED, *changes: Change, rival: str = "") -> PublishedScaling:
@@ -101,13 +101,13 @@ def of(now: Scope) -> Object:
 
 def condition(now: Scope, kind: str) -> tuple[str, str, str] | None:
     """Status, reason and message of the condition of this type."""
-    found = {c["type"]: (c["status"], c["reason"], c["message"]) for c in of(now)["conditions"]}
-    return found.get(kind)
+    conditions = {c["type"]: (c["status"], c["reason"], c["message"]) for c in of(now)["conditions"]}
+    return conditions.get(kind)
 
 
 def reason_and_message(now: Scope, kind: str) -> tuple[str, str] | None:
-    found = condition(now, kind)
-    return None if found is None else found[:2]
+    shown = condition(now, kind)
+    return None if shown is None else shown[:2]
 
 
 def reconciled(now: Scope) -> str:
@@ -144,10 +144,10 @@ def test_accepted_is_false_where_the_spec_is_broken() -> None:
 
 def test_a_broken_spec_after_a_good_one_says_what_keeps_serving() -> None:
     now = replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}}))
-    found = condition(now, "Accepted")
+    accepted = condition(now, "Accepted")
 
-    assert found is not None
-    assert found[2].endswith("; the last accepted spec stays in effect")
+    assert accepted is not None
+    assert accepted[2].endswith("; the last accepted spec stays in effect")
 
 
 def test_accepted_is_false_where_the_source_is_missing() -> None:
@@ -259,12 +259,12 @@ def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> 
 
 def failed_pod(name: str, at_s: float, reason: str = "UnexpectedAdmissionError", *, disrupted: bool = False) -> Object:
     """A pod that the kubelet rejected at a time before AT."""
-    found = pod(name, ready=False, phase="Failed")
-    found["metadata"]["creationTimestamp"] = f"2026-01-02T03:{3 - at_s // 60:02.0f}:05Z"
-    found["status"] |= {"reason": reason, "message": "no healthy devices present"}
+    rejected_pod = pod(name, ready=False, phase="Failed")
+    rejected_pod["metadata"]["creationTimestamp"] = f"2026-01-02T03:{3 - at_s // 60:02.0f}:05Z"
+    rejected_pod["status"] |= {"reason": reason, "message": "no healthy devices present"}
     if disrupted:
-        found["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
-    return found
+        rejected_pod["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
+    return rejected_pod
 
 
 def with_failed_pods(*failed: Object) -> Scope:
@@ -275,11 +275,11 @@ def with_failed_pods(*failed: Object) -> Scope:
 def test_servers_that_are_missing_name_the_pod_that_the_kubelet_rejected() -> None:
     now = with_failed_pods(failed_pod("b", 120), failed_pod("a", 60), failed_pod("c", 180))
 
-    found = condition(now, "ServersReady")
+    servers_ready = condition(now, "ServersReady")
 
-    assert found is not None
-    assert found[:2] == ("False", "PartiallyReady")
-    assert found[2] == (
+    assert servers_ready is not None
+    assert servers_ready[:2] == ("False", "PartiallyReady")
+    assert servers_ready[2] == (
         "1 of 2 servers are ready: pod a has failed: UnexpectedAdmissionError: no healthy devices present; "
         "3 pods have failed within 10 minutes"
     )
@@ -340,8 +340,8 @@ def test_limitations_of_a_balancer_are_shown_whether_or_not_another_serves() -> 
     troubles = ("pod digits-balancer-x: Secret digits-tls: key tls.crt is missing",)
     for balancers, so in ((1, "True"), (0, "False")):
         now = replace(deployed(balancers=balancers), balancer_errors=troubles)
-        told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
-        assert condition(now, "BalancerReady") == (so, "BalancerDegraded", told_of)
+        message = f"{balancers} of 2 balancers are ready; {troubles[0]}"
+        assert condition(now, "BalancerReady") == (so, "BalancerDegraded", message)
 
 
 # ScalingActive, AutoscalerConflict, FieldIgnored
@@ -365,22 +365,22 @@ def of_mode(mode: str) -> dict[str, Any]:
         (deployed(), ("True", "FixedReplicas")),
         (deployed(SCALING, external_hpa="HorizontalPodAutoscaler theirs"), ("False", "ExternalAutoscaler")),
         (deployed(deployment_hpas={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ExternalAutoscaler")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ExternalWriter")),
+        (deployed(SCALING, signals=REPORTED, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ExternalWriter")),
         (deployed(SCALING), ("Unknown", "Unknown")),
-        (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
-        (deployed(SCALING, scaling=decided(UNHEARD)), ("Unknown", "Unknown")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), ("False", "MetricsMissing")),
-        (deployed(of_mode("Paused"), signals=HEARD, scaling=decided()), ("False", "Paused")),
-        (deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), ("False", "Recommending")),
-        (deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa=INACTIVE), ("False", "HPAInactive")),
-        (deployed(ASLEEP, ready=0, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa=INACTIVE), ("True", "ScalingActive")),
-        (deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
+        (deployed(SCALING, signals=REPORTED), ("Unknown", "Unknown")),
+        (deployed(SCALING, scaling=decided(UNREPORTED)), ("Unknown", "Unknown")),
+        (deployed(SCALING, signals=REPORTED, scaling=decided(BLIND)), ("False", "MetricsMissing")),
+        (deployed(of_mode("Paused"), signals=REPORTED, scaling=decided()), ("False", "Paused")),
+        (deployed(of_mode("Recommend"), signals=REPORTED, scaling=decided()), ("False", "Recommending")),
+        (deployed(SCALING, metrics_api=OURS, signals=REPORTED, scaling=decided(), hpa=INACTIVE), ("False", "HPAInactive")),
+        (deployed(ASLEEP, ready=0, metrics_api=OURS, signals=REPORTED, scaling=decided(), hpa=INACTIVE), ("True", "ScalingActive")),
+        (deployed(SCALING, metrics_api=OURS, signals=REPORTED, scaling=decided()), ("True", "ScalingActive")),
         (
-            deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa={"conditions": [
+            deployed(SCALING, metrics_api=OURS, signals=REPORTED, scaling=decided(), hpa={"conditions": [
                 {"type": "ScalingActive", "status": "True"}]}),
             ("True", "ScalingActive"),
         ),
-        (deployed(SCALING, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
+        (deployed(SCALING, signals=REPORTED, scaling=decided()), ("True", "ScalingActive")),
         (scope_of({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )  # fmt: skip
@@ -389,14 +389,14 @@ def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str])
 
 
 def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
-    assert condition(deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), "ScalingActive") == (
+    assert condition(deployed(SCALING, signals=REPORTED, scaling=decided(BLIND)), "ScalingActive") == (
         "False", "MetricsMissing", "queueDepth: no agent for 20 s. The replicas stay as they are",
     )  # fmt: skip
 
 
 def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
     stuck = pod("stuck-0", ready=False, unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
-    now = deployed(SCALING | {"replicas": 4}, ready=2, starting=1, signals=HEARD, scaling=decided())
+    now = deployed(SCALING | {"replicas": 4}, ready=2, starting=1, signals=REPORTED, scaling=decided())
 
     message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
 
@@ -408,7 +408,7 @@ def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
 
 
 def test_a_mode_without_writes_shows_its_recommendation() -> None:
-    message = condition(deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), "ScalingActive")[2]
+    message = condition(deployed(of_mode("Recommend"), signals=REPORTED, scaling=decided()), "ScalingActive")[2]
 
     assert message == (
         "spec.scaling.mode is Recommend: the replicas stay at 1. The decision would be 2 replicas: "
@@ -420,15 +420,15 @@ def test_a_mode_without_writes_shows_its_recommendation() -> None:
     ("look_again_at", "within"), [(AT - 1, 1), (AT + 1.0, 1), (AT + 1.5, 2), (AT + 2.0, 5), (math.inf, 5)]
 )
 def test_the_next_poll_is_shown_as_the_operator_does_it(look_again_at: float, within: int) -> None:
-    made = replace(DECIDED, next_decision_at=look_again_at)
-    message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
+    decision = replace(DECIDED, next_decision_at=look_again_at)
+    message = condition(deployed(SCALING, signals=REPORTED, scaling=decided(decision)), "ScalingActive")[2]
 
     assert message.endswith(f"no limit applies; next decision within {within} s")
 
 
 def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
-    made = replace(DECIDED, desired=None, next_decision_at=AT)
-    message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
+    decision = replace(DECIDED, desired=None, next_decision_at=AT)
+    message = condition(deployed(SCALING, signals=REPORTED, scaling=decided(decision)), "ScalingActive")[2]
 
     assert "next look" not in message
 
@@ -437,20 +437,20 @@ def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
     ("now", "expected"),
     [
         (deployed(external_hpa="HorizontalPodAutoscaler x"), None),
-        (deployed(SCALING, signals=HEARD, scaling=decided()), None),
+        (deployed(SCALING, signals=REPORTED, scaling=decided()), None),
         (
             deployed(SCALING, external_hpa=ANOTHER),
             ("True", "ExternalAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
         ),
         (deployed(SCALING, deployment_hpas={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
         (deployed(deployment_hpas={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ExternalWriter", "kubectl did")),
+        (deployed(SCALING, signals=REPORTED, scaling=decided(rival="kubectl did")), ("True", "ExternalWriter", "kubectl did")),
     ],
 )  # fmt: skip
 def test_a_conflict_names_the_other_writer_of_the_replicas(now: Scope, expected: tuple[str, str, str] | None) -> None:
-    found = {c["type"] for c in of(now)["conditions"]}
+    types = {c["type"] for c in of(now)["conditions"]}
 
-    assert ("AutoscalerConflict" in found) == (expected is not None)
+    assert ("AutoscalerConflict" in types) == (expected is not None)
     if expected is not None:
         assert condition(now, "AutoscalerConflict") == expected
 
@@ -572,9 +572,9 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
     ],
 )
 def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
-    found = reason_and_message(now, "Reconciling")
+    reconciling = reason_and_message(now, "Reconciling")
 
-    assert (found and found[0]) == expected
+    assert (reconciling and reconciling[0]) == expected
 
 
 # Stalled
@@ -654,22 +654,22 @@ def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
     ready=st.integers(0, 3),
     starting=st.integers(0, 2),
     old=st.integers(0, 2),
-    heard=st.booleans(),
+    reported=st.booleans(),
 )
 @draws(1)
 def test_a_status_always_fits_the_schema(
-    document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
+    document: dict[str, Any], ready: int, starting: int, old: int, reported: bool
 ) -> None:
     signals = Signals(
         load_errors={"starting-0": "x" * 5000},
         versions=tuple(map(str, range(100))),
         mean_batch=4096.0,
     )
-    told_twice = PlanPart("rate", 10**6, "u" * 5000)
+    long_part = PlanPart("rate", 10**6, "u" * 5000)
     huge = (Signal("queueDepth", target=10**6, missing="y" * 5000), Signal("gpuUtilization", 1e6, 80, 10**6, AT))
     capacity = CapacitySource("TimeInPods", 1e9, "c" * 5000, "SharedLimit")
-    made_of = Decision(
-        *(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000), capacity=capacity
+    decision = Decision(
+        *(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (long_part,), huge, "t" * 5000), capacity=capacity
     )
     changes = tuple(Change(AT, 0, 1000, "s" * 5000) for _ in range(10))
     now = deployed(
@@ -677,15 +677,15 @@ def test_a_status_always_fits_the_schema(
         ready=ready,
         starting=starting,
         old=old,
-        signals=signals if heard else None,
+        signals=signals if reported else None,
         metrics_api=ExternalMetricsApi(ours=False, why="z" * 5000),
-        scaling=PublishedScaling(made_of, changes, "r" * 5000) if heard else PublishedScaling(),
+        scaling=PublishedScaling(decision, changes, "r" * 5000) if reported else PublishedScaling(),
         rejected_write="v" * 5000 if old else "",
     )
-    made = of(now)
+    new_status = of(now)
 
-    assert Status.model_validate_json(json.dumps(made), strict=True).to_dict() == made
-    assert {c["type"] for c in made["conditions"]} >= {"Ready", "Accepted", "ModelLoaded", "ServersReady"}
+    assert Status.model_validate_json(json.dumps(new_status), strict=True).to_dict() == new_status
+    assert {c["type"] for c in new_status["conditions"]} >= {"Ready", "Accepted", "ModelLoaded", "ServersReady"}
 
 
 # Strangers
@@ -720,24 +720,32 @@ def test_pods_that_leave_are_not_counted() -> None:
 
 
 def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
-    made = of(deployed())
+    new_status = of(deployed())
 
-    assert made["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
-    assert made["address"] == {"url": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
+    assert new_status["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
+    assert new_status["address"] == {"url": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
     secured = of(deployed({"traffic": {"tls": {"secretName": "digits-tls"}}}))
     assert secured["address"]["url"] == "https://digits.team.svc:8000"
-    assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
+    assert new_status["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
 
 
 def test_a_spec_that_was_never_accepted_has_only_its_reason() -> None:
-    made = of(scope_of({"replicas": -1}))
+    new_status = of(scope_of({"replicas": -1}))
 
-    assert set(made) == {"observedGeneration", "conditions", "pods", "replicas", "readyReplicas", "selector", "summary"}
-    assert made["summary"] == {"ready": "0/0", "state": "Invalid"}
+    assert set(new_status) == {
+        "observedGeneration",
+        "conditions",
+        "pods",
+        "replicas",
+        "readyReplicas",
+        "selector",
+        "summary",
+    }
+    assert new_status["summary"] == {"ready": "0/0", "state": "Invalid"}
 
 
 def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> None:
-    summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=HEARD, scaling=decided()))["summary"]
+    summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=REPORTED, scaling=decided()))["summary"]
     missing = replace(DECIDED, signals=(Signal("queueDepth", missing="x"), Signal("gpuUtilization", missing="x")))
 
     assert (summary["queue"], summary["gpu"], summary["batch"]) == ("12/16", "75", "3.2")
@@ -805,8 +813,8 @@ def test_the_autoscalers_desired_replicas_and_reason_are_shown() -> None:
 def test_the_informative_messages_of_an_hpa_are_shown(
     able: tuple[str, str, str], why: str, limits: list[str] | None
 ) -> None:
-    said = dict(zip(("status", "reason", "message"), able, strict=True))
-    hpa = {"desiredReplicas": 1, "conditions": [{"type": "AbleToScale"} | said]}
+    fields = dict(zip(("status", "reason", "message"), able, strict=True))
+    hpa = {"desiredReplicas": 1, "conditions": [{"type": "AbleToScale"} | fields]}
     scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa))["scaling"]
     assert (scaling["why"], scaling.get("limitedBy")) == (why, limits)
 
@@ -909,24 +917,24 @@ def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
 
 
 def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
-    before = deployed(SCALING, signals=HEARD, scaling=decided())
-    told = of(before)
-    young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
-    young = replace(young, resource={**young.resource, "status": told})
+    before = deployed(SCALING, signals=REPORTED, scaling=decided())
+    published = of(before)
+    young = replace(before, signals=None, scaling=replace(decided(UNREPORTED), settling=True))
+    young = replace(young, resource={**young.resource, "status": published})
 
-    made = of(young)
+    new_status = of(young)
 
-    assert made["scaling"] == told["scaling"]
-    assert made["summary"] == told["summary"]
+    assert new_status["scaling"] == published["scaling"]
+    assert new_status["summary"] == published["summary"]
     assert condition(young, "ScalingActive") == condition(before, "ScalingActive")
-    later = replace(young, scaling=decided(UNHEARD))
+    later = replace(young, scaling=decided(UNREPORTED))
     assert condition(later, "ScalingActive")[0] == "Unknown"
-    assert of(later)["scaling"] != told["scaling"]
+    assert of(later)["scaling"] != published["scaling"]
 
 
 def test_pause_is_confirmed_also_by_a_young_process() -> None:
     """`halcyon pause` waits for the mode in the status, also just after a change of the leader."""
-    published = of(deployed(SCALING, signals=HEARD, scaling=decided()))
+    published = of(deployed(SCALING, signals=REPORTED, scaling=decided()))
     paused = {"scaling": {**SCALING["scaling"], "mode": "Paused"}}
     young = deployed(paused, scaling=PublishedScaling(settling=True))
     young = replace(young, resource={**young.resource, "status": published})
@@ -935,33 +943,33 @@ def test_pause_is_confirmed_also_by_a_young_process() -> None:
 
 
 def test_fixed_replicas_are_shown_also_by_a_young_process() -> None:
-    published = of(deployed(SCALING, signals=HEARD, scaling=decided()))
+    published = of(deployed(SCALING, signals=REPORTED, scaling=decided()))
     published["capacity"] = {"source": "BatchStatistics", "requestsPerSecond": "62"}
     young = deployed({"replicas": 3}, scaling=PublishedScaling(settling=True))
     young = replace(young, resource={**young.resource, "status": published})
 
-    made = of(young)
+    new_status = of(young)
 
-    assert made["summary"]["desired"] == "3", "no decision is awaited, so nothing would correct an old value"
-    assert not {"range", "queue", "gpu"} & made["summary"].keys()
-    assert made["summary"]["batch"] == published["summary"]["batch"]
-    assert "capacity" not in made
+    assert new_status["summary"]["desired"] == "3", "no decision is awaited, so nothing would correct an old value"
+    assert not {"range", "queue", "gpu"} & new_status["summary"].keys()
+    assert new_status["summary"]["batch"] == published["summary"]["batch"]
+    assert "capacity" not in new_status
 
 
 def test_a_young_process_without_a_status_shows_what_it_knows() -> None:
-    young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
+    young = deployed(SCALING, scaling=replace(decided(UNREPORTED), settling=True))
 
     assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer agent has reported yet")
     assert "desired" not in of(young)["scaling"]
 
 
 def test_a_condition_of_another_version_or_spec_is_not_taken_over() -> None:
-    before = deployed(SCALING, signals=HEARD, scaling=decided())
+    before = deployed(SCALING, signals=REPORTED, scaling=decided())
     for change in ({"reason": "NotYetInvented"}, {"observedGeneration": 99}):
-        told = of(before)
-        told["conditions"] = [c | change if c["type"] == "ScalingActive" else c for c in told["conditions"]]
-        young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
-        young = replace(young, resource={**young.resource, "status": told})
+        published = of(before)
+        published["conditions"] = [c | change if c["type"] == "ScalingActive" else c for c in published["conditions"]]
+        young = replace(before, signals=None, scaling=replace(decided(UNREPORTED), settling=True))
+        young = replace(young, resource={**young.resource, "status": published})
         assert condition(young, "ScalingActive")[:2] == ("Unknown", "Unknown")
 
 
@@ -972,8 +980,11 @@ def test_scaling_is_absent_without_an_actuator() -> None:
 
 def test_a_complete_rollouts_revision_is_in_force_whatever_the_deployments_counts() -> None:
     now = deployed({"replicas": 2}, ready=1, starting=1, server={"readyReplicas": 0})
-    made = of(now)
-    assert (made["rollout"]["phase"], made["revision"].get("current")) == ("Complete", made["revision"]["target"])
+    new_status = of(now)
+    assert (new_status["rollout"]["phase"], new_status["revision"].get("current")) == (
+        "Complete",
+        new_status["revision"]["target"],
+    )
     nobody = of(deployed({"replicas": 2}, ready=0, starting=2, server={"readyReplicas": 1}))
     assert (nobody["rollout"]["phase"], nobody["revision"].get("current")) == ("Progressing", None)
 
@@ -1030,13 +1041,13 @@ def test_a_dead_backend_beside_a_pod_that_serves_is_named() -> None:
 
 def test_pods_that_fail_every_request_without_a_proof_stay_ready() -> None:
     now = deployed(signals=Signals(failing={"ready-0": "every request fails"}))
-    found = condition(now, "RequestsFailing")
-    assert found is not None
-    assert found[:2] == ("True", "BackendErrors")
-    assert found[2].startswith("requests fail in 1 of 1 pods, for example in pod ready-0: every request fails.")
+    failing = condition(now, "RequestsFailing")
+    assert failing is not None
+    assert failing[:2] == ("True", "BackendErrors")
+    assert failing[2].startswith("requests fail in 1 of 1 pods, for example in pod ready-0: every request fails.")
     assert reason_and_message(now, "Ready") == ("True", "Ready")
     assert condition(deployed(), "RequestsFailing") is None
-    gone = Signals(failing={"ready-0": "every request fails", "gone-0": "every request fails"})
-    assert (condition(deployed(signals=gone), "RequestsFailing") or ("",))[-1].startswith(
+    signals = Signals(failing={"ready-0": "every request fails", "gone-0": "every request fails"})
+    assert (condition(deployed(signals=signals), "RequestsFailing") or ("",))[-1].startswith(
         "requests fail in 1 of 1 pods"
     )

@@ -67,15 +67,15 @@ def test_models_without_replicas_come_before_growing_ones() -> None:
     assert budget.request(B, desired=1, current=0, gpus=1) is None
 
 
-_ASKED = st.tuples(st.sampled_from("abcd"), st.integers(0, 12), st.booleans())
+_REQUESTS = st.tuples(st.sampled_from("abcd"), st.integers(0, 12), st.booleans())
 
 
-@given(gpus=st.integers(0, 30), asked=st.lists(_ASKED, max_size=40))
-def test_held_gpus_never_exceed_the_budget(gpus: int, asked: list[tuple[str, int, bool]]) -> None:
+@given(gpus=st.integers(0, 30), requests=st.lists(_REQUESTS, max_size=40))
+def test_held_gpus_never_exceed_the_budget(gpus: int, requests: list[tuple[str, int, bool]]) -> None:
     budget, counts, sizes = GpuBudget(gpus), dict.fromkeys("abcd", 0), {"a": 1, "b": 1, "c": 2, "d": 4}
-    for name, wanted, shared in asked:
+    for name, desired, shared in requests:
         if shared:
             budget.share()
-        ceiling = budget.request(Key("ml", name), desired=wanted, current=counts[name], gpus=sizes[name])
-        counts[name] = wanted if ceiling is None else min(wanted, ceiling.replicas)
+        ceiling = budget.request(Key("ml", name), desired=desired, current=counts[name], gpus=sizes[name])
+        counts[name] = desired if ceiling is None else min(desired, ceiling.replicas)
         assert sum(counts[each] * sizes[each] for each in counts) <= gpus

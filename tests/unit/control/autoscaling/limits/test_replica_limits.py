@@ -35,16 +35,16 @@ def with_gpus(world: OperatorReplica, key: Key, gpus: int) -> None:
 
 
 def have_quota(world: OperatorReplica, *, hard: int, used: int, version: int = 1) -> None:
-    made = {
+    quota = {
         "metadata": {"namespace": "team", "name": "gpus", "uid": "q", "resourceVersion": str(version)},
         "status": {"hard": {GPU: str(hard)}, "used": {GPU: str(used)}},
     }
-    world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(made))
+    world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(quota))
 
 
 def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted[DIGITS] = 6
+        world.dictate().desired[DIGITS] = 6
         world.model(replicas=1, actuator=Actuator.DIRECT)
         with_gpus(world, DIGITS, 2)
         have_quota(world, hard=8, used=3)
@@ -57,14 +57,14 @@ def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None
             have_quota(world, hard=8, used=7, version=2)
             await asyncio.sleep(6)
             assert world.counts() == [3]
-            assert world.told()["limitedBy"] == ["quota"]
-            assert world.told()["why"].startswith(
+            assert world.scaling_status()["limitedBy"] == ["quota"]
+            assert world.scaling_status()["why"].startswith(
                 "3 replicas, although 6 replicas are desired: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 3 of 8 used. "
             )
             have_quota(world, hard=16, used=7, version=3)
             await asyncio.sleep(6)
             assert world.counts() == [3, 6]
-            assert "limitedBy" not in world.told()
+            assert "limitedBy" not in world.scaling_status()
 
     live(scenario)
 
@@ -72,14 +72,14 @@ def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None
 def test_a_full_quota_takes_nothing_away() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted[DIGITS] = 6
+        dictated.desired[DIGITS] = 6
         world.model(replicas=4, actuator=Actuator.DIRECT)
         with_gpus(world, DIGITS, 1)
         have_quota(world, hard=2, used=4)
         async with Running(world.scaler):
             await asyncio.sleep(6)
             assert world.counts() == []
-            dictated.wanted[DIGITS] = 2
+            dictated.desired[DIGITS] = 2
             await asyncio.sleep(6)
             assert world.counts() == [2]
 
@@ -88,7 +88,7 @@ def test_a_full_quota_takes_nothing_away() -> None:
 
 def test_models_that_decide_at_once_are_not_granted_the_same_quota() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.dictate().wanted |= {DIGITS: 4, OTHER: 4}
+        world.dictate().desired |= {DIGITS: 4, OTHER: 4}
         for key in (DIGITS, OTHER):
             world.model(key.name, replicas=1, actuator=Actuator.DIRECT)
             with_gpus(world, key, 1)
@@ -108,7 +108,7 @@ def test_models_that_decide_at_once_are_not_granted_the_same_quota() -> None:
 def test_an_unused_promise_frees_its_capacity() -> None:
     async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
-        dictated.wanted |= {DIGITS: 3, OTHER: 1}
+        dictated.desired |= {DIGITS: 3, OTHER: 1}
         for key in (DIGITS, OTHER):
             world.model(key.name, replicas=1, actuator=Actuator.DIRECT)
             with_gpus(world, key, 1)
@@ -118,7 +118,7 @@ def test_an_unused_promise_frees_its_capacity() -> None:
             await asyncio.sleep(1.5)
             assert world.replicas(DIGITS) == 3
             world.have_pods(DIGITS, 1)
-            dictated.wanted[OTHER] = 3
+            dictated.desired[OTHER] = 3
             await asyncio.sleep(6)
             assert world.replicas(OTHER) == 1
             await asyncio.sleep(PROMISE_S + 6)
@@ -131,7 +131,7 @@ def test_two_models_share_the_sites_budget_and_exchange_returned_gpus() -> None:
     async def scenario(world: OperatorReplica) -> None:
         world.scaler.limits.budget = GpuBudget(6)
         dictated = world.dictate()
-        dictated.wanted |= {DIGITS: 4, OTHER: 4}
+        dictated.desired |= {DIGITS: 4, OTHER: 4}
         for key in (DIGITS, OTHER):
             world.model(key.name, replicas=1, actuator=Actuator.DIRECT)
             with_gpus(world, key, 1)
@@ -141,12 +141,12 @@ def test_two_models_share_the_sites_budget_and_exchange_returned_gpus() -> None:
             assert world.replicas(DIGITS) + world.replicas(OTHER) == 6
             assert min(world.replicas(DIGITS), world.replicas(OTHER)) >= 2
             held = next(key for key in (DIGITS, OTHER) if world.replicas(key) < 4)
-            assert world.told(held)["limitedBy"] == ["budget"]
-            assert "the site's budget of 6 GPUs is shared by priority and need" in world.told(held)["why"]
-            given_back = OTHER if held == DIGITS else DIGITS
-            dictated.wanted[given_back] = 1
+            assert world.scaling_status(held)["limitedBy"] == ["budget"]
+            assert "the site's budget of 6 GPUs is shared by priority and need" in world.scaling_status(held)["why"]
+            releasing = OTHER if held == DIGITS else DIGITS
+            dictated.desired[releasing] = 1
             await asyncio.sleep(12)
-            assert (world.replicas(given_back), world.replicas(held)) == (1, 4)
+            assert (world.replicas(releasing), world.replicas(held)) == (1, 4)
 
     live(scenario)
 
@@ -154,7 +154,7 @@ def test_two_models_share_the_sites_budget_and_exchange_returned_gpus() -> None:
 def test_a_model_without_decisions_holds_its_gpus_until_it_is_gone() -> None:
     async def scenario(world: OperatorReplica) -> None:
         world.scaler.limits.budget = GpuBudget(6)
-        world.dictate().wanted[DIGITS] = 6
+        world.dictate().desired[DIGITS] = 6
         world.model("other", replicas=4, actuator=None)
         with_gpus(world, OTHER, 1)
         world.model(replicas=1, actuator=None)
@@ -174,7 +174,7 @@ def test_a_model_without_decisions_holds_its_gpus_until_it_is_gone() -> None:
 def test_recommendations_take_nothing_from_the_budget() -> None:
     async def scenario(world: OperatorReplica) -> None:
         world.scaler.limits.budget = GpuBudget(6)
-        world.dictate().wanted |= {DIGITS: 6, OTHER: 5}
+        world.dictate().desired |= {DIGITS: 6, OTHER: 5}
         world.model("other", replicas=1, actuator=Actuator.DIRECT)
         with_gpus(world, OTHER, 1)
         scaling = {"minReplicas": 1, "maxReplicas": 10, "mode": "Recommend"}
@@ -183,7 +183,7 @@ def test_recommendations_take_nothing_from_the_budget() -> None:
         world.specs[DIGITS] = parse("digits", document | {"scaling": scaling})
         async with Running(world.scaler):
             await asyncio.sleep(6)
-            assert world.told()["desired"] == 6
+            assert world.scaling_status()["desired"] == 6
             assert world.replicas(OTHER) == 5
 
     live(scenario)

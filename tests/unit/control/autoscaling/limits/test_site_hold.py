@@ -68,23 +68,23 @@ def test_the_site_keeps_replicas_and_adds_more() -> None:
         hold, stored, _ = switch("incident 4711")
         await hold.poll()
         world.scaler.limits.hold = hold
-        wanted = world.dictate().wanted
-        wanted[DIGITS] = 1
+        desired = world.dictate().desired
+        desired[DIGITS] = 1
         world.model(replicas=4, actuator=Actuator.DIRECT)
         async with Running(world.scaler):
             await asyncio.sleep(6)
             assert world.counts() == []
-            told = world.told()
-            assert (told["desired"], told["limitedBy"]) == (4, ["site"])
-            assert told["why"].startswith(
+            status = world.scaling_status()
+            assert (status["desired"], status["limitedBy"]) == (4, ["site"])
+            assert status["why"].startswith(
                 "4 replicas, although 1 replica is desired: the site has stopped scaling down (incident 4711)"
             )
-            wanted[DIGITS] = 6
+            desired[DIGITS] = 6
             await asyncio.sleep(6)
             assert world.counts() == [6]
             stored.text = ""
             await hold.poll()
-            wanted[DIGITS] = 2
+            desired[DIGITS] = 2
             await asyncio.sleep(6)
             assert world.counts() == [6, 2]
 
@@ -95,7 +95,7 @@ def test_a_manual_change_that_scaling_undoes_has_an_event() -> None:
     async def scenario(world: OperatorReplica) -> None:
         events: list[NewEvent] = []
         world.scaler.events = lambda _, new: events.append(new)
-        world.dictate().wanted[DIGITS] = 3
+        world.dictate().desired[DIGITS] = 3
         world.model(replicas=3, actuator=Actuator.DIRECT)
         async with Running(world.scaler):
             await asyncio.sleep(6)

@@ -40,11 +40,11 @@ def spec(**scaling: Any) -> Spec:
 
 def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        asked_for: list[str] = []
+        sent_queries: list[str] = []
         answers: list[float | PrometheusError | None] = [42.0, PrometheusError("down"), None, -1.0, 7.0]
 
         async def ask(query: str) -> float | None:
-            asked_for.append(query)
+            sent_queries.append(query)
             answer = answers.pop(0)
             if isinstance(answer, PrometheusError):
                 raise answer
@@ -57,7 +57,7 @@ def test_a_value_of_a_query_counts_until_it_is_too_old() -> None:
         await queries.poll()
         first = queries.value(DIGITS, "jobs")
         assert isinstance(first, Value)
-        assert (first.value, asked_for) == (42.0, ['sum(pending{ns="team",model="digits"})'])
+        assert (first.value, sent_queries) == (42.0, ['sum(pending{ns="team",model="digits"})'])
         for _ in ("down", "no value", "below 0"):
             await queries.poll()
             assert queries.value(DIGITS, "jobs") == first
@@ -100,21 +100,25 @@ def test_slow_queries_of_some_models_leave_the_values_of_others_current() -> Non
 )
 def test_the_rules_propose_replicas_for_the_result(value: Value | Missing, proposal: int | None) -> None:
     targets = defaults.targets(spec(policy="Rules"))
-    found = signal_proposals(RulesReading(0.0, 2, Value(0.0, 0.0), None, metric=value), targets)
+    terms = signal_proposals(RulesReading(0.0, 2, Value(0.0, 0.0), None, metric=value), targets)
 
-    assert {term.name: term.proposal for term in found} == {"queueDepth": 0, "metric": proposal}
+    assert {term.name: term.proposal for term in terms} == {"queueDepth": 0, "metric": proposal}
 
 
 def test_the_hpa_has_the_metric() -> None:
-    made = hpa.hpa(Subject("team", "digits", "uid"), spec(policy="Rules"), tolerance=True)
-    named = {one["external"]["metric"]["name"]: one["external"]["target"] for one in made["spec"]["metrics"]}
+    autoscaler = hpa.hpa(Subject("team", "digits", "uid"), spec(policy="Rules"), tolerance=True)
+    named = {
+        metric["external"]["metric"]["name"]: metric["external"]["target"] for metric in autoscaler["spec"]["metrics"]
+    }
 
     assert named["metric"] == {"type": "AverageValue", "averageValue": "10"}
 
 
-def planned(made: Spec, metric: float | None, *, replicas: int = 1, rate: float = 20.0, seconds: int = 90) -> Plan:
+def planned(
+    model_spec: Spec, metric: float | None, *, replicas: int = 1, rate: float = 20.0, seconds: int = 90
+) -> Plan:
     """Return the last of the plans, one a second, for a constant load and result."""
-    wanted, memory = objectives(made), PlannerMemory()
+    model_objectives, memory = objectives(model_spec), PlannerMemory()
     for second in range(seconds):
         batches = {1: (int(rate * second), 0.02 * rate * second)}
         pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(replicas))
@@ -128,25 +132,25 @@ def planned(made: Spec, metric: float | None, *, replicas: int = 1, rate: float 
             pods=pods,
             metric=metric,
         )
-        result = plan(float(second), wanted, reading, memory)
+        result = plan(float(second), model_objectives, reading, memory)
         memory = result.memory
     return result
 
 
 def test_the_planner_has_replicas_for_the_result() -> None:
-    made = planned(spec(), 35.0)
+    last_plan = planned(spec(), 35.0)
 
-    assert (made.count, made.winner) == (4, "metric"), made.describe()
-    told = {part.name: str(part.text) for part in made.parts}
-    assert told["metric"] == "the site's query is 35, and at 10 per replica needs 4"
+    assert (last_plan.count, last_plan.winner) == (4, "metric"), last_plan.describe()
+    texts = {part.name: str(part.text) for part in last_plan.parts}
+    assert texts["metric"] == "the site's query is 35, and at 10 per replica needs 4"
 
 
 def test_a_missing_result_takes_no_replicas_away_and_adds_none() -> None:
-    made = planned(spec(), None, replicas=3, seconds=400)
+    last_plan = planned(spec(), None, replicas=3, seconds=400)
 
-    assert made.count == 3, made.describe()
-    told = {part.name: str(part.text) for part in made.parts}
-    assert told["metric"] == "the result of the site's query is missing, so the replicas are not lowered"
+    assert last_plan.count == 3, last_plan.describe()
+    texts = {part.name: str(part.text) for part in last_plan.parts}
+    assert texts["metric"] == "the result of the site's query is missing, so the replicas are not lowered"
 
 
 @pytest.mark.parametrize(("metric", "count"), [(0.0, 0), (5.0, 1), (None, 1)])
@@ -155,35 +159,35 @@ def test_a_model_with_work_for_it_does_not_go_to_zero(metric: float | None, coun
 
 
 def test_a_model_at_zero_starts_for_the_result() -> None:
-    made = planned(spec(minReplicas=0, idleTimeout="30s"), 5.0, replicas=0, rate=0.0)
+    last_plan = planned(spec(minReplicas=0, idleTimeout="30s"), 5.0, replicas=0, rate=0.0)
 
-    assert made.count == 1, made.describe()
+    assert last_plan.count == 1, last_plan.describe()
 
 
 def after_requests(metric: Callable[[int], float | None], *, seconds: int) -> list[Plan]:
     """Return the plans, one a second, of a model whose requests end after a minute; `metric` is the result by second."""
-    wanted, memory, made = objectives(spec(minReplicas=0, idleTimeout="30s")), PlannerMemory(), []
+    model_objectives, memory, plans = objectives(spec(minReplicas=0, idleTimeout="30s")), PlannerMemory(), []
     count = 1
     for second in range(seconds):
         arrived = 20.0 * min(second, 60)
         pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(count))
         batches = {1: (int(arrived), 0.02 * arrived)}
         reading = Reading(float(second), count, arrived, 0.0, 0.0, batches=batches, pods=pods, metric=metric(second))
-        result = plan(float(second), wanted, reading, memory)
+        result = plan(float(second), model_objectives, reading, memory)
         memory, count = result.memory, result.count
-        made.append(result)
-    return made
+        plans.append(result)
+    return plans
 
 
 def test_a_missing_result_starts_no_model_from_zero() -> None:
-    made = after_requests(lambda second: 0.0 if second < 150 else None, seconds=300)
+    plans = after_requests(lambda second: 0.0 if second < 150 else None, seconds=300)
 
-    assert made[149].count == 0
-    assert {one.count for one in made[150:]} == {0}, made[150].describe()
+    assert plans[149].count == 0
+    assert {result.count for result in plans[150:]} == {0}, plans[150].describe()
 
 
 def test_batch_inference_adds_its_replicas_once_while_a_result_is_missing() -> None:
-    wanted = objectives(spec(maxReplicas=20), batch_prior={8: 0.08})
+    model_objectives = objectives(spec(maxReplicas=20), batch_prior={8: 0.08})
     memory, counts = PlannerMemory(), [2]
     batch, supply = BatchDemand("b", rows_left=1e7, max_replicas=2), Supply(100.0, 20.0, 30.0)
     for second in range(200):
@@ -191,9 +195,9 @@ def test_batch_inference_adds_its_replicas_once_while_a_result_is_missing() -> N
         pods = tuple(PodReading(f"p{n}", "ready", 0.0, 0.0) for n in range(counts[-1]))
         batches, metric = {8: (int(arrived / 8), 0.01 * arrived)}, 20.0 if second < 100 else None
         reading = Reading(float(second), counts[-1], arrived, 0.0, 0.2, batches=batches, pods=pods, metric=metric)
-        made = plan(float(second), wanted, reading, memory)
-        memory = made.memory
-        decision = with_batches(of_plan(made, at=float(second), signals=()), [batch], supply, high=20)
+        result = plan(float(second), model_objectives, reading, memory)
+        memory = result.memory
+        decision = with_batches(of_plan(result, at=float(second), signals=()), [batch], supply, high=20)
         counts.append(decision.desired or 0)
 
     assert set(counts[50:]) == {4}
@@ -201,21 +205,21 @@ def test_batch_inference_adds_its_replicas_once_while_a_result_is_missing() -> N
 
 @pytest.mark.parametrize("metric", [5.0, None])
 def test_a_replica_kept_by_the_result_has_another_reason(metric: float | None) -> None:
-    made = after_requests(lambda _: metric, seconds=400)[-1]
+    last_plan = after_requests(lambda _: metric, seconds=400)[-1]
 
-    assert made.count == 1
-    assert "the last start cost" not in made.describe()
+    assert last_plan.count == 1
+    assert "the last start cost" not in last_plan.describe()
 
 
 @pytest.mark.parametrize(
-    ("queries", "said"),
+    ("queries", "messages"),
     [
         (("jobs",), []),
         ((), ["spec.scaling.targets.metric.query is jobs, but this site defines no queries (chart value prometheus.queries); remove spec.scaling.targets.metric"]),
         (("a", "b"), ["spec.scaling.targets.metric.query is jobs, but this site defines only a, b (chart value prometheus.queries); for example query: a"]),
     ],
 )  # fmt: skip
-def test_a_query_that_the_site_does_not_have_is_refused(queries: tuple[str, ...], said: list[str]) -> None:
+def test_a_query_that_the_site_does_not_have_is_refused(queries: tuple[str, ...], messages: list[str]) -> None:
     view = scope_of()
 
-    assert violations(replace(view, site=replace(view.site, queries=queries)), spec()) == said
+    assert violations(replace(view, site=replace(view.site, queries=queries)), spec()) == messages
