@@ -54,7 +54,6 @@ def reconciling(
     caches = ClusterState(kube, enqueue=lambda _: None)
     model = resource()
     model["metadata"]["resourceVersion"] = "1"
-    caches.resources._seen = 1
     caches.resources._store(DIGITS, model)
     kube.objects[MODEL_DEPLOYMENT, "team", "digits"] = model
     claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}

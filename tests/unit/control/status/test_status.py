@@ -430,7 +430,7 @@ def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
     decision = replace(DECIDED, desired=None, next_decision_at=AT)
     message = condition(deployed(SCALING, signals=REPORTED, scaling=decided(decision)), "ScalingActive")[2]
 
-    assert "next look" not in message
+    assert "next decision" not in message
 
 
 @pytest.mark.parametrize(
