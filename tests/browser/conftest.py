@@ -31,9 +31,9 @@ else:
         """Start the system's Chromium."""
         with sync_playwright() as playwright:
             flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-            found = playwright.chromium.launch(executable_path=os.environ["HALCYON_CHROMIUM"], args=flags)
-            yield found
-            found.close()
+            chromium = playwright.chromium.launch(executable_path=os.environ["HALCYON_CHROMIUM"], args=flags)
+            yield chromium
+            chromium.close()
 
     @pytest.fixture(scope="session")
     def simulated() -> str:
@@ -54,7 +54,9 @@ else:
     def page(bare: Page) -> Iterator[Page]:
         """Open a page, and fail the test if the browser's console has warnings or errors at the end."""
         complaints: list[str] = []
-        bare.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+        bare.on(
+            "console", lambda message: complaints.append(message.text) if message.type in {"error", "warning"} else None
+        )
         bare.on("pageerror", lambda error: complaints.append(str(error)))
         yield bare
         add_samples("console", [complaints])
@@ -64,8 +66,8 @@ else:
 @pytest.fixture(scope="session")
 def fleet(cluster, tmp_path_factory) -> Iterator[Fleet]:  # noqa: ANN001  # fixtures of another module
     """Create 5,000 models, and two standby operators with them in their caches: with and without the dashboard."""
-    with filled(cluster, tmp_path_factory.mktemp("fleet")) as found:
-        yield found
+    with filled(cluster, tmp_path_factory.mktemp("fleet")) as created:
+        yield created
 
 
 @pytest.fixture(scope="session")

@@ -35,8 +35,8 @@ def task_cpu_ms(trace: bytes) -> list[float]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return found
+    content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return content
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:

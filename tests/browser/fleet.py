@@ -48,7 +48,7 @@ class Fleet:
 
 def url(operator: Operator) -> str:
     """Return the URL of an operator's dashboard."""
-    port = next(one.partition("=")[2] for one in operator.more if one.startswith("--dashboard-port="))
+    port = next(argument.partition("=")[2] for argument in operator.more if argument.startswith("--dashboard-port="))
     return f"http://localhost:{port}/"
 
 
@@ -75,22 +75,22 @@ def filled(cluster: Cluster, directory: Path) -> Iterator[Fleet]:
     plain = Operator(namespace, "plain", cluster.kubeconfig, directory)
     shows = Operator(namespace, "shows", cluster.kubeconfig, directory, more=more)
     try:
-        for one in (plain, shows):
-            one.start()
-        for one in (plain, shows):
+        for operator in (plain, shows):
+            operator.start()
+        for operator in (plain, shows):
             until(
-                lambda one=one: one.metrics().get("halcyon_model_deployments"),  # type: ignore[misc]
+                lambda operator=operator: operator.metrics().get("halcyon_model_deployments"),  # type: ignore[misc]
                 lambda count: (count or 0) >= MODELS,
-                what=f"{one.name} knows the fleet",
+                what=f"{operator.name} knows the fleet",
                 limit_s=60,
-                context=one.tail,
+                context=operator.tail,
             )
         until(lambda: shows.logged("serving the dashboard"), bool, what="the dashboard is served", context=shows.tail)
         yield Fleet(cluster, shows, plain)
         assert not shows.complaints(), shows.complaints()
     finally:
-        for one in (shows, plain):
-            one.stop()
+        for operator in (shows, plain):
+            operator.stop()
 
 
 def _fill(cluster: Cluster) -> None:
@@ -116,9 +116,9 @@ def _write(cluster: Cluster, numbers: Iterable[int]) -> None:
             assert answer.status in {200, 201}, text
 
         for number in numbers:
-            space, made, status = model(number)
-            send("POST", kinds.MODEL_DEPLOYMENT.path(space), made, "application/json")
-            path = kinds.MODEL_DEPLOYMENT.path(space, made["metadata"]["name"], "status")
+            space, manifest, status = model(number)
+            send("POST", kinds.MODEL_DEPLOYMENT.path(space), manifest, "application/json")
+            path = kinds.MODEL_DEPLOYMENT.path(space, manifest["metadata"]["name"], "status")
             send("PATCH", path, {"status": status}, MERGE)
 
 
@@ -128,13 +128,13 @@ def model(number: int) -> tuple[str, Object, Object]:
     most, count = draw.choice([4, 8, 16, 32]), draw.randint(0, 4)
     words = [draw.choice(["resnet", "bert", "whisper", "ranker", "detector", "embedder"]), f"{number:04}"]
     scaling = {"minReplicas": 0, "maxReplicas": most}
-    made = deployment("-".join(words), replicas=count, scaling=scaling)
+    manifest = deployment("-".join(words), replicas=count, scaling=scaling)
     ready = count if draw.random() < 0.95 else max(count - 1, 0)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(1767268800))
 
     def condition(kind: str, *, good: bool, reason: str, message: str) -> Object:
-        told = {"type": kind, "status": "True" if good else "False", "reason": reason, "message": message}
-        return told | {"observedGeneration": 1, "lastTransitionTime": stamp}
+        fields = {"type": kind, "status": "True" if good else "False", "reason": reason, "message": message}
+        return fields | {"observedGeneration": 1, "lastTransitionTime": stamp}
 
     good = draw.random() < 0.97
     error = "model can't be loaded: unexpected end of file. Look at spec.model.source"
@@ -149,7 +149,7 @@ def model(number: int) -> tuple[str, Object, Object]:
     why = f"{count} replicas: {12 * count + 3} requests/s at 50 ms need {count}"
     return (
         SPACES[number % len(SPACES)],
-        made,
+        manifest,
         {
             "observedGeneration": 1,
             "conditions": conditions,

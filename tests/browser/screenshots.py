@@ -84,7 +84,10 @@ def main() -> int:
                 viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
             )
             page = context.new_page()
-            page.on("console", lambda said: said.type in {"error", "warning"} and sys.stderr.write(f"{said.text}\n"))
+            page.on(
+                "console",
+                lambda message: message.type in {"error", "warning"} and sys.stderr.write(f"{message.text}\n"),
+            )
             page.goto(f"{url}{path}")
             page.wait_for_selector(".facts" if path else "tbody tr")
             page.wait_for_timeout(800)

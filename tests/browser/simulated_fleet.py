@@ -100,7 +100,7 @@ class Played:
     """A finished run, with its values by second."""
 
     run: Run
-    found: Trajectory
+    trajectory: Trajectory
     p: NDArray[np.float64]
     """Quantiles p50, p95 and p99 in milliseconds by ten seconds; NaN without responses."""
 
@@ -110,16 +110,16 @@ class Played:
         """Return the run of this key."""
         run = RUNS[key]
         case = run.case()
-        found = simulate(case, Named("halcyon").build(case))
+        trajectory = simulate(case, Named("halcyon").build(case))
         steps = RUN_S // STEP_S
-        ended = found.arrivals + found.latency_s
+        ended = trajectory.arrivals + trajectory.latency_s
         p = np.full((steps + 1, 3), np.nan)
         place = np.where(np.isfinite(ended), ended // STEP_S, -1).astype(int)
         for step in range(steps + 1):
-            inside = found.latency_s[place == step]
+            inside = trajectory.latency_s[place == step]
             if len(inside):
                 p[step] = np.quantile(inside, (0.5, 0.95, 0.99)) * 1000
-        return cls(run, found, p)
+        return cls(run, trajectory, p)
 
     def rate(self, counter: NDArray[np.float64], second: int) -> float:
         """Return the growth of a counter per second over the window that ends at this second."""
@@ -128,20 +128,20 @@ class Played:
 
     def numbers(self, second: int, *, scale: float = 1.0) -> ModelNumbers:
         """Return the numbers at a second of the run; `scale` multiplies what is counted in requests."""
-        found, law = self.found, self.run.law
-        ready = float(found.ready[second])
-        answered = self.rate(found.answered, second)
+        trajectory, law = self.trajectory, self.run.law
+        ready = float(trajectory.ready[second])
+        answered = self.rate(trajectory.answered, second)
         per_pod = answered / ready if ready else 0.0
         batch = min(max(per_pod * law.t0_s / max(1 - per_pod * law.a_s, 0.05), 1.0), law.max_batch)
-        waiting = float(found.waiting[max(second - WINDOW_S, 0) : second + 1].mean())
+        waiting = float(trajectory.waiting[max(second - WINDOW_S, 0) : second + 1].mean())
         median = self.p[second // STEP_S][0]
         return ModelNumbers(
-            rate=self.rate(found.arrived, second) * scale,
+            rate=self.rate(trajectory.arrived, second) * scale,
             waiting=waiting * scale,
             latency_ms=None if math.isnan(median) else float(min(median, law.seconds(law.max_batch) * 1500)),
             batch=batch if answered else None,
             gpu=min(per_pod * law.seconds(max(int(batch), 1)) / batch * 100, 100.0) if ready else None,
-            rejected=self.rate(found.refused, second) * scale,
+            rejected=self.rate(trajectory.refused, second) * scale,
             lost=0.0,
             failed=0.0,
         )
@@ -251,8 +251,8 @@ class SimulatedFleet:
 
     def __init__(self, models: Sequence[Model] = MODELS, *, now: float | None = None) -> None:
         self.now = time.time() if now is None else now
-        self.by_name = {Name(one.namespace, one.name): one for one in models}
-        self._objects = {name: self._object(number, one) for number, (name, one) in enumerate(self.by_name.items())}
+        self.by_name = {Name(model.namespace, model.name): model for model in models}
+        self._objects = {name: self._object(number, model) for number, (name, model) in enumerate(self.by_name.items())}
         self.changes, self.synced = 1, True
 
     # What the dashboard reads
@@ -278,8 +278,8 @@ class SimulatedFleet:
             if failures and document.place is not None:
                 # The served model was loaded a minute ago.
                 live = document.place.model_copy(update={"kind": "live", "ended": "p95 was above its bound"})
-                made = datetime.fromtimestamp(self.now - 60, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-                document = document.model_copy(update={"place": live, "made_at": made})
+                stamp = datetime.fromtimestamp(self.now - 60, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+                document = document.model_copy(update={"place": live, "made_at": stamp})
             stored = bench_history.extended(model, stored, document)
             stored["metadata"]["resourceVersion"] = str(seed)
         return stored
@@ -294,31 +294,31 @@ class SimulatedFleet:
 
     def events(self, name: Name) -> Sequence[Event]:
         """Return the events."""
-        one = self.by_name[name]
+        model = self.by_name[name]
         scaled = [
             Event(self._at(write.at_s), "Normal", "Scaled", f"{write.before} to {write.after} replicas")
-            for write in self._recent(one)[:6]
+            for write in self._recent(model)[:6]
         ]
-        if one.story == "load-failed":
+        if model.story == "load-failed":
             scaled.insert(0, Event(self.now - 540, "Warning", "LoadFailed", LOAD_FAILED))
-        if one.story == "unschedulable":
+        if model.story == "unschedulable":
             scaled.insert(0, Event(self.now - 400, "Warning", "Unschedulable", NO_GPU))
         return scaled
 
     def revisions(self, name: Name) -> Sequence[StoredRevision]:
         """Return three revisions: with another image, and with another value of a variable."""
-        one = self.by_name[name]
+        model = self.by_name[name]
         return [
-            StoredRevision(f"{one.name}-{key}", number, _template(image, level), self.overlay(name))
+            StoredRevision(f"{model.name}-{key}", number, _template(image, level), self.overlay(name))
             for number, (key, image, level) in enumerate(
                 (
                     ("31f0c88e", "nvcr.io/nvidia/tritonserver:26.05-py3", "info"),
-                    ("5d2a7c10", one.image, "info"),
-                    ("7c41d2e9" if one.story != "load-failed" else "90be11f2", one.image, "debug"),
+                    ("5d2a7c10", model.image, "info"),
+                    ("7c41d2e9" if model.story != "load-failed" else "90be11f2", model.image, "debug"),
                 ),
                 1,
             )
-        ][: 3 if one.story in {"canary", "load-failed"} else 2]
+        ][: 3 if model.story in {"canary", "load-failed"} else 2]
 
     def overlay(self, name: Name) -> str:
         """Return the settings that Halcyon adds."""
@@ -327,13 +327,13 @@ class SimulatedFleet:
 
     def reading(self, name: Name) -> ModelNumbers:
         """Return the numbers at the end of the run."""
-        one = self.by_name[name]
-        return self._numbers(one, RUN_S - 1)
+        model = self.by_name[name]
+        return self._numbers(model, RUN_S - 1)
 
     def past(self, name: Name) -> Past | None:
         """Return fifteen days of arrivals: the run's load within a day, less at night and at weekends."""
-        one, played = self.by_name[name], Played.of(self.by_name[name].run)
-        mean = float(played.found.arrived[-1]) / RUN_S * one.scale
+        model, played = self.by_name[name], Played.of(self.by_name[name].run)
+        mean = float(played.trajectory.arrived[-1]) / RUN_S * model.scale
         end = self.now // 300 * 300
         days = [(end - 300 * back) / 86400 for back in range(15 * 288, 0, -1)]
         shape = [(1 + 0.6 * math.sin(2 * math.pi * (day - 0.3))) * (0.6 if int(day + 3) % 7 > 4 else 1) for day in days]
@@ -349,12 +349,12 @@ class SimulatedFleet:
     def history(self, points: int = MAX_POINTS) -> ChartHistory:
         """Return the last points of all models."""
         kept = ChartHistory()
-        for name, one in self.by_name.items():
+        for name, model in self.by_name.items():
             for back in range(points - 1, -1, -1):
                 second = RUN_S - 1 - back * STEP_S
-                desired, ready = self._counts(one, second)
-                numbers = self._numbers(one, second)
-                quantiles = Quantiles() if one.story in _NO_RESPONSES else Played.of(one.run).quantiles(second)
+                desired, ready = self._counts(model, second)
+                numbers = self._numbers(model, second)
+                quantiles = Quantiles() if model.story in _NO_RESPONSES else Played.of(model.run).quantiles(second)
                 counts = ReplicaCounts(replicas=desired, ready=ready, desired=desired)
                 kept.add(name, self.now - back * STEP_S, counts, numbers, quantiles)
         return kept
@@ -362,39 +362,39 @@ class SimulatedFleet:
     def _at(self, second: float) -> float:
         return self.now - RUN_S + second
 
-    def _recent(self, one: Model) -> list[Any]:
-        if one.story in {"zero", "silent"}:
+    def _recent(self, model: Model) -> list[Any]:
+        if model.story in {"zero", "silent"}:
             return []
-        return [write for write in reversed(Played.of(one.run).found.writes) if write.at_s > RUN_S - 3600]
+        return [write for write in reversed(Played.of(model.run).trajectory.writes) if write.at_s > RUN_S - 3600]
 
-    def _counts(self, one: Model, second: int) -> tuple[int, int]:
-        found = Played.of(one.run).found
-        if one.story == "zero":
+    def _counts(self, model: Model, second: int) -> tuple[int, int]:
+        trajectory = Played.of(model.run).trajectory
+        if model.story == "zero":
             return 0, 0
-        if one.story == "unschedulable":
+        if model.story == "unschedulable":
             return 2, 0
-        return int(found.written[second]), int(found.ready[second])
+        return int(trajectory.written[second]), int(trajectory.ready[second])
 
-    def _numbers(self, one: Model, second: int) -> ModelNumbers:
-        if one.story == "silent":
+    def _numbers(self, model: Model, second: int) -> ModelNumbers:
+        if model.story == "silent":
             return UNKNOWN
-        if one.story == "zero":
+        if model.story == "zero":
             return ModelNumbers(rate=0.0, waiting=0.0, rejected=0.0, lost=0.0, failed=0.0)
-        if one.story == "unschedulable":
+        if model.story == "unschedulable":
             return ModelNumbers(rate=2.4, waiting=12.0, rejected=2.4, lost=0.0, failed=0.0)
-        found = Played.of(one.run).numbers(second, scale=one.scale)
-        values = {name: getattr(found, name) for name in found.__dataclass_fields__}
-        return ModelNumbers(**(values | {"failed": one.failed_per_s}))
+        numbers = Played.of(model.run).numbers(second, scale=model.scale)
+        values = {name: getattr(numbers, name) for name in numbers.__dataclass_fields__}
+        return ModelNumbers(**(values | {"failed": model.failed_per_s}))
 
-    def _object(self, number: int, one: Model) -> Object:
-        desired, ready = self._counts(one, RUN_S - 1)
-        played, created = Played.of(one.run), self.now - (3 + number * 5) * 86400
-        numbers = self._numbers(one, RUN_S - 1)
+    def _object(self, number: int, model: Model) -> Object:
+        desired, ready = self._counts(model, RUN_S - 1)
+        played, created = Played.of(model.run), self.now - (3 + number * 5) * 86400
+        numbers = self._numbers(model, RUN_S - 1)
         why = {
             "zero": "0 replicas: no request for 30 minutes",
-            "limited": f"{desired} replicas: {numbers.rate or 0:.0f} requests/s at {one.latency} need more, spec.scaling.maxReplicas is {desired}",
+            "limited": f"{desired} replicas: {numbers.rate or 0:.0f} requests/s at {model.latency} need more, spec.scaling.maxReplicas is {desired}",
             "unschedulable": "2 replicas: 2.4 requests/s wait for the first server",
-        }.get(one.story, f"{desired} replicas: {numbers.rate or 0:.1f} requests/s at {one.latency} need {desired}")
+        }.get(model.story, f"{desired} replicas: {numbers.rate or 0:.1f} requests/s at {model.latency} need {desired}")
         decisions = [
             {
                 "time": _stamp(self._at(w.at_s)),
@@ -402,19 +402,20 @@ class SimulatedFleet:
                 "after": w.after,
                 "why": f"{w.after} replicas are needed at this rate",
             }
-            for w in self._recent(one)[:10]
+            for w in self._recent(model)[:10]
         ]
-        high = played.run.high if one.story != "limited" else desired
-        state, conditions = self._conditions(one, desired, ready)
-        held = (desired if one.story not in {"unschedulable", "zero"} else 0) * one.gpus
-        current = f"{one.name}-5d2a7c10"
-        target = f"{one.name}-7c41d2e9" if one.story == "canary" else current
+        high = played.run.high if model.story != "limited" else desired
+        state, conditions = self._conditions(model, desired, ready)
+        held = (desired if model.story not in {"unschedulable", "zero"} else 0) * model.gpus
+        price = {"perHour": f"{held * model.price:.2f}"} if model.price else {}
+        current = f"{model.name}-5d2a7c10"
+        target = f"{model.name}-7c41d2e9" if model.story == "canary" else current
         status: Object = {
             "observedGeneration": 4,
             "conditions": conditions,
             "replicas": desired,
             "readyReplicas": ready,
-            "pods": {"total": desired, "ready": ready, "updated": desired if one.story != "canary" else 1},
+            "pods": {"total": desired, "ready": ready, "updated": desired if model.story != "canary" else 1},
             "summary": {"state": state, "queue": f"{numbers.waiting or 0:.0f}/{16 * max(ready, 1)}"},
             "scaling": {
                 "actuator": "Direct",
@@ -424,33 +425,33 @@ class SimulatedFleet:
                 "current": desired,
                 "why": why,
                 "signals": [{"name": "queueDepth", "target": "16"}]
-                if one.story != "silent"
+                if model.story != "silent"
                 else [{"name": "requestRate", "missing": "no report from a balancer for 92 s"}],
                 "decisions": decisions,
-                **({"limitedBy": ["max"]} if one.story == "limited" else {}),
+                **({"limitedBy": ["max"]} if model.story == "limited" else {}),
             },
-            "runtimeImage": one.image,
+            "runtimeImage": model.image,
             "revision": {"current": current, "target": target},
-            "rollout": one.rollout or {"phase": "Complete", "strategy": "Surge"},
-            "address": {"url": f"http://{one.name}.{one.namespace}.svc:8000"},
-            **({"advice": [ADVICE]} if one.story == "limited" else {}),
-            "cost": {"gpus": held, "currency": "USD", **({"perHour": f"{held * one.price:.2f}"} if one.price else {})},
+            "rollout": model.rollout or {"phase": "Complete", "strategy": "Surge"},
+            "address": {"url": f"http://{model.name}.{model.namespace}.svc:8000"},
+            **({"advice": [ADVICE]} if model.story == "limited" else {}),
+            "cost": {"gpus": held, "currency": "USD", **price},
         }
         spec: Object = {
-            "model": {"source": {"uri": f"s3://models/{one.name}/4"}},
-            "runtime": {"image": one.image, "gpu": {"count": one.gpus}},
+            "model": {"source": {"uri": f"s3://models/{model.name}/4"}},
+            "runtime": {"image": model.image, "gpu": {"count": model.gpus}},
             "batching": {"maxBatchSize": played.run.law.max_batch},
             "replicas": desired,
             "scaling": {
-                "minReplicas": 0 if one.story == "zero" else 1,
+                "minReplicas": 0 if model.story == "zero" else 1,
                 "maxReplicas": high,
-                "targets": {"latency": one.latency},
+                "targets": {"latency": model.latency},
             },
             "traffic": {"accessLog": "Errors"},
         }
         metadata = {
-            "namespace": one.namespace,
-            "name": one.name,
+            "namespace": model.namespace,
+            "name": model.name,
             "uid": f"uid-{number}",
             "resourceVersion": "1",
             "generation": 4,
@@ -458,7 +459,7 @@ class SimulatedFleet:
         }
         return {"metadata": metadata, "spec": spec, "status": status}
 
-    def _conditions(self, one: Model, desired: int, ready: int) -> tuple[str, list[Object]]:
+    def _conditions(self, model: Model, desired: int, ready: int) -> tuple[str, list[Object]]:
         ago = self.now - 540
         good = [
             _condition("Accepted", "True", "Accepted", "the spec is valid", self.now - 86400),
@@ -468,7 +469,7 @@ class SimulatedFleet:
         ready_condition = _condition(
             "Ready", "True", "Ready", f"{ready} of {desired} servers are ready", self.now - 86400
         )
-        match one.story:
+        match model.story:
             case "load-failed":
                 stalled = _condition("Stalled", "True", "LoadFailed", LOAD_FAILED, ago)
                 return "LoadFailed", [ready_condition, stalled, servers, *good]
@@ -479,7 +480,7 @@ class SimulatedFleet:
                     *good,
                 ]
             case "canary":
-                text = str(one.rollout["message"])
+                text = str(model.rollout["message"])
                 return "Canary", [
                     ready_condition,
                     _condition("Reconciling", "True", "Canary", text, self.now - 360),
@@ -498,21 +499,21 @@ class SimulatedFleet:
                 return "MetricMissing", [ready_condition, silent, servers, *good]
         return "Ready", [ready_condition, servers, *good]
 
-    def _servers(self, one: Model) -> list[DashboardPod]:
-        desired, ready = self._counts(one, RUN_S - 1)
-        if one.story == "unschedulable":
+    def _servers(self, model: Model) -> list[DashboardPod]:
+        desired, ready = self._counts(model, RUN_S - 1)
+        if model.story == "unschedulable":
             return [
-                self._pod(one, f"a-{n}", 400, state="pending", reason="Unschedulable", message=NO_GPU)
+                self._pod(model, f"a-{n}", 400, state="pending", reason="Unschedulable", message=NO_GPU)
                 for n in range(desired)
             ]
-        found = [self._pod(one, f"a-{n}", 2400 * (n + 1)) for n in range(min(ready, desired))]
-        found += [self._pod(one, f"a-{n}", 38, state="loading") for n in range(ready, desired)]
-        if one.story == "canary":
-            found.append(self._pod(one, "b-0", 380, revision="7c41d2e9"))
-        if one.story == "load-failed":
-            found.append(
+        pods = [self._pod(model, f"a-{n}", 2400 * (n + 1)) for n in range(min(ready, desired))]
+        pods += [self._pod(model, f"a-{n}", 38, state="loading") for n in range(ready, desired)]
+        if model.story == "canary":
+            pods.append(self._pod(model, "b-0", 380, revision="7c41d2e9"))
+        if model.story == "load-failed":
+            pods.append(
                 self._pod(
-                    one,
+                    model,
                     "b-0",
                     545,
                     state="failed",
@@ -522,13 +523,13 @@ class SimulatedFleet:
                     restarts=3,
                 )
             )
-        return found
+        return pods
 
     def _pod(
-        self, one: Model, end: str, age_s: float, *, revision: str = "5d2a7c10", restarts: int = 0, **stage: str
+        self, model: Model, end: str, age_s: float, *, revision: str = "5d2a7c10", restarts: int = 0, **stage: str
     ) -> DashboardPod:
         state = stage.pop("state", "ready")
-        created, start_s = self.now - age_s, Played.of(one.run).run.start_s
+        created, start_s = self.now - age_s, Played.of(model.run).run.start_s
         labels = {f"{GROUP}/slot": end[0], f"{GROUP}/revision": revision} if "balancer" not in end else {}
         conditions = (
             []
@@ -543,8 +544,8 @@ class SimulatedFleet:
         return DashboardPod(
             {
                 "metadata": {
-                    "namespace": one.namespace,
-                    "name": f"{one.name}-{end}",
+                    "namespace": model.namespace,
+                    "name": f"{model.name}-{end}",
                     "uid": end,
                     "labels": labels,
                     "creationTimestamp": _stamp(created),
@@ -566,12 +567,12 @@ class SimulatedFleet:
 
 def crowd(size: int) -> SimulatedFleet:
     """Return a fleet of this many ready models, whose rows are those of `MODELS` again and again."""
-    stories = [one for one in MODELS if one.story == "ready"]
+    stories = [model for model in MODELS if model.story == "ready"]
     return SimulatedFleet(
         [
-            Model(f"team-{number % 20:02}", f"{one.name}-{number:04}", one.run, scale=one.scale)
+            Model(f"team-{number % 20:02}", f"{model.name}-{number:04}", model.run, scale=model.scale)
             for number in range(size)
-            for one in [stories[number % len(stories)]]
+            for model in [stories[number % len(stories)]]
         ]
     )
 

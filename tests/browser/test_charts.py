@@ -63,14 +63,14 @@ def stretch(page: Page, chart: str = "second") -> list[float]:
 
 
 def pixel(page: Page, chart: str, index: int, value: float) -> list[int]:
-    found: list[int] = page.evaluate(PIXEL, [chart, BEGIN + index * STEP, value])
-    return found
+    color: list[int] = page.evaluate(PIXEL, [chart, BEGIN + index * STEP, value])
+    return color
 
 
 def ink(page: Page, title: str) -> list[int]:
     """The colour of the first line in the legend."""
-    told: str = figure(page, title).locator(".legend path").first.evaluate("path => getComputedStyle(path).stroke")
-    return [int(part) for part in re.findall(r"\d+", told)]
+    stroke: str = figure(page, title).locator(".legend path").first.evaluate("path => getComputedStyle(path).stroke")
+    return [int(part) for part in re.findall(r"\d+", stroke)]
 
 
 def at(page: Page, title: str, index: float) -> tuple[float, float]:
@@ -108,16 +108,16 @@ def test_both_charts_show_the_values_under_the_pointer(charts: Page) -> None:
 
 
 def test_the_time_under_the_pointer_stays_when_points_arrive(charts: Page) -> None:
-    told = figure(charts, "Second").locator(".readout")
+    readout = figure(charts, "Second").locator(".readout")
     for point in (lambda: charts.mouse.move(*at(charts, "First", 200)), lambda: charts.keyboard.press("PageUp")):
         point()
-        before = told.inner_text()
+        before = readout.inner_text()
         assert re.search(r"\d\d:\d\d:\d\d: b ", before)
         for _ in range(3):
             charts.evaluate(
                 "{ series.end += 10; series.b = [...series.b.slice(1), 0]; first.show(series); second.show(series); }"
             )
-        assert told.inner_text() == before
+        assert readout.inner_text() == before
         figure(charts, "Second").locator(".chart").focus()
 
 
@@ -133,13 +133,13 @@ def test_a_decision_is_marked_at_its_time_and_shows_its_reason(charts: Page) -> 
 
 
 def test_a_stretch_is_dragged_over_and_all_charts_show_it(charts: Page) -> None:
-    whole = charts.get_by_role("button", name="Zoom out")
-    expect(whole).to_be_hidden()
+    zoom_out = charts.get_by_role("button", name="Zoom out")
+    expect(zoom_out).to_be_hidden()
     charts.mouse.move(*at(charts, "First", 100))
     charts.mouse.down()
     charts.mouse.move(*at(charts, "First", 200), steps=5)
     charts.mouse.up()
-    expect(whole).to_be_visible()
+    expect(zoom_out).to_be_visible()
     for name in ("first", "second"):
         assert stretch(charts, name) == pytest.approx([1000, 2000], abs=15)
 
@@ -147,7 +147,7 @@ def test_a_stretch_is_dragged_over_and_all_charts_show_it(charts: Page) -> None:
     assert stretch(charts) == pytest.approx([1000, 2000], abs=15), "new points don't move it"
     charts.evaluate("second.show(series)")
     charts.mouse.dblclick(*at(charts, "First", 180))
-    expect(whole).to_be_hidden()
+    expect(zoom_out).to_be_hidden()
     assert stretch(charts, "first") == stretch(charts) == [0, 3590]
 
 

@@ -70,9 +70,9 @@ def test_a_frame_makes_few_rows_however_far_one_scrolls(page: Page, crowded: str
         scroller.evaluate("(scroller, part) => scroller.scrollTo(0, scroller.scrollHeight * part)", part)
         expect(page.locator(f"tr[aria-rowindex='{int(600 * part) + 4}']")).to_be_visible()
         expect(page.locator("tbody tr")).to_have_count(ROWS)
-    made = page.evaluate("window.made")
-    assert max(made) <= ROWS_PER_FRAME
-    assert sum(made) >= 4 * ROWS
+    rows_by_frame = page.evaluate("window.made")
+    assert max(rows_by_frame) <= ROWS_PER_FRAME
+    assert sum(rows_by_frame) >= 4 * ROWS
 
 
 def test_rows_keep_their_order_and_place_after_jumps(page: Page, crowded: str) -> None:

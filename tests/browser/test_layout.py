@@ -82,10 +82,10 @@ def test_labels_of_axes_are_round_and_inside_their_charts(page: Page, simulated:
         expect(page.locator("figure canvas").first).to_be_visible()
         page.wait_for_function("Object.keys(window.labels).length >= 8")
         for chart, labels in page.evaluate("window.labels").items():
-            values = [milliseconds(one["text"]) for one in labels]
+            values = [milliseconds(label["text"]) for label in labels]
             assert len(values) > 2 or chart == "Replicas"
             assert values == pytest.approx([values[1] * index for index in range(len(values))], rel=1e-6), chart
-            assert min(one["left"] for one in labels) >= 0, chart
+            assert min(label["left"] for label in labels) >= 0, chart
 
 
 def milliseconds(label: str) -> float:
@@ -122,11 +122,11 @@ def shown(value: float | None, digits: int) -> Any:
 
 def read(text: str) -> float | None:
     """Value of a cell; milliseconds for times, the middle of what "< 0.1" may be, and None for a dash."""
-    found = re.match(r"(?:< )?([\d.,]+)(?: (ms|s|%))?", text)
-    if found is None:
+    match = re.match(r"(?:< )?([\d.,]+)(?: (ms|s|%))?", text)
+    if match is None:
         assert text.startswith("\u2013"), text
         return None
-    value = float(found[1].replace(",", "")) * (1000 if found[2] == "s" else 1)
+    value = float(match[1].replace(",", "")) * (1000 if match[2] == "s" else 1)
     return value / 2 if text.startswith("<") else value
 
 
@@ -134,7 +134,7 @@ def test_numbers_of_the_fleet_are_those_of_its_document(page: Page, simulated: s
     page.goto(simulated)
     expect(page.locator("tbody tr")).to_have_count(24)
     document = page.request.get(f"{simulated}api/models?limit=200").json()
-    heads = [one.split(" ")[0] for one in page.locator("thead th").all_inner_texts()]
+    heads = [text.split(" ")[0] for text in page.locator("thead th").all_inner_texts()]
     fields = {
         "Requests/s": ("rate", 3), "Errors": ("errors", 2), "p99": ("latency", 3), "Queue": ("queue", 2),
         "GPU": ("gpu", 2), "GPUs": ("gpus", 4), "Cost/h": ("cost", 4),
@@ -142,11 +142,11 @@ def test_numbers_of_the_fleet_are_those_of_its_document(page: Page, simulated: s
     for row in document["rows"]:
         cells = page.locator(f"tr[data-key='{row['namespace']}/{row['name']}'] > *").all_inner_texts()
         assert len(cells) == len(heads)
-        found = dict(zip(heads, cells, strict=True))
-        assert found["Replicas"].split("\n")[0] == f"{row['ready']}/{row['replicas']}"
+        by_head = dict(zip(heads, cells, strict=True))
+        assert by_head["Replicas"].split("\n")[0] == f"{row['ready']}/{row['replicas']}"
         for head, (field, digits) in fields.items():
-            assert read(found[head]) == shown(row[field], digits), (row["name"], head)
-    tiles = {one.split("\n")[0]: one.split("\n")[1] for one in page.locator(".totals > div").all_inner_texts()}
+            assert read(by_head[head]) == shown(row[field], digits), (row["name"], head)
+    tiles = {text.split("\n")[0]: text.split("\n")[1] for text in page.locator(".totals > div").all_inner_texts()}
     assert read(tiles["GPUs used"]) == document["gpus"]
     assert read(tiles["Cost per hour"]) == pytest.approx(document["cost"], abs=0.005)
     assert read(tiles["Requests/s"]) == pytest.approx(document["rate"], rel=5e-3)
@@ -155,8 +155,8 @@ def test_numbers_of_the_fleet_are_those_of_its_document(page: Page, simulated: s
 
 def test_counts_of_a_large_fleet_are_exact(page: Page, simulated: str) -> None:
     page.goto(simulated)
-    whole = "async (value) => (await import('/static/format.js')).integer(value)"
+    integer = "async (value) => (await import('/static/format.js')).integer(value)"
     money = "async (value) => (await import('/static/format.js')).money(value)"
-    assert page.evaluate(whole, 7512) == "7,512"
+    assert page.evaluate(integer, 7512) == "7,512"
     assert page.evaluate(money, 12345.678) == "12,345.68"
     assert page.evaluate(money, 0.004) == "< 0.01"

@@ -30,8 +30,10 @@ def axe(page: Page) -> list[str]:
     assert spec is not None
     assert spec.origin is not None
     page.evaluate(Path(spec.origin).with_name("axe.min.js").read_text() + "\nnull")
-    found: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
-    violations = [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
+    report: dict[str, Any] = page.evaluate("axe.run({resultTypes: ['violations']})")
+    violations = [
+        f"{violation['id']}: {node['html'][:200]}" for violation in report["violations"] for node in violation["nodes"]
+    ]
     add_samples("axe", [violations])
     return violations
 
@@ -244,9 +246,9 @@ def test_the_dashboard_costs_the_operator_a_bounded_amount(page: Page, fleet: Fl
     both = (fleet.shows, fleet.plain)
 
     def spent(seconds: float) -> tuple[float, float]:
-        before = [cpu_s(one) for one in both]
+        before = [cpu_s(operator) for operator in both]
         page.wait_for_timeout(seconds * 1000)
-        shows, plain = (cpu_s(one) - was for one, was in zip(both, before, strict=True))
+        shows, plain = (cpu_s(operator) - was for operator, was in zip(both, before, strict=True))
         return shows / seconds, plain / seconds
 
     page.goto("about:blank")

@@ -65,12 +65,12 @@ def test_a_report_of_200_runs_is_small_and_painted_soon(page: Page, opened: Open
 def test_the_data_of_a_report_is_saved_as_it_was_given(page: Page, opened: Open) -> None:
     for documents in (stored(bench_document()), grid(60)):
         path = opened(documents)
-        given = [one.data for one in documents]
+        results = [result.data for result in documents]
         with page.expect_download() as download:
             page.get_by_role("button", name="Save the data").click()
         saved = json.loads(Path(download.value.path()).read_text())
-        assert saved == (given[0] if len(given) == 1 else given)
-        assert [data for _, data in embedded(path.read_text())] == given
+        assert saved == (results[0] if len(results) == 1 else results)
+        assert [data for _, data in embedded(path.read_text())] == results
 
 
 def test_a_chart_is_read_with_the_arrow_keys(page: Page, opened: Open) -> None:

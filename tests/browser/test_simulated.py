@@ -41,9 +41,9 @@ def fleet(page: Page, url: str) -> Page:
 def copying(browser: Browser, url: str) -> Iterator[Page]:
     """A page that may use the clipboard."""
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
-    found = context.new_page()
-    found.goto(f"{url}#/vision/detector")
-    yield found
+    page = context.new_page()
+    page.goto(f"{url}#/vision/detector")
+    yield page
     context.close()
 
 
@@ -100,7 +100,7 @@ def test_a_view_is_saved_opened_and_deleted(fleet: Page) -> None:
     expect(fleet.locator("tbody tr")).to_have_count(len(MODELS))
     fleet.reload()
     fleet.get_by_role("button", name="my models", exact=True).click()
-    expect(fleet.locator("tbody tr")).to_have_count(sum(one.namespace == "vision" for one in MODELS))
+    expect(fleet.locator("tbody tr")).to_have_count(sum(model.namespace == "vision" for model in MODELS))
     fleet.get_by_role("button", name="Delete the view my models").click()
     expect(fleet.get_by_role("button", name="my models", exact=True)).to_have_count(0)
 

@@ -53,7 +53,7 @@ def pods(**values: Any) -> Breaker:
     return lambda d, _second, _agent: {**d, "pods": [{**pod, **values} for pod in d["pods"]]}
 
 
-def one_pod(**values: Any) -> Breaker:
+def first_pod(**values: Any) -> Breaker:
     return lambda d, _second, _agent: {**d, "pods": [{**d["pods"][0], **values}, *d["pods"][1:]]}
 
 
@@ -102,27 +102,27 @@ CASES: dict[str, Breaker] = {
     "pending negative": pods(pending=-1),
     "pending NaN": pods(pending=math.nan),
     "pending absurd": pods(pending=1e18),
-    "pending missing in one pod": one_pod(pending=None),
+    "pending missing in one pod": first_pod(pending=None),
     "gpu missing": pods(gpu=None),
     "gpu negative": pods(gpu=-0.5),
     "gpu NaN": pods(gpu=math.nan),
     "gpu infinite": pods(gpu=math.inf),
     "gpu in percent": pods(gpu=80.0),
-    "gpu missing in one pod": one_pod(gpu=None),
-    "gpu absurd in one pod": one_pod(gpu=1e9),
+    "gpu missing in one pod": first_pod(gpu=None),
+    "gpu absurd in one pod": first_pod(gpu=1e9),
     "gpu missing now and then": every_third(pods(gpu=None)),
-    "one pod can't be read": one_pod(
+    "one pod can't be read": first_pod(
         state="unreachable", pending=None, gpu=None, succeeded=None, failed=None, backend_failed=None,
         rows=None, executions=None, queue_us=None, compute_us=None,
     ),
     "no pod can be read": pods(state="unreachable", pending=None, gpu=None, rows=None),
-    "one pod restarts": lambda d, second, agent: one_pod(rows=second % 7, executions=second % 7)(d, second, agent),
+    "one pod restarts": lambda d, second, agent: first_pod(rows=second % 7, executions=second % 7)(d, second, agent),
     "rows fall": lambda d, second, agent: pods(rows=10**6 - second)(d, second, agent),
     "no pods": top(pods=[]),
     "pods twice": lambda d, _second, _agent: {**d, "pods": d["pods"] * 2},
     "unknown state": pods(state="fine"),
     "state a list": pods(state=["ready"]),
-    "a pod without a name": one_pod(name=""),
+    "a pod without a name": first_pod(name=""),
     "another version": top(version=99),
     "unknown field": top(surprise=1),
     "times NaN": top(at=math.nan),

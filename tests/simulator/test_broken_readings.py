@@ -23,8 +23,8 @@ from tests.simulator.test_broken_metrics import (
     REPLICAS,
     Breaker,
     Document,
+    first_pod,
     good,
-    one_pod,
     pods,
     receive_report,
     top,
@@ -42,7 +42,7 @@ BATCHES: dict[str, Breaker] = {
     "batches a text": pods(batches="many"),
     "batches begin anew each second": lambda d, _s, _a: pods(batches={"at": d["at"], "sizes": [[8, 10, 320_000]]})(d, _s, _a),
     "batches of the future": lambda d, _s, _a: pods(batches={"at": d["at"] + 500, "sizes": [[8, 10, 320_000]]})(d, _s, _a),
-    "one pod's backend is dead": one_pod(state="maintenance", pending=500, gpu=1.0),
+    "one pod's backend is dead": first_pod(state="maintenance", pending=500, gpu=1.0),
     "a pod in a hundred is unknown": lambda d, _s, _a: top(pods=d["pods"][1:])(d, _s, _a),
 }  # fmt: skip
 
@@ -81,16 +81,16 @@ def play(breaker: Breaker) -> tuple[list[Plan], list[ReadingResult]]:
             balancers={"m-balancer-0", "m-balancer-1"},
         )
         signals = gathered.memory
-        made = plan(epoch.at(now), OBJECTIVES, gathered.reading, memory)
-        memory = made.memory
-        plans.append(made)
+        planned = plan(epoch.at(now), OBJECTIVES, gathered.reading, memory)
+        memory = planned.memory
+        plans.append(planned)
         readings.append(gathered)
     return plans, readings
 
 
 def test_sound_readings_are_known_and_hold_the_replicas() -> None:
     plans, readings = play(lambda d, _second, _agent: d)
-    assert {made.count for made in plans} == {REPLICAS}
+    assert {planned.count for planned in plans} == {REPLICAS}
     assert all(not gathered.unknown for gathered in readings[1:])
     assert plans[-1].winner == "rate"
     assert plans[-1].parts[0].replicas == REPLICAS
@@ -101,12 +101,12 @@ def test_a_true_rise_moves_the_replicas() -> None:
     def rise(d: Any, second: int, _agent: int) -> Any:
         return {**d, "balancer": {**d["balancer"], "requests": 160 * second + 200 * (second - WELL)}}
 
-    assert max(made.count for made in play(rise)[0]) > REPLICAS
+    assert max(planned.count for planned in play(rise)[0]) > REPLICAS
 
 
 @pytest.mark.parametrize("kind", [*CASES, *BATCHES])
 def test_a_broken_signal_scales_nothing_and_leaves_nothing_behind(kind: str) -> None:
     plans, readings = play({**CASES, **BATCHES}[kind])
-    assert {made.count for made in plans[: BROKEN if kind in SEEN_AS_LOAD else END]} == {REPLICAS}
+    assert {planned.count for planned in plans[: BROKEN if kind in SEEN_AS_LOAD else END]} == {REPLICAS}
     assert readings[-1].unknown == ()
     assert plans[-1].parts, "it decides again"

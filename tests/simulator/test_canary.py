@@ -65,7 +65,7 @@ def rollout(
 
 
 def check(verdict: CanaryDecision, name: str) -> Evidence:
-    return next(found for found in verdict.checks if found.name == name)
+    return next(evidence for evidence in verdict.checks if evidence.name == name)
 
 
 def test_equal_revisions_are_not_rolled_back_for_any_number_of_samples() -> None:
@@ -88,16 +88,16 @@ def _by_the_balancers(draw: random.Random, requests: int, *, slower: float = 1.0
     counts = [0] * (len(BOUNDS_MS) + 1)
     for _ in range(requests):
         counts[bisect_right(BOUNDS_MS, int(40 * slower * draw.lognormvariate(0, 0.4)))] += 1
-    told = Histogram(tuple(bound / 1000 for bound in BOUNDS_MS), tuple(counts))
-    return Sample(requests=requests, failures=0, latency=told)
+    histogram = Histogram(tuple(bound / 1000 for bound in BOUNDS_MS), tuple(counts))
+    return Sample(requests=requests, failures=0, latency=histogram)
 
 
 def test_equal_revisions_by_balancer_buckets_are_rolled_back_at_most_at_alpha() -> None:
-    found = [
+    actions = [
         rollout(seed, rules=LATENCY, looks=60, stop_at="rollback", make=_by_the_balancers)[1].action
         for seed in range(60)
     ]
-    assert found.count("rollback") <= LATENCY.alpha * 60 + 3  # three more come by chance once in 30
+    assert actions.count("rollback") <= LATENCY.alpha * 60 + 3  # three more come by chance once in 30
     slow = [rollout(seed, rules=LATENCY, looks=120, make=_by_the_balancers, slower=1.7)[1].action for seed in range(6)]
     assert slow == ["rollback"] * 6
 
@@ -108,8 +108,8 @@ def _none_fail(draw: random.Random, requests: int, *, failing: float = 0.0) -> S
 
 def test_a_canary_beyond_the_limit_is_seldom_promoted() -> None:
     # By a little: one point is allowed, and one and a fifth is what it has.
-    found = [rollout(seed, looks=120, rules=ERRORS, make=_none_fail, failing=0.012)[1].action for seed in range(40)]
-    assert found.count("promote") <= 0.05 * 40 + 3  # three more come by chance once in 20
+    actions = [rollout(seed, looks=120, rules=ERRORS, make=_none_fail, failing=0.012)[1].action for seed in range(40)]
+    assert actions.count("promote") <= 0.05 * 40 + 3  # three more come by chance once in 20
 
 
 class Bursts:
@@ -149,9 +149,9 @@ def test_bursts_of_two_queues_alike_are_not_taken_for_a_slow_revision() -> None:
 
 
 def test_equal_revisions_are_promoted_with_a_reason() -> None:
-    found = [rollout(seed, looks=200, rules=ERRORS, make=_none_fail) for seed in range(5)]
-    assert {verdict.action for _, verdict in found} == {"promote"}
-    looks, verdict = found[0]
+    rollouts = [rollout(seed, looks=200, rules=ERRORS, make=_none_fail) for seed in range(5)]
+    assert {verdict.action for _, verdict in rollouts} == {"promote"}
+    looks, verdict = rollouts[0]
     assert looks * 5 < 600
     assert verdict.why.startswith("promoted: the new revision is as good as the stable one: errors 0 % of ")
 
@@ -159,16 +159,16 @@ def test_equal_revisions_are_promoted_with_a_reason() -> None:
 def test_all_three_checks_promote() -> None:
     verdict = rollout(1, looks=300)[1]
     assert verdict.action == "promote"
-    assert [found.finding for found in verdict.checks] == ["fine", "fine", "fine"]
+    assert [evidence.finding for evidence in verdict.checks] == ["fine", "fine", "fine"]
     assert all(name in verdict.why for name in ("errors", "p95", "queue"))
 
 
 def test_five_percent_of_failures_are_found() -> None:
-    found = [rollout(seed, rules=ERRORS, looks=120, make=_none_fail, failing=0.05) for seed in range(20)]
-    assert sum(verdict.action == "rollback" for _, verdict in found) >= 18
-    requests = sorted(5 * looks for looks, _ in found)
+    rollouts = [rollout(seed, rules=ERRORS, looks=120, make=_none_fail, failing=0.05) for seed in range(20)]
+    assert sum(verdict.action == "rollback" for _, verdict in rollouts) >= 18
+    requests = sorted(5 * looks for looks, _ in rollouts)
     assert requests[10] <= 250
-    assert "rolled back: the new revision is worse: errors" in found[0][1].why
+    assert "rolled back: the new revision is worse: errors" in rollouts[0][1].why
 
 
 def test_a_broken_revision_costs_some_twenty_requests() -> None:
@@ -178,9 +178,9 @@ def test_a_broken_revision_costs_some_twenty_requests() -> None:
 
 
 def test_half_as_slow_again_is_found() -> None:
-    found = [rollout(seed, rules=LATENCY, looks=200, slower=1.5) for seed in range(8)]
-    assert [verdict.action for _, verdict in found] == ["rollback"] * 8
-    latency = check(found[0][1], "latency")
+    rollouts = [rollout(seed, rules=LATENCY, looks=200, slower=1.5) for seed in range(8)]
+    assert [verdict.action for _, verdict in rollouts] == ["rollback"] * 8
+    latency = check(rollouts[0][1], "latency")
     assert latency.canary is not None
     assert latency.stable is not None
     assert latency.limit is not None
@@ -259,7 +259,7 @@ def test_unknown_evidence_is_waited_for_and_named() -> None:
         verdict.why
         == "waits: no latencies of stable and canary are reported; no queue time of stable and canary is reported"
     )
-    assert [found.finding for found in verdict.checks][1:] == ["unknown", "unknown"]
+    assert [evidence.finding for evidence in verdict.checks][1:] == ["unknown", "unknown"]
 
 
 def test_a_tail_beyond_the_histogram_is_reported() -> None:
@@ -314,14 +314,14 @@ def test_any_samples_have_a_verdict_that_follows_from_its_checks(looks: list[tup
         verdict = judge(stable, canary, EQUAL, memory)
         assert verdict == judge(stable, canary, EQUAL, memory)
         memory = verdict.memory
-        findings = {found.finding for found in verdict.checks}
+        findings = {evidence.finding for evidence in verdict.checks}
         assert (verdict.action == "rollback") == ("worse" in findings)
         if verdict.action == "promote":
             assert findings == {"fine"}
             assert min(memory.requests) >= EQUAL.min_requests
-        for found in verdict.checks:
-            assert found.why
-            assert all(p is None or 0 <= p <= 1 for p in (found.p_worse, found.p_fine))
+        for evidence in verdict.checks:
+            assert evidence.why
+            assert all(p is None or 0 <= p <= 1 for p in (evidence.p_worse, evidence.p_fine))
 
 
 @settings(max_examples=60)

@@ -54,12 +54,12 @@ class ReconcilingCluster:
         if version != str(self.version):
             return None
         self.version += 1
-        whole = merged(
+        patched = merged(
             {"metadata": {"annotations": self.simulated.annotations}, "spec": self.simulated.spec},
             {"metadata": {"annotations": body.get("metadata", {}).get("annotations", {})}, "spec": body["spec"]},
         )
-        self.generation += self.simulated.spec != whole["spec"]
-        self.simulated.annotations, self.simulated.spec = whole["metadata"]["annotations"], whole["spec"]
+        self.generation += self.simulated.spec != patched["spec"]
+        self.simulated.annotations, self.simulated.spec = patched["metadata"]["annotations"], patched["spec"]
         return self.model("digits")
 
     def pause(self, _: float) -> None:
@@ -114,16 +114,16 @@ def interrupted(_: Cluster, __: str) -> None:
 @pytest.mark.parametrize("strategy", ["Auto", "Canary"])
 def test_canary_that_the_operator_promotes_serves_alone(strategy: str, count: int) -> None:
     cluster = ReconcilingCluster(count=count, strategy=strategy)
-    found = cluster.run(as_good)
-    assert found.end == "promoted"
+    outcome = cluster.run(as_good)
+    assert outcome.end == "promoted"
     assert {1, 2, 3} <= cluster.steps
     assert cluster.simulated.spec == merged(cluster.before, CHANGE)
     assert len(cluster.revisions) == 1
-    assert found.revision.removeprefix("digits-") in cluster.revisions
+    assert outcome.revision.removeprefix("digits-") in cluster.revisions
     # The restored strategy starts no other rollout.
     cluster.simulated.settle(rounds=5)
     assert status_of(cluster.simulated)["rollout"]["phase"] == "Complete"
-    assert found.revision.removeprefix("digits-") in cluster.revisions
+    assert outcome.revision.removeprefix("digits-") in cluster.revisions
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -136,10 +136,10 @@ def test_canary_that_does_not_stay_leaves_the_first_revision(
 ) -> None:
     cluster = ReconcilingCluster(count=count, strategy=strategy)
     first = set(cluster.revisions)
-    found = cluster.run(verdict)
-    assert found.end == "undone"
-    assert words in found.why
-    assert found.why.endswith("the previous settings serve all requests")
+    outcome = cluster.run(verdict)
+    assert outcome.end == "undone"
+    assert words in outcome.why
+    assert outcome.why.endswith("the previous settings serve all requests")
     assert cluster.simulated.spec == cluster.before
     assert (cluster.revisions, len(cluster.simulated.servers)) == (first, count)
     assert status_of(cluster.simulated)["rollout"]["phase"] == "Complete"
@@ -154,9 +154,9 @@ def test_canary_of_the_same_settings_can_be_started_again() -> None:
 
 def test_canary_without_capacity_beside_the_only_pod_is_taken_back() -> None:
     cluster = ReconcilingCluster(count=1, room=1, strategy="Auto")
-    found = cluster.run(as_good)
-    assert found.end == "undone"
-    assert "no node had capacity for its pod within 120 s" in found.why
+    outcome = cluster.run(as_good)
+    assert outcome.end == "undone"
+    assert "no node had capacity for its pod within 120 s" in outcome.why
     assert len(cluster.simulated.servers) == 1
 
 
@@ -166,8 +166,8 @@ def test_canary_that_cannot_load_is_taken_back() -> None:
     def broken(simulated: Cluster, key: str) -> None:
         simulated.bad.add(key)
 
-    found = cluster.run(broken)
-    assert found.end == "undone"
+    outcome = cluster.run(broken)
+    assert outcome.end == "undone"
     assert cluster.simulated.spec == cluster.before
     assert len(cluster.simulated.servers) == 3
 
@@ -178,7 +178,7 @@ def test_scale_to_zero_during_the_canary_takes_it_back() -> None:
     def idle(simulated: Cluster, _: str) -> None:
         simulated.spec["replicas"] = 0
 
-    found = cluster.run(idle)
-    assert found.end == "undone"
-    assert "scaled to zero" in found.why
+    outcome = cluster.run(idle)
+    assert outcome.end == "undone"
+    assert "scaled to zero" in outcome.why
     assert cluster.simulated.spec == cluster.before | {"replicas": 0}

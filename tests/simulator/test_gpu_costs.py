@@ -27,21 +27,21 @@ PRICES = Prices("EUR", {"NVIDIA-L4": 0.8}, 2.5)
 
 def document(gpus: int = 2, product: str | None = None, **scaling: Any) -> dict[str, Any]:
     placement = {"placement": {"nodeSelector": {"nvidia.com/gpu.product": product}}} if product else {}
-    made = {"minReplicas": 1, "maxReplicas": 8} | scaling
-    return {"model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}, **placement}, "scaling": made}
+    limits = {"minReplicas": 1, "maxReplicas": 8} | scaling
+    return {"model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}, **placement}, "scaling": limits}
 
 
 class Books:
     """A world with a model on GPUs, and who counts what they cost."""
 
-    def __init__(self, world: OperatorReplica, *, leads: bool = True, prices: Prices = PRICES, **asked: Any) -> None:
-        self.world, self.told = world, 0
+    def __init__(self, world: OperatorReplica, *, leads: bool = True, prices: Prices = PRICES, **settings: Any) -> None:
+        self.world, self.enqueued = world, 0
         world.model(replicas=2, actuator=None)
         for name in ("digits-a-0", "digits-a-1"):
             pod = world.caches.pods.get(Key("team", name))
             assert pod is not None
             pod["status"]["podIP"] = "10.0.0.1"
-        world.specs[DIGITS] = parse("digits", document(**asked))
+        world.specs[DIGITS] = parse("digits", document(**settings))
         self.costs = GpuCosts(
             world.caches,
             world.sensing,
@@ -54,7 +54,7 @@ class Books:
 
     def _tell(self, key: Key) -> None:
         assert key == DIGITS
-        self.told += 1
+        self.enqueued += 1
 
     async def run(self, seconds: int, *, gpu: float | None = 0.5, rps: int = 0) -> None:
         """So long, with a look every ten seconds, and records in between."""
@@ -62,8 +62,8 @@ class Books:
             await asyncio.sleep(5)
             now = self.world.time()
             pods = [triton(f"digits-a-{n}", at=now, gpu=gpu, rows=int(rps * now)) for n in range(2)]
-            said = record(now, *pods, agent="digits-balancer-0", balancer=haproxy(), namespace="team", name="digits")
-            self.world.hub.receive(said, now)
+            report = record(now, *pods, agent="digits-balancer-0", balancer=haproxy(), namespace="team", name="digits")
+            self.world.hub.receive(report, now)
             if round(now) % 10 == 0:
                 self.costs.count(DIGITS)
 
@@ -100,9 +100,9 @@ def test_a_model_at_rest_has_its_status_written_for_nothing() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(1300, gpu=0.0)
-        before = books.told
+        before = books.enqueued
         await books.run(2200, gpu=0.0)
-        assert books.told == before
+        assert books.enqueued == before
         assert before <= 3
 
     live(scenario)
@@ -113,17 +113,17 @@ def test_shares_changed_after_a_load_are_shown_once_more_and_then_hourly() -> No
         books = Books(world)
         await books.run(1210, gpu=0.5, rps=10)
         await books.run(400, gpu=1.0, rps=10)
-        at_work = books.told
+        at_work = books.enqueued
         assert status(books)["busyPercent"] == 50
         await books.run(120, gpu=0.0)
-        assert books.told == at_work + 1
-        told = status(books)
-        assert told["busyPercent"] > 55
+        assert books.enqueued == at_work + 1
+        shown = status(books)
+        assert shown["busyPercent"] > 55
         await books.run(3300, gpu=0.0)
-        assert books.told == at_work + 1
-        assert status(books) == told
+        assert books.enqueued == at_work + 1
+        assert status(books) == shown
         await books.run(600, gpu=0.0)
-        assert books.told == at_work + 2
+        assert books.enqueued == at_work + 2
         assert status(books)["busyPercent"] < 25
 
     live(scenario)
@@ -133,12 +133,12 @@ def test_shares_that_get_known_after_a_short_load_wait_for_the_hour() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(300, gpu=0.9, rps=10)
-        at_work = books.told
+        at_work = books.enqueued
         await books.run(3400, gpu=0.0)
-        assert books.told == at_work
+        assert books.enqueued == at_work
         assert "busyPercent" not in status(books)
         await books.run(500, gpu=0.0)
-        assert books.told == at_work + 1
+        assert books.enqueued == at_work + 1
         assert status(books)["busyPercent"] < 10
 
     live(scenario)
@@ -148,10 +148,10 @@ def test_a_model_that_never_worked_shows_its_shares_after_an_hour() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(3500, gpu=0.0)
-        assert books.told == 1
+        assert books.enqueued == 1
         assert "savingPercent" not in status(books)
         await books.run(200, gpu=0.0)
-        assert books.told == 2
+        assert books.enqueued == 2
         assert status(books)["savingPercent"] == 75
 
     live(scenario)
@@ -162,7 +162,7 @@ def test_a_changing_load_is_shown_every_ten_minutes_at_most() -> None:
         books = Books(world)
         for n in range(8):
             await books.run(300, gpu=n % 2, rps=10 * n)
-        assert 2 <= books.told <= 8
+        assert 2 <= books.enqueued <= 8
 
     live(scenario)
 
@@ -171,10 +171,10 @@ def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(700)
-        told = books.told
+        before = books.enqueued
         world.have_pods(DIGITS, 1)
         await books.run(20)
-        assert books.told == told + 1
+        assert books.enqueued == before + 1
         assert status(books)["perHour"] == "5.00"
 
     live(scenario)
@@ -210,13 +210,13 @@ def test_pods_of_an_earlier_revision_hold_the_gpus_that_they_requested() -> None
 def test_a_pod_that_ends_has_served_only_if_it_was_ready(was_ready: bool) -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
-        one = world.caches.pods.get(Key("team", "digits-a-0"))
-        assert one is not None
+        pod = world.caches.pods.get(Key("team", "digits-a-0"))
+        assert pod is not None
         if not was_ready:
-            one["status"]["conditions"] = []
+            pod["status"]["conditions"] = []
         await books.run(20)
-        one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        one["status"]["conditions"] = []
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        pod["status"]["conditions"] = []
         await books.run(10)
         spent = books.costs.spent(DIGITS)
         assert spent is not None
@@ -232,9 +232,9 @@ def test_an_unscheduled_pod_costs_nothing_and_a_loading_one_is_starting() -> Non
             pod = world.caches.pods.get(Key("team", "digits-a-0"))
             assert pod is not None
             conditions = [{**c, "status": "False"} for c in pod["status"]["conditions"]]
-            there = {**pod, "metadata": {**pod["metadata"], "name": name, "uid": name}}
-            there["status"] = {**pod["status"], "podIP": address, "conditions": conditions}
-            world.caches.pods._store(Key("team", name), there)
+            added = {**pod, "metadata": {**pod["metadata"], "name": name, "uid": name}}
+            added["status"] = {**pod["status"], "podIP": address, "conditions": conditions}
+            world.caches.pods._store(Key("team", name), added)
         await books.run(20)
         spent = books.costs.spent(DIGITS)
         assert spent is not None
@@ -283,7 +283,7 @@ def test_a_model_on_cpu_has_no_cost() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world, gpus=0)
         await books.run(700)
-        assert (books.costs.spent(DIGITS), books.costs.per_hour(DIGITS), books.told) == (None, None, 0)
+        assert (books.costs.spent(DIGITS), books.costs.per_hour(DIGITS), books.enqueued) == (None, None, 0)
         assert status_cost.make(scope_of(costs=Shown(None))) is None
 
     live(scenario)
@@ -296,9 +296,9 @@ def test_unreported_gpus_are_neither_busy_nor_idle_and_are_paid_for() -> None:
         spent = books.costs.spent(DIGITS)
         assert spent is not None
         assert (spent.busy, spent.idle, spent.unknown) == (0, 0, 4 * 1290)
-        told = status(books)
-        assert told["perHour"] == "10.00"
-        assert not {"busyPercent", "idlePercent"} & told.keys()
+        cost = status(books)
+        assert cost["perHour"] == "10.00"
+        assert not {"busyPercent", "idlePercent"} & cost.keys()
 
     live(scenario)
 
@@ -324,7 +324,7 @@ def test_a_standby_counts_and_has_nothing_written() -> None:
         books = Books(world, leads=False)
         await books.run(700)
         assert books.costs.spent(DIGITS) != Spent()
-        assert books.told == 0
+        assert books.enqueued == 0
 
     live(scenario)
 
@@ -368,29 +368,33 @@ def test_a_model_that_goes_is_forgotten() -> None:
 
 def test_a_process_without_samples_shows_the_last_published_costs() -> None:
     before = {"gpus": 4, "perHour": "10.00"}
-    told = scope_of(costs=Shown(settling=True))
-    told = replace(told, resource={**told.resource, "status": {"cost": before}})
+    scope = scope_of(costs=Shown(settling=True))
+    scope = replace(scope, resource={**scope.resource, "status": {"cost": before}})
 
-    assert status_cost.make(told) == before
+    assert status_cost.make(scope) == before
 
 
 def test_shares_are_rounded_and_what_is_not_known_is_left_out() -> None:
-    found = Cost(3, None, None, 0.333, None, None, None)
+    cost = Cost(3, None, None, 0.333, None, None, None)
 
-    assert status_cost.make(scope_of(costs=Shown(found, "EUR"))) == {"gpus": 3, "savingPercent": 33}
+    assert status_cost.make(scope_of(costs=Shown(cost, "EUR"))) == {"gpus": 3, "savingPercent": 33}
 
 
 def test_prometheus_gets_gpu_time_by_state_and_cost_if_priced() -> None:
     spent = Spent(starting=1, busy=2, idle=3, unknown=4, inferences=5)
-    told = {(metric.name, more): value for metric, more, value in samples(ModelFacts({}, None, None, None, spent, 7.5))}
+    values = {
+        (metric.name, more): value for metric, more, value in samples(ModelFacts({}, None, None, None, spent, 7.5))
+    }
 
-    assert {more[0][1]: told[metric, more] for metric, more in told if metric == "halcyon_model_gpu_seconds_total"} == {
+    assert {
+        more[0][1]: values[metric, more] for metric, more in values if metric == "halcyon_model_gpu_seconds_total"
+    } == {
         "starting": 1,
         "busy": 2,
         "idle": 3,
         "unknown": 4,
     }
-    assert told["halcyon_model_gpu_inferences_total", ()] == 5
-    assert told["halcyon_model_cost_per_hour", ()] == 7.5
+    assert values["halcyon_model_gpu_inferences_total", ()] == 5
+    assert values["halcyon_model_cost_per_hour", ()] == 7.5
     unpriced = {metric.name for metric, _, _ in samples(ModelFacts({}, None, None, None, spent, None))}
     assert "halcyon_model_cost_per_hour" not in unpriced

@@ -9,8 +9,8 @@ WAIT, REJECT, LATE = Rule("mode Wait", "wait"), Rule("0049", "reject"), Rule("la
 
 
 def simulated(rule: Rule, load: float, for_s: float, variation: float) -> Outcome:
-    [found] = outcomes(rule, LAW, load, for_s, variation, parts=(0.5, 0.5), seeds=1)
-    return found
+    [outcome] = outcomes(rule, LAW, load, for_s, variation, parts=(0.5, 0.5), seeds=1)
+    return outcome
 
 
 def test_late_requests_of_bursts_are_answered_and_delay_fewer_others() -> None:

@@ -61,7 +61,7 @@ class Advised:
                 executions=small + large,
                 queue_us=wait_us * done,
             )
-            said = record(
+            report = record(
                 self.world.time(),
                 pod,
                 agent="digits-balancer-0",
@@ -69,11 +69,11 @@ class Advised:
                 namespace="team",
                 name="digits",
             )
-            self.world.hub.receive(said, self.world.time())
+            self.world.hub.receive(report, self.world.time())
 
     def status(self, before: Any = None) -> Any:
-        asked = resource(SETTINGS, status={"advice": before} if before else {})
-        return status_advice.make(scope_of(resource=asked, advice=self.advice.published(DIGITS)))
+        document = resource(SETTINGS, status={"advice": before} if before else {})
+        return status_advice.make(scope_of(resource=document, advice=self.advice.published(DIGITS)))
 
 
 def test_a_delay_that_only_costs_is_in_the_status_after_minutes() -> None:
@@ -138,8 +138,8 @@ def test_followed_advice_leaves_the_status_at_once() -> None:
     async def scenario(world: OperatorReplica) -> None:
         model = Advised(world)
         await model.run(16)
-        asked = resource({"batching": {"maxBatchSize": 32, "maxQueueDelay": "0us"}})
-        assert status_advice.make(scope_of(resource=asked, advice=model.advice.published(DIGITS))) is None
+        document = resource({"batching": {"maxBatchSize": 32, "maxQueueDelay": "0us"}})
+        assert status_advice.make(scope_of(resource=document, advice=model.advice.published(DIGITS))) is None
 
     live(scenario)
 

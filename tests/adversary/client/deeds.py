@@ -46,10 +46,10 @@ class Aim:
         lines = [f"{method} {path} HTTP/1.1", "Host: m", *headers]
         return "\r\n".join([*lines, *([f"x-api-key: {self.key}"] if self.key else [])]).encode() + b"\r\n"
 
-    def call(self, stream: int, body: bytes | None = None, *, whole: bool = False, answer_bytes: int = 0) -> bytes:
+    def call(self, stream: int, body: bytes | None = None, *, complete: bool = False, answer_bytes: int = 0) -> bytes:
         """Return a gRPC inference call, whose response has this size."""
         more = {b"answer-bytes": b"%d" % answer_bytes} if answer_bytes else {}
-        return crowd.call(stream, "ModelInfer", body, complete=whole, key=self.key, more=more)
+        return crowd.call(stream, "ModelInfer", body, complete=complete, key=self.key, more=more)
 
 
 Deed = Callable[[Aim, float], None]
@@ -74,7 +74,7 @@ def hold(
     held: list[socket.socket] = []
     beat = time.monotonic()
     while time.monotonic() < until:
-        held = [one for one in held if _is_open(one)]
+        held = [connection for connection in held if _is_open(connection)]
         for _ in range(min(count - len(held), int(OPENED_PER_S * _TICK_S))):
             held.append(_connected(port, says, small=small))
             if half:
@@ -82,12 +82,12 @@ def hold(
                     held[-1].shutdown(socket.SHUT_WR)
         if then and time.monotonic() > beat + 1:
             beat = time.monotonic()
-            for one in held:
+            for connection in held:
                 with contextlib.suppress(OSError):
-                    one.send(then)
+                    connection.send(then)
         time.sleep(_TICK_S)
-    for one in held:
-        one.close()
+    for connection in held:
+        connection.close()
 
 
 def repeat(port: int, count: int, says: bytes, until: float, *, per_s: float = 5000) -> None:
@@ -98,19 +98,19 @@ def repeat(port: int, count: int, says: bytes, until: float, *, per_s: float = 5
     sent, began = 0, time.monotonic()
     while time.monotonic() < until:
         for ready, _ in waiting.select(_TICK_S):
-            one = ready.fileobj
-            assert isinstance(one, socket.socket)
+            connection = ready.fileobj
+            assert isinstance(connection, socket.socket)
             try:
-                is_open = bool(one.recv(1 << 20))
+                is_open = bool(connection.recv(1 << 20))
                 if is_open:
-                    one.send(says)
+                    connection.send(says)
             except BlockingIOError:
                 continue
             except OSError:
                 is_open = False
             if not is_open:
-                waiting.unregister(one)
-                one.close()
+                waiting.unregister(connection)
+                connection.close()
                 waiting.register(_connected(port, says), selectors.EVENT_READ)
             sent += 1
         time.sleep(max(0.0, min(_TICK_S, sent / per_s - (time.monotonic() - began))))
@@ -123,38 +123,38 @@ def flood(port: int, first: bytes, frames: Iterator[bytes], until: float, *, con
     held = [_connected(port, first) for _ in range(connections)]
     sent, began = 0, time.monotonic()
     while time.monotonic() < until:
-        for index, one in enumerate(held):
-            if not _is_open(one):
-                one.close()
+        for index, connection in enumerate(held):
+            if not _is_open(connection):
+                connection.close()
                 held[index] = _connected(port, first)
             with contextlib.suppress(OSError):
-                one.send(b"".join(next(frames) for _ in range(100)))
+                connection.send(b"".join(next(frames) for _ in range(100)))
             sent += 100
         time.sleep(max(0.001, min(_TICK_S, sent / FRAMES_PER_S - (time.monotonic() - began))))
-    for one in held:
-        one.close()
+    for connection in held:
+        connection.close()
 
 
 def _connected(port: int, says: bytes, *, small: bool = False) -> socket.socket:
-    one = socket.socket()
-    one.settimeout(1)
-    one.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT: the local port is chosen at connect
+    connection = socket.socket()
+    connection.settimeout(1)
+    connection.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT: the local port is chosen at connect
     if small:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     with contextlib.suppress(OSError):
-        one.bind((SOURCE, 0))
-        one.connect(("127.0.0.1", port))
-        one.setblocking(False)
+        connection.bind((SOURCE, 0))
+        connection.connect(("127.0.0.1", port))
+        connection.setblocking(False)
         if says:
-            one.send(says)
-    one.setblocking(False)
-    return one
+            connection.send(says)
+    connection.setblocking(False)
+    return connection
 
 
-def _is_open(one: socket.socket) -> bool:
+def _is_open(connection: socket.socket) -> bool:
     """Return whether the balancer has not closed the connection; what it sent stays unread."""
     try:
-        return one.recv(1, socket.MSG_PEEK) != b""
+        return connection.recv(1, socket.MSG_PEEK) != b""
     except BlockingIOError:
         return True
     except OSError:
@@ -162,9 +162,9 @@ def _is_open(one: socket.socket) -> bool:
 
 
 def _calls(
-    aim: Aim, body: bytes, *, whole: bool = False, window: int = 65535, count: int = 1000, answer_bytes: int = 0
+    aim: Aim, body: bytes, *, complete: bool = False, window: int = 65535, count: int = 1000, answer_bytes: int = 0
 ) -> bytes:
-    calls = (aim.call(2 * number + 1, body, whole=whole, answer_bytes=answer_bytes) for number in range(count))
+    calls = (aim.call(2 * number + 1, body, complete=complete, answer_bytes=answer_bytes) for number in range(count))
     return crowd.preface(window=window) + b"".join(calls)
 
 
@@ -191,16 +191,16 @@ def _tables() -> Iterator[bytes]:
         yield crowd.call(stream, "none", complete=True, more=more, kind=_INDEXED)
 
 
-def _same(made: bytes) -> Iterator[bytes]:
+def _same(content: bytes) -> Iterator[bytes]:
     while True:
-        yield made
+        yield content
 
 
 def _post(aim: Aim, *headers: str, body: bytes = b"") -> bytes:
     return aim.request("POST", _INFER, *headers) + b"\r\n" + body
 
 
-def _whole(aim: Aim) -> bytes:
+def _complete(aim: Aim) -> bytes:
     return _post(aim, "Content-Length: 2", body=b"{}")
 
 
@@ -261,20 +261,20 @@ WITH_KEY: dict[str, Deed] = {
         a.http, 3000, _post(a, "Transfer-Encoding: chunked", body=b"1\r\nx\r\n"), t, then=b"1\r\nx\r\n"
     ),
     "calls that never end": lambda a, t: hold(a.grpc, 24, _calls(a, _HALF_CALL), t),
-    "answers that are not read": lambda a, t: hold(a.grpc, 200, _calls(a, _SMALL, whole=True, window=0), t),
+    "answers that are not read": lambda a, t: hold(a.grpc, 200, _calls(a, _SMALL, complete=True, window=0), t),
     "tiny windows": lambda a, t: hold(
-        a.grpc, 24, _calls(a, _SMALL, whole=True, window=1), t, then=frame(_WINDOW_UPDATE, 0, 1, b"\0\0\0\1")
+        a.grpc, 24, _calls(a, _SMALL, complete=True, window=1), t, then=frame(_WINDOW_UPDATE, 0, 1, b"\0\0\0\1")
     ),
     "large answers that are not read": lambda a, t: hold(
         a.http, 400, _post(a, "Content-Length: 2", f"answer-bytes: {_ANSWER}", body=b"{}"), t, small=True
     ),
     "large answers of calls that are not read": lambda a, t: hold(
-        a.grpc, 24, _calls(a, _SMALL, whole=True, window=0, count=250, answer_bytes=100_000), t
+        a.grpc, 24, _calls(a, _SMALL, complete=True, window=0, count=250, answer_bytes=100_000), t
     ),
     "large answers in tiny windows": lambda a, t: hold(
         a.grpc,
         200,
-        _calls(a, _SMALL, whole=True, window=1, count=4, answer_bytes=100_000),
+        _calls(a, _SMALL, complete=True, window=1, count=4, answer_bytes=100_000),
         t,
         then=b"".join(frame(_WINDOW_UPDATE, 0, stream, b"\0\0\0\1") for stream in (1, 3, 5, 7)),
     ),
@@ -282,7 +282,7 @@ WITH_KEY: dict[str, Deed] = {
     "resets": lambda a, t: flood(a.grpc, crowd.preface(), _resets(a), t),
     "resets after data": lambda a, t: flood(a.grpc, crowd.preface(), _resets(a, _SMALL), t),
     "resets by the balancer": lambda a, t: flood(a.grpc, crowd.preface(), _resets(a, last=b"\0\0\0\0"), t),
-    "requests without end": lambda a, t: repeat(a.http, 256, _whole(a), t),
+    "requests without end": lambda a, t: repeat(a.http, 256, _complete(a), t),
     "reads without end": lambda a, t: repeat(a.http, 400, a.request("GET", _STATISTICS) + b"\r\n", t, per_s=2000),
     "slow large bodies": lambda a, t: hold(
         a.http, 400, _post(a, f"Content-Length: {_LARGE}", body=b"x" * _FIRST), t, then=b"x" * 64

@@ -64,22 +64,22 @@ class Waits:
     took_s: dict[str, list[float]] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter)
 
-    async def timed(self, what: str, asked: Awaitable[str]) -> None:
+    async def timed(self, kind: str, request: Awaitable[str]) -> None:
         """Record how long a request takes; it returns an empty text, or why it failed."""
         began = time.monotonic()
         try:
-            failure = await asyncio.wait_for(asked, TIMEOUT_S)
+            failure = await asyncio.wait_for(request, TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             failure = f"{error.code().name} {error.details()}"
         except (OSError, EOFError) as error:
             failure = type(error).__name__
-        self.took_s.setdefault(what, []).append(time.monotonic() - began)
+        self.took_s.setdefault(kind, []).append(time.monotonic() - began)
         if failure:
-            self.failures[f"{what}: {failure}"] += 1
+            self.failures[f"{kind}: {failure}"] += 1
 
-    def within_ms(self, what: str, share: float = 0.99) -> float:
+    def within_ms(self, kind: str, share: float = 0.99) -> float:
         """Return the time within which this share of the requests was answered, in milliseconds."""
-        took = sorted(self.took_s[what])
+        took = sorted(self.took_s[kind])
         return round(1000 * took[min(int(share * len(took)), len(took) - 1)], 2)
 
     @property
@@ -113,7 +113,7 @@ class Scene:
 
     def restarts(self) -> int:
         """Return how often a process has ended."""
-        exits = sum(one.haproxy.worker_exits() for one in (self.attacked, *self.others))
+        exits = sum(balanced.haproxy.worker_exits() for balanced in (self.attacked, *self.others))
         return exits + (self.agent.process.returncode is not None)
 
     async def under(self, deed: str, seconds: float, *, plain: bool = False, into: Waits | None = None) -> Waits:
@@ -153,10 +153,10 @@ class Scene:
 
         draw = random.Random(0)
 
-        async def repeated(what: str, send: Callable[[], Awaitable[str]], pause_s: float) -> None:
+        async def repeated(kind: str, send: Callable[[], Awaitable[str]], pause_s: float) -> None:
             await asyncio.sleep(draw.uniform(0, pause_s))
             while process.returncode is None:
-                await waits.timed(what, send())
+                await waits.timed(kind, send())
                 await asyncio.sleep(pause_s)
 
         others_s = max(0.02, _OTHERS_S * (len(self.others) > 1))
@@ -165,7 +165,10 @@ class Scene:
             await asyncio.gather(
                 repeated("http", lambda: by_http(ports.http), 0.02),
                 repeated("grpc", lambda: by_grpc(channel), 0.02),
-                *(repeated("other model", partial(by_http, one.haproxy.ports.http), others_s) for one in self.others),
+                *(
+                    repeated("other model", partial(by_http, balanced.haproxy.ports.http), others_s)
+                    for balanced in self.others
+                ),
                 repeated("probe", probe, 1.0),
                 repeated("metrics", scrape, 3.0),
                 process.wait(),
@@ -212,14 +215,14 @@ async def scene(tmp_path: Path, *, models: int = 1) -> AsyncIterator[Scene]:
         await until(lambda: running.is_("/healthz", 200), 10)
         await asyncio.to_thread(attacked.haproxy.start)
         await until(lambda: running.is_("/readyz", 200), 10)
-        made = Scene(attacked, others, plain, running)
-        await until(lambda: _serves(made), 10)
-        yield made
+        prepared = Scene(attacked, others, plain, running)
+        await until(lambda: _serves(prepared), 10)
+        yield prepared
 
 
-async def _serves(made: Scene) -> bool:
-    return (await made.attacked.haproxy.runtime.read()).servers != {} and any(
-        server.admin == "ready" for server in (await made.attacked.haproxy.runtime.read()).servers.values()
+async def _serves(prepared: Scene) -> bool:
+    return (await prepared.attacked.haproxy.runtime.read()).servers != {} and any(
+        server.admin == "ready" for server in (await prepared.attacked.haproxy.runtime.read()).servers.values()
     )
 
 

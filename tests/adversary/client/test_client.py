@@ -28,8 +28,8 @@ MEMORY_SHARE = 0.8
 @pytest.fixture
 async def attacked(tmp_path: Path) -> AsyncIterator[Scene]:
     with crowd.files(18_000):
-        async with scene(tmp_path) as made:
-            yield made
+        async with scene(tmp_path) as prepared:
+            yield prepared
 
 
 def test_deeds_with_and_without_a_key_are_at_least_25() -> None:
@@ -43,7 +43,7 @@ async def test_other_clients_wait_little_under_a_deed(
     waits = await attacked.under(deed, SECONDS)
     record_testsuite_property(f"slowest_s {deed}", max(max(took) for took in waits.took_s.values()))
     assert waits.failures == {}
-    assert {what: took for what in waits.took_s if (took := max(waits.took_s[what])) > SLOWEST_S * PATIENCE} == {}
+    assert {kind: took for kind in waits.took_s if (took := max(waits.took_s[kind])) > SLOWEST_S * PATIENCE} == {}
     assert attacked.restarts() == 0
     assert attacked.memory_share(HAPROXY_MEMORY_MIB) < MEMORY_SHARE
     assert attacked.agent_memory_share(AGENT_MEMORY_MIB) < MEMORY_SHARE

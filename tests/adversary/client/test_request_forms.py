@@ -45,7 +45,7 @@ class Recorder(Pod):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 lines = head.split("\r\n")[:-2]
                 fields = [line.lower().partition(":") for line in lines[1:]]
-                if any(not found or name != name.strip() or "\n" in name for name, found, _ in fields):
+                if any(not separator or name != name.strip() or "\n" in name for name, separator, _ in fields):
                     self.broken.append(head)
                 lengths = [value.strip() for name, _, value in fields if name == "content-length"]
                 codings = [value.strip() for name, _, value in fields if name == "transfer-encoding"]
@@ -78,12 +78,12 @@ class Recorder(Pod):
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with new_balanced() as made:
-        ports = made.haproxy.ports
-        pod = made.pod()
-        made.pods.append(await Recorder(pod.address, ports.server_http, ports.server_grpc).start())
-        await made.begin(replace(PLAN, queue_timeout_ms=5000))
-        yield made
+    async with new_balanced() as balancer:
+        ports = balancer.haproxy.ports
+        pod = balancer.pod()
+        balancer.pods.append(await Recorder(pod.address, ports.server_http, ports.server_grpc).start())
+        await balancer.begin(replace(PLAN, queue_timeout_ms=5000))
+        yield balancer
 
 
 def recorder(balanced: Balanced) -> Recorder:
@@ -248,18 +248,18 @@ async def test_the_body_of_a_read_is_no_second_request(balanced: Balanced, metho
 
 async def test_pipelined_requests_are_answered_in_order(balanced: Balanced) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http)
-    one_of_each = f"{INFER}\r\nHost: m\r\nContent-Length: 1\r\n\r\nxGET /v2/none HTTP/1.1\r\nHost: m\r\n\r\n"
+    request_pair = f"{INFER}\r\nHost: m\r\nContent-Length: 1\r\n\r\nxGET /v2/none HTTP/1.1\r\nHost: m\r\n\r\n"
     try:
-        writer.write(one_of_each.encode() * 50)
-        found = []
+        writer.write(request_pair.encode() * 50)
+        statuses = []
         for _ in range(100):
             head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).decode().lower()
             length = next(line for line in head.split("\r\n") if line.startswith("content-length: "))
             await reader.readexactly(int(length.split(" ")[1]))
-            found.append(int(head.split(" ")[1]))
+            statuses.append(int(head.split(" ")[1]))
     finally:
         writer.close()
-    assert found == [200, 404] * 50
+    assert statuses == [200, 404] * 50
     assert recorder(balanced).bodies == [b"x"] * 50
 
 

@@ -31,19 +31,19 @@ def loop_time() -> Iterator[LoopTime]:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*thresholds[:2], NEVER)
-    loop, found = asyncio.get_running_loop(), LoopTime()
+    loop, measure = asyncio.get_running_loop(), LoopTime()
     last, ended = time.thread_time(), False
 
     def tick() -> None:
         nonlocal last
         now = time.thread_time()
-        found.longest_s, last = max(found.longest_s, now - last), now
+        measure.longest_s, last = max(measure.longest_s, now - last), now
         if not ended:
             loop.call_soon(tick)
 
     loop.call_soon(tick)
     try:
-        yield found
+        yield measure
     finally:
         ended = True
         gc.set_threshold(*thresholds)

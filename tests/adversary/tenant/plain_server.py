@@ -39,8 +39,8 @@ async def _stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _serve() -> None:
-    made = renewed(None, ("localhost",), datetime.now(UTC)).serving
-    tls = ServingTLS(cert_pem=made.cert_pem, key_pem=made.key_pem).context
+    certificates = renewed(None, ("localhost",), datetime.now(UTC)).serving
+    tls = ServingTLS(cert_pem=certificates.cert_pem, key_pem=certificates.key_pem).context
     app = web.Application()
     app.add_routes([web.get("/healthz", _ok), web.get("/metrics", _page), web.get(STREAM_PATH, _stream)])
     runner = web.AppRunner(app)

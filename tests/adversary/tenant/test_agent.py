@@ -21,11 +21,11 @@ def rendered() -> tuple[AgentSettings, BalancerPlan]:
     """Return the settings and the plan of the agent in the rendered balancer of a model."""
     objects = list(yaml.safe_load_all((Path(__file__).parents[2] / "golden" / "minimal.yaml").read_text()))
     (pod,) = (
-        found["spec"]["template"]["spec"]
-        for found in objects
-        if (found["kind"], found["metadata"]["name"]) == ("Deployment", "digits-balancer")
+        document["spec"]["template"]["spec"]
+        for document in objects
+        if (document["kind"], document["metadata"]["name"]) == ("Deployment", "digits-balancer")
     )
-    (plan,) = (found["data"]["plan.json"] for found in objects if "plan.json" in found.get("data", {}))
+    (plan,) = (document["data"]["plan.json"] for document in objects if "plan.json" in document.get("data", {}))
     parser = argparse.ArgumentParser()
     main.add_arguments(parser)
     (agent,) = pod["initContainers"]
@@ -35,10 +35,10 @@ def rendered() -> tuple[AgentSettings, BalancerPlan]:
 @pytest.mark.parametrize("edited", [False, True])
 def test_the_token_goes_to_the_address_in_the_pods_arguments(*, edited: bool) -> None:
     settings, plan = rendered()
-    found = collector_of(settings, replace(plan, collector=EDITED) if edited else plan)
-    assert found is not None
-    assert (found.host, found.port, found.server_name) == OURS
-    assert found.ca_pem == ("CA of the tenant" if edited else "CA")
+    collector = collector_of(settings, replace(plan, collector=EDITED) if edited else plan)
+    assert collector is not None
+    assert (collector.host, collector.port, collector.server_name) == OURS
+    assert collector.ca_pem == ("CA of the tenant" if edited else "CA")
 
 
 def test_an_agent_of_an_earlier_release_uses_the_plan() -> None:

@@ -50,20 +50,20 @@ async def test_reviews_never_delay_other_requests() -> None:
         await forever.wait()
         return web.json_response({})
 
-    async def found(_: web.Request) -> web.Response:
+    async def respond(_: web.Request) -> web.Response:
         return web.json_response({"metadata": {"name": "one"}})
 
-    reviews, other = ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review), ("GET", "/{rest:.*}", found)
+    reviews, other = ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review), ("GET", "/{rest:.*}", respond)
     async with server(reviews, other) as running:
         client = KubeClient(ApiClient(Configuration(host=str(running.make_url("")))))
-        asked = [asyncio.create_task(ApiServerReviews(client).user(f"garbage-{n}")) for n in range(100)]
+        reviewed = [asyncio.create_task(ApiServerReviews(client).user(f"garbage-{n}")) for n in range(100)]
         async with asyncio.timeout(5):
             while not waiting:  # noqa: ASYNC110  # a counter of the other side
                 await asyncio.sleep(0.01)
             assert await client.get(kinds.CONFIG_MAP, "ns", "one") is not None
-        for task in asked:
+        for task in reviewed:
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*reviewed, return_exceptions=True)
         forever.set()
         await client.close()
 
@@ -76,7 +76,7 @@ async def test_handshakes_of_one_source_leave_the_port_to_others(sent: bytes | N
     tls, done = unverified(), 0
     with served(limits=PortLimits(requests_per_s=10, requests_burst=20)) as site:
 
-        async def one(source: str) -> bool:
+        async def connects(source: str) -> bool:
             try:
                 async with asyncio.timeout(1):
                     reader, writer = await asyncio.open_connection(
@@ -94,11 +94,11 @@ async def test_handshakes_of_one_source_leave_the_port_to_others(sent: bytes | N
 
         began = time.monotonic()
         while time.monotonic() < began + 4:
-            done += sum(await asyncio.gather(*(one("127.0.7.1") for _ in range(10))))
+            done += sum(await asyncio.gather(*(connects("127.0.7.1") for _ in range(10))))
         passed_s = time.monotonic() - began
         # Those that have begun at the same time count when they end.
         assert 20 <= done <= 20 + 10 * passed_s + 20
-        assert await one("127.0.7.2")
+        assert await connects("127.0.7.2")
 
 
 async def test_scrapes_at_the_same_time_share_one_page() -> None:
@@ -121,10 +121,10 @@ async def test_scrapes_at_the_same_time_share_one_page() -> None:
         scrapes = [asyncio.create_task(scrape()) for _ in range(2 * http_endpoints.MAX_READERS)]
         await asyncio.sleep(0.5)
         begun.set()
-        found = await asyncio.gather(*scrapes)
+        responses = await asyncio.gather(*scrapes)
         assert rendered == 1
-        assert sorted(status for status, _ in found) == [200] * 16 + [503] * 16
-        assert {size for status, size in found if status == 200} == {1_000_001}
+        assert sorted(status for status, _ in responses) == [200] * 16 + [503] * 16
+        assert {size for status, size in responses if status == 200} == {1_000_001}
 
 
 @pytest.mark.parametrize("size", [MAX_PAGE_BYTES, 8 * MAX_PAGE_BYTES])

@@ -91,23 +91,23 @@ async def hold(port: int, most: int, says: bytes, until: float, *, tls: bool, th
     context, held, numbers = unverified() if tls else None, list[asyncio.StreamWriter](), count()
     beat = time.monotonic()
     while time.monotonic() < until:
-        held = [one for one in held if not one.is_closing() and not one.transport.is_closing() and not _ended(one)]
+        held = [w for w in held if not w.is_closing() and not w.transport.is_closing() and not _ended(w)]
         missing = min(most - len(held), OPENED_PER_S // 10)
         opened = await asyncio.gather(*(_open(port, next(numbers), context) for _ in range(missing)))
-        for one in filter(None, opened):
-            one.write(says)
-            held.append(one)
+        for writer in filter(None, opened):
+            writer.write(says)
+            held.append(writer)
         if then and time.monotonic() > beat + 1:
             beat = time.monotonic()
-            for one in held:
-                one.write(then)
+            for writer in held:
+                writer.write(then)
         await asyncio.sleep(0.1)
-    for one in held:
-        one.transport.abort()
+    for writer in held:
+        writer.transport.abort()
 
 
-def _ended(one: asyncio.StreamWriter) -> bool:
-    reader = getattr(one.transport.get_protocol(), "_stream_reader", None)
+def _ended(writer: asyncio.StreamWriter) -> bool:
+    reader = getattr(writer.transport.get_protocol(), "_stream_reader", None)
     return reader is not None and reader.at_eof()
 
 
@@ -120,7 +120,7 @@ async def repeat(
     connector = aiohttp.TCPConnector(limit=16, ssl=unverified() if tls else True, local_addr=(SOURCES[0], 0))
     async with aiohttp.ClientSession(connector=connector) as session:
 
-        async def one() -> None:
+        async def request() -> None:
             while time.monotonic() < until:
                 with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
                     async with session.get(
@@ -129,17 +129,17 @@ async def repeat(
                         await answer.read()
                 await asyncio.sleep(16 / per_s)
 
-        await asyncio.gather(*(one() for _ in range(16)))
+        await asyncio.gather(*(request() for _ in range(16)))
 
 
 def _handshakes(aim: Aim, until: float) -> Awaitable[None]:
     async def run() -> None:
         context, numbers = unverified(), count()
         while time.monotonic() < until:
-            for one in filter(
+            for writer in filter(
                 None, await asyncio.gather(*(_open(aim.https, next(numbers), context) for _ in range(10)))
             ):
-                one.transport.abort()
+                writer.transport.abort()
             await asyncio.sleep(10 / OPENED_PER_S)
 
     return run()
@@ -178,7 +178,7 @@ async def streams(aim: Aim, until: float, text: Reports, *, per_s: float = 3.0, 
     connector = aiohttp.TCPConnector(limit=0, ssl=unverified(), local_addr=(SOURCES[1], 0))
     async with aiohttp.ClientSession(connector=connector) as session:
 
-        async def one(agent: str) -> None:
+        async def send_reports(agent: str) -> None:
             headers = {"Authorization": f"Bearer {aim.tokens[agent]}"}
             while time.monotonic() < until:
                 with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
@@ -197,7 +197,7 @@ async def streams(aim: Aim, until: float, text: Reports, *, per_s: float = 3.0, 
                                 break
                 await asyncio.sleep(0.1)
 
-        await asyncio.gather(*(one(agents[number % len(agents)]) for number in range(count_of)))
+        await asyncio.gather(*(send_reports(agents[number % len(agents)]) for number in range(count_of)))
 
 
 def _many(aim: Aim, agent: str, number: int) -> str:
@@ -219,15 +219,15 @@ def _errors(aim: Aim, agent: str, number: int) -> str:
 
 
 def _load(aim: Aim, agent: str, number: int) -> str:
-    found = json.loads(report(aim, agent, aim.pods))
-    found["balancer"] = {
+    document = json.loads(report(aim, agent, aim.pods))
+    document["balancer"] = {
         "queued": 10**6 * (number % 2),
         "inflight": 0,
         "requests": 10**7 * number,
         "rejected": 0,
         "errors": 0,
     }
-    return json.dumps(found)
+    return json.dumps(document)
 
 
 def _foreign(aim: Aim, agent: str, _: int) -> str:
@@ -316,7 +316,7 @@ async def _children(_: Aim, api: Api, model: str, number: int) -> None:
     await api.write("DELETE", kind, name)
 
 
-async def _taken(_: Aim, api: Api, model: str, number: int) -> None:
+async def _replaced(_: Aim, api: Api, model: str, number: int) -> None:
     await api.write("DELETE", f"{_CORE}/configmaps", f"{model}-balancer")
     await api.write("POST", f"{_CORE}/configmaps", f"{model}-balancer", {"data": {"theirs": str(number)}})
 
@@ -409,7 +409,7 @@ DEEDS: dict[str, Deed] = {
     "edits of the accepted spec": lambda a, t: writes(a, t, _accepted),
     "edits of the plan": lambda a, t: writes(a, t, _plan),
     "deletions of children": lambda a, t: writes(a, t, _children),
-    "objects in the place of children": lambda a, t: writes(a, t, _taken),
+    "objects in the place of children": lambda a, t: writes(a, t, _replaced),
     "children without an owner": lambda a, t: writes(a, t, _disowned),
     "children of another owner": lambda a, t: writes(a, t, _relabelled),
     "bounds of the HPA": lambda a, t: writes(a, t, _bounds),

@@ -31,10 +31,10 @@ def _merge(space: Space, kind: Kind, name: str, body: Object) -> None:
 
 def edit_accepted_spec(space: Space, name: str) -> None:
     """Write a spec without GPUs and with many replicas where the operator keeps the accepted one."""
-    found = space.get(kinds.CONFIG_MAP, f"{name}-balancer")
-    if found is None or "accepted.json" not in (found.get("data") or {}):
+    config_map = space.get(kinds.CONFIG_MAP, f"{name}-balancer")
+    if config_map is None or "accepted.json" not in (config_map.get("data") or {}):
         return
-    accepted = json.loads(found["data"]["accepted.json"])
+    accepted = json.loads(config_map["data"]["accepted.json"])
     accepted["scaling"] = {"minReplicas": MANY, "maxReplicas": MANY}
     _merge(space, kinds.CONFIG_MAP, f"{name}-balancer", {"data": {"accepted.json": json.dumps(accepted)}})
 

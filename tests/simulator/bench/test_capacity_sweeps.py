@@ -29,17 +29,17 @@ def test_sweep_of_a_simulated_server_finds_its_capacity() -> None:
         due = poisson(step * true, 1200.0, 7 + number)
         late = server.latencies(due, 70 + number) > 0.1
         swept.append({"rate_rps": step * true, "requests": len(due), "late": int(late.sum())})
-    found = on_triton.swept_rps(swept)
-    assert found is not None
-    assert math.log(found / true) == pytest.approx(0, abs=0.03)
+    capacity_rps = on_triton.swept_rps(swept)
+    assert capacity_rps is not None
+    assert math.log(capacity_rps / true) == pytest.approx(0, abs=0.03)
 
 
 def test_errors_on_triton_have_the_sweeps_that_there_are() -> None:
     law = SimulatedServer(0.02, 0.0).__dict__
-    one = {"law": law, "rate_rps": 36.0, "true_rps": 40.0, "saturation_rps": 45.0}
-    swept = {**one, "sweep": points([(35 * step, 0.01 * step**12) for step in on_triton.STEPS])}
-    found = on_triton.errors([one, swept])
-    assert found == {
+    unswept = {"law": law, "rate_rps": 36.0, "true_rps": 40.0, "saturation_rps": 45.0}
+    swept = {**unswept, "sweep": points([(35 * step, 0.01 * step**12) for step in on_triton.STEPS])}
+    errors = on_triton.errors([unswept, swept])
+    assert errors == {
         "laws on Triton": 2,
         "largest error on Triton, ideal law, in %": 10.0,
         "largest error on Triton, law at the measured saturation, in %": 0.0,

@@ -76,19 +76,19 @@ def test_the_share_of_a_service_joins_the_others_whichever_part_ran_last() -> No
     service = PartResults(figures={}, details={"share": {"direct": 1.0, "service": 0.98}})
     for order in ((("throughput", shares), ("service", service)), (("service", service), ("throughput", shares))):
         content: dict[str, object] = {}
-        for part, found in order:
-            content = merged(content, part, found, short=False, seconds=1.0)
+        for part, part_results in order:
+            content = merged(content, part, part_results, short=False, seconds=1.0)
         assert content["throughput_share"] == {"halcyon": 0.6, "service": 0.98}
 
 
-SAID = """starting benchmark...
+H2LOAD_OUTPUT = """starting benchmark...
 finished in 2.35s, 8512.34 req/s, 590.12KB/s
 requests: 20000 total, 20000 started, 20000 done, 19990 succeeded, 10 failed, 0 errored, 0 timeout
 """
 
 
 def test_output_of_h2load_is_parsed_or_an_error() -> None:
-    rate = rate_of(SAID)
+    rate = rate_of(H2LOAD_OUTPUT)
     assert (rate.per_s, rate.succeeded, rate.failed) == (8512.34, 19990, 10)
     with pytest.raises(BenchError, match="no result: connect failed"):
         rate_of("connect failed")
@@ -104,15 +104,15 @@ def turns(*per_s: float, us: float = 30.0) -> list[Turn]:
 
 def test_shares_and_latencies_are_of_turns_of_one_round() -> None:
     # The machine is twice as quick in the second round: the medians of the rates would tell a share that no round had.
-    found = throughput.figures(
+    part_results = throughput.figures(
         {"direct": turns(1000, 2000, 3000), "halcyon": turns(700, 1400, 2100), "haproxy": turns(800, 1600, 2400)},
         {"direct": [0.3, 0.4, 0.5], "halcyon": [0.4, 0.5, 0.6], "haproxy": [0.35, 0.45, 0.55]},
         {"envoy": "no wheel"},
     )
-    assert found.figures["throughput_share"] == {"halcyon": 0.7, "haproxy": 0.8, "envoy": None}
-    assert found.figures["added_latency_ms_p50"] == pytest.approx(0.1)
-    assert found.figures["cpu_us_per_request"] == 30.0
-    assert found.details["share_of_haproxy"] == 0.875
+    assert part_results.figures["throughput_share"] == {"halcyon": 0.7, "haproxy": 0.8, "envoy": None}
+    assert part_results.figures["added_latency_ms_p50"] == pytest.approx(0.1)
+    assert part_results.figures["cpu_us_per_request"] == 30.0
+    assert part_results.details["share_of_haproxy"] == 0.875
 
 
 def sent(*failures: float, by_second: dict[int, int] | None = None) -> Sent:
@@ -127,9 +127,9 @@ def sent(*failures: float, by_second: dict[int, int] | None = None) -> Sent:
 
 def test_a_failure_counts_in_the_event_in_which_it_was_sent() -> None:
     windows = [Window("at rest", 100.0, 105.0), Window("rollout", 105.0, 112.0), Window("after", 112.0, 121.0)]
-    told = loss.lost(sent(104.9, 105.0, 111.0, by_second={0: 10, 4: 20, 5: 30, 19: 40}), windows)
-    assert (told["requests"], told["failed"]) == (103, 3)
-    assert told["by_event"] == {
+    losses = loss.lost(sent(104.9, 105.0, 111.0, by_second={0: 10, 4: 20, 5: 30, 19: 40}), windows)
+    assert (losses["requests"], losses["failed"]) == (103, 3)
+    assert losses["by_event"] == {
         "at rest": {"requests": 30, "failed": 1, "seconds": 5.0},
         "rollout": {"requests": 30, "failed": 2, "seconds": 7.0},
         "after": {"requests": 40, "failed": 0, "seconds": 9.0},
@@ -140,10 +140,10 @@ def test_a_failure_counts_in_the_event_in_which_it_was_sent() -> None:
 def test_every_failure_counts_once(failures: list[float], cuts: list[float]) -> None:
     edges = [100.0, *sorted(set(cuts)), 121.0]
     windows = [Window(str(n), begin, end) for n, (begin, end) in enumerate(itertools.pairwise(edges))]
-    told = loss.lost(sent(*failures), windows)
-    by_event = told["by_event"]
+    losses = loss.lost(sent(*failures), windows)
+    by_event = losses["by_event"]
     assert isinstance(by_event, dict)
-    assert sum(one["failed"] for one in by_event.values()) == told["failed"] == len(failures)
+    assert sum(event["failed"] for event in by_event.values()) == losses["failed"] == len(failures)
 
 
 def test_waits_cover_pods_replaced_under_load_and_are_never_negative() -> None:
@@ -151,27 +151,27 @@ def test_waits_cover_pods_replaced_under_load_and_are_never_negative() -> None:
         ready_s={"old": 99.0, "new": 110.0, "silent": 111.0, "early": 112.0},
         leaving_s={"old": 115.0, "new": 118.0, "silent": 119.0},
     )
-    what = sent()
-    what.first_answer_s = {"old": 100.1, "new": 110.25, "early": 111.9}
-    what.first_sent_s = {"old": 100.0, "new": 110.125, "early": 111.8}
-    what.last_sent_s = {"old": 115.1, "new": 117.0}
-    found = loss.waits(what, times)
-    first, last = found.first_answer, found.last_sent
+    load = sent()
+    load.first_answer_s = {"old": 100.1, "new": 110.25, "early": 111.9}
+    load.first_sent_s = {"old": 100.0, "new": 110.125, "early": 111.8}
+    load.last_sent_s = {"old": 115.1, "new": 117.0}
+    waits = loss.waits(load, times)
+    first, last = waits.first_answer, waits.last_sent
     assert (first, last) == ({"new": 0.25, "early": 0.0}, {"old": 0.1, "new": 0.0})
-    assert found.first_sent == {"new": 0.125, "early": 0.0}
+    assert waits.first_sent == {"new": 0.125, "early": 0.0}
     windows = [Window("a scale", 100.0, 111.5), Window("a rollout", 111.5, 117.0)]
     assert loss.by_event(first, times.ready_s, windows) == {"a scale": [0.25], "a rollout": [0.0]}
     assert loss.by_event(last, times.leaving_s, windows) == {"a rollout": [0.1], "after the load": [0.0]}
 
 
 def test_results_of_a_load_travel_as_json() -> None:
-    what = sent(101.5, by_second={3: 7})
-    assert Sent.from_json(what.to_json()) == what
-    assert what.requests == 101
+    load = sent(101.5, by_second={3: 7})
+    assert Sent.from_json(load.to_json()) == load
+    assert load.requests == 101
 
 
 def test_goodput_counts_what_came_in_time_and_within_the_overload() -> None:
-    told = open_loop.Sent(
+    load = open_loop.Sent(
         0.0,
         (0.0, 1.0, 5.0, 6.0, 9.5, 9.9),
         (0.5, 1.5, 0.9, None, 0.4, 0.9),
@@ -179,7 +179,7 @@ def test_goodput_counts_what_came_in_time_and_within_the_overload() -> None:
         0.0,
     )
     # In time: the 1st, 3rd and 5th. The last one's answer came after the overload.
-    outcome = overload.outcome(told, capacity_rps=0.5, for_s=10.0)
+    outcome = overload.outcome(load, capacity_rps=0.5, for_s=10.0)
     assert outcome.goodput == 0.6
     assert outcome.later == pytest.approx(2 / 6 / 0.5, abs=1e-3)
     assert outcome.accepted_p99_s == 0.9

@@ -1,7 +1,7 @@
 from benchmarks.drain import summary
 
 
-def one(pair: int, way: str, drain_s: float, *, case: str = "some", run: int = 1) -> dict[str, object]:
+def drained(pair: int, way: str, drain_s: float, *, case: str = "some", run: int = 1) -> dict[str, object]:
     return {
         "run": run,
         "case": case,
@@ -15,14 +15,14 @@ def one(pair: int, way: str, drain_s: float, *, case: str = "some", run: int = 1
 
 def test_gains_are_differences_within_pairs() -> None:
     rounds = [
-        one(0, "told", 3.0),
-        one(0, "as it is", 13.0),
-        one(1, "as it is", 4.0),
-        one(1, "told", 3.5),
-        one(0, "as it is", 5.0, run=2),
-        one(0, "told", 6.0, run=2),
-        one(2, "told", 99.0),  # its other half was not run
-        one(0, "told", 1.0, case="low"),
+        drained(0, "told", 3.0),
+        drained(0, "as it is", 13.0),
+        drained(1, "as it is", 4.0),
+        drained(1, "told", 3.5),
+        drained(0, "as it is", 5.0, run=2),
+        drained(0, "told", 6.0, run=2),
+        drained(2, "told", 99.0),  # its other half was not run
+        drained(0, "told", 1.0, case="low"),
     ]
     some, low = summary(rounds)
     assert (some["case"], some["pairs"], low["pairs"]) == ("some", 3, 0)

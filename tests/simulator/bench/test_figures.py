@@ -24,8 +24,8 @@ NEEDED = {
 }
 
 
-def row(part: str = "fleet", **given: object) -> Row:
-    return Row(**{"part": part, "what": "a run", "models": 200, "actuator": "HPA", **given})  # type: ignore[arg-type]  # in few words
+def row(part: str = "fleet", **fields: object) -> Row:
+    return Row(**{"part": part, "what": "a run", "models": 200, "actuator": "HPA", **fields})  # type: ignore[arg-type]  # in few words
 
 
 def test_a_part_that_is_run_again_replaces_its_rows_and_no_others(tmp_path: Path) -> None:
@@ -33,17 +33,17 @@ def test_a_part_that_is_run_again_replaces_its_rows_and_no_others(tmp_path: Path
     write("parity", [row("parity")], file)
     write("fleet", [row(models=200), row(models=1000)], file)
     write("fleet", [row(models=300)], file)
-    assert [(found["part"], found["models"]) for found in read(file)] == [("fleet", 300), ("parity", 200)]
+    assert [(entry["part"], entry["models"]) for entry in read(file)] == [("fleet", 300), ("parity", 200)]
     assert [entry.name for entry in file.parent.iterdir()] == ["reaction.json"]
 
 
 def test_every_row_has_the_fields_that_are_read_by_machines(tmp_path: Path) -> None:
     file = tmp_path / "reaction.json"
     write("one", [row("one", step_to_scale_s=(1.0, 2.0, 3.0), figures={"not_raised": 1})], file)
-    (found,) = json.loads(file.read_text())
-    assert found.keys() >= NEEDED
-    assert found["step_to_scale_s"] == [1.0, 2.0, 3.0]
-    assert (found["step_to_scale_p50_s"], found["step_to_scale_p99_s"], found["not_raised"]) == (2.0, 3.0, 1)
+    (entry,) = json.loads(file.read_text())
+    assert entry.keys() >= NEEDED
+    assert entry["step_to_scale_s"] == [1.0, 2.0, 3.0]
+    assert (entry["step_to_scale_p50_s"], entry["step_to_scale_p99_s"], entry["not_raised"]) == (2.0, 3.0, 1)
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=8))
@@ -51,14 +51,14 @@ def test_rows_stand_in_the_order_of_the_parts(parts: list[str]) -> None:
     known: list[dict[str, object]] = []
     for part in parts:
         known = merged(known, part, [row(part)])
-    assert [found["part"] for found in known] == [part for part in PARTS if part in parts]
+    assert [entry["part"] for entry in known] == [part for part in PARTS if part in parts]
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
 def test_a_quantile_is_one_of_the_values_with_enough_below_it(values: list[float], share: float) -> None:
-    found = quantile(values, share)
-    assert found in values
-    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
+    chosen = quantile(values, share)
+    assert chosen in values
+    assert sum(value <= chosen for value in values) >= share * len(values) - 1e-9
 
 
 def test_of_few_values_the_99th_percentile_is_the_largest() -> None:
@@ -101,14 +101,14 @@ def test_the_page_has_a_table_per_part_and_names_its_stand_ins() -> None:
 
 
 def test_counts_within_the_window_of_each_other_agree_and_others_do_not() -> None:
-    one = [(0.0, 1), (10.0, 2), (20.0, 3)]
+    early = [(0.0, 1), (10.0, 2), (20.0, 3)]
     late = [(0.0, 1), (11.5, 2), (21.5, 3)]
-    samples, agreed = parity.agreement(one, late, begin_s=0, end_s=30, window_s=2)
+    samples, agreed = parity.agreement(early, late, begin_s=0, end_s=30, window_s=2)
     assert agreed == samples > 100
-    samples, agreed = parity.agreement(one, late, begin_s=0, end_s=30, window_s=1)
+    samples, agreed = parity.agreement(early, late, begin_s=0, end_s=30, window_s=1)
     assert agreed < samples
     stuck = [(0.0, 1), (10.0, 2)]
-    samples, agreed = parity.agreement(one, stuck, begin_s=0, end_s=40, window_s=2)
+    samples, agreed = parity.agreement(early, stuck, begin_s=0, end_s=40, window_s=2)
     assert agreed / samples == pytest.approx(0.52, abs=0.05)
 
 

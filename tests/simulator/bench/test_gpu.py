@@ -31,20 +31,20 @@ def played(of: tuple[str, str], share: float) -> Learnt:
 
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)
 def test_the_line_after_ten_seconds_of_load_is_that_of_warm_pods(of: tuple[str, str]) -> None:
-    found = played(of, 0.5)
-    assert found.at_full[10] == pytest.approx(0, abs=10)
+    errors = played(of, 0.5)
+    assert errors.at_full[10] == pytest.approx(0, abs=10)
     # Launches are a floor: no line fits there, and the batches of most requests count most.
-    assert found.at_mean[10] == pytest.approx(0, abs=BOUNDS[of[0]].mean_10)
-    assert found.at_mean[60] == pytest.approx(0, abs=BOUNDS[of[0]].mean_60)
+    assert errors.at_mean[10] == pytest.approx(0, abs=BOUNDS[of[0]].mean_10)
+    assert errors.at_mean[60] == pytest.approx(0, abs=BOUNDS[of[0]].mean_60)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)
 def test_pods_fresh_from_warm_up_make_a_model_look_no_slower(of: tuple[str, str], share: float) -> None:
-    found = played(of, share)
-    assert found.scaled == found.at_full[60]
+    errors = played(of, share)
+    assert errors.scaled == errors.at_full[60]
     # What is learnt after it is of batches that ran, and brings no error that was not there.
-    assert found.worst_after <= max(abs(found.scaled or 0.0) + 1, BOUNDS[of[0]].worst_after)
+    assert errors.worst_after <= max(abs(errors.scaled or 0.0) + 1, BOUNDS[of[0]].worst_after)
 
 
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)
@@ -52,21 +52,21 @@ def test_a_warm_up_before_any_batch_promises_no_more_than_there_is(of: tuple[str
     assert (played(of, 0.5).at_full[0] or 0.0) > 0
 
 
-FOUND = {(gpu, one.load): one for gpu, recording in RECORDED.items() for one in busy(recording)}
+SHARES = {(gpu, shares.load): shares for gpu, recording in RECORDED.items() for shares in busy(recording)}
 
 
 @pytest.mark.parametrize(
-    "found",
-    [one for (_, load), one in FOUND.items() if "graph" in load or load == "idle"],
-    ids=[f"{gpu} {load}" for gpu, load in FOUND if "graph" in load or load == "idle"],
+    "shares",
+    [shares for (_, load), shares in SHARES.items() if "graph" in load or load == "idle"],
+    ids=[f"{gpu} {load}" for gpu, load in SHARES if "graph" in load or load == "idle"],
 )
-def test_the_derived_busy_share_equals_the_gpus_for_one_launch_per_batch(found: Busy) -> None:
-    assert found.derived == pytest.approx(found.nvml, abs=3)
-    assert found.derived == pytest.approx(found.graphics, abs=4)
+def test_the_derived_busy_share_equals_the_gpus_for_one_launch_per_batch(shares: Busy) -> None:
+    assert shares.derived == pytest.approx(shares.nvml, abs=3)
+    assert shares.derived == pytest.approx(shares.graphics, abs=4)
 
 
 @pytest.mark.parametrize("gpu", RECORDED)
 def test_a_saturated_instance_is_seen_even_if_its_gpu_has_room(gpu: str) -> None:
-    found = FOUND[gpu, "half the host's at 0.6"]
-    assert found.nvml < 30
-    assert found.derived > 99
+    shares = SHARES[gpu, "half the host's at 0.6"]
+    assert shares.nvml < 30
+    assert shares.derived > 99

@@ -66,9 +66,9 @@ def test_executions_of_requests_that_overtook_each_other_are_theirs() -> None:
     requested = np.array([0.01, 0.02, 0.03, 0.01])
     order = [1, 0, 3, 2]
     executions = Executions(requested[order], np.arange(4.0), np.arange(4.0) + 0.5)
-    found = executions.numbers_of(requested)
-    assert executions.requested[found].tolist() == requested.tolist()
-    assert sorted(found) == [0, 1, 2, 3]
+    numbers = executions.numbers_of(requested)
+    assert executions.requested[numbers].tolist() == requested.tolist()
+    assert sorted(numbers) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match=r"request 0 of 0.04 s"):
         executions.numbers_of(np.array([0.04]))
 

@@ -19,9 +19,9 @@ def test_figures_of_the_earlier_commit_are_as_good_as_themselves() -> None:
 
 def test_worst_figure_counts_in_its_own_direction() -> None:
     # Half of the throughput is twice as bad, and half of the CPU time is better.
-    found = concurrency.worse(concurrency.dataplane_figures(content(0.423, 17.05)))
-    assert (found["share_of_haproxy"], found["cpu_of_haproxy"]) == (2.0, 0.5)
-    assert concurrency.worst(found) == 2.0
+    ratios = concurrency.worse(concurrency.dataplane_figures(content(0.423, 17.05)))
+    assert (ratios["share_of_haproxy"], ratios["cpu_of_haproxy"]) == (2.0, 0.5)
+    assert concurrency.worst(ratios) == 2.0
 
 
 def test_comparison_is_unknown_if_a_figure_is_missing() -> None:

@@ -18,11 +18,11 @@ def test_a_step_is_low_high_and_low_again() -> None:
 
 
 def test_three_bursts_are_as_far_apart_as_they_are_said_to_be() -> None:
-    found = bursts(low_rps=35, high_rps=210, before_s=45, for_s=30, apart_s=60, count=3, after_s=60)
-    high = [(begin, end) for begin, end, rate in found.spans() if rate == 210]
+    profile = bursts(low_rps=35, high_rps=210, before_s=45, for_s=30, apart_s=60, count=3, after_s=60)
+    high = [(begin, end) for begin, end, rate in profile.spans() if rate == 210]
     assert high == [(45, 75), (135, 165), (225, 255)]
-    assert found.until_s == 315
-    assert found.rises_s == [45, 135, 225]
+    assert profile.until_s == 315
+    assert profile.rises_s == [45, 135, 225]
 
 
 def test_arrivals_are_poisson_at_each_phases_rate_and_repeat_for_a_seed() -> None:
@@ -56,13 +56,13 @@ def test_the_clairvoyant_schedule_is_the_lower_bound_except_for_starts(
     load = Profile(tuple(Phase(20.0 * n, rate) for n, rate in enumerate(rates)), 20.0 * len(rates))
     instant = sum((end - begin) * max(math.ceil(rate / capacity_rps), 1) for begin, end, rate in load.spans())
     most = max(max(math.ceil(rate / capacity_rps), 1) for rate in rates)
-    found = clairvoyant_pod_s(load, capacity_rps=capacity_rps, start_s=start_s)
-    assert instant - 1e-6 <= found <= most * load.until_s + 1e-6
+    pod_s = clairvoyant_pod_s(load, capacity_rps=capacity_rps, start_s=start_s)
+    assert instant - 1e-6 <= pod_s <= most * load.until_s + 1e-6
 
 
 def test_late_and_failed_requests_are_counted_apart() -> None:
-    found = outcome([0.1, 0.5, 0.51, None], slo_s=0.5)
-    assert (found.requests, found.late, found.failed, found.violations_pct) == (4, 1, 1, 50.0)
+    counts = outcome([0.1, 0.5, 0.51, None], slo_s=0.5)
+    assert (counts.requests, counts.late, counts.failed, counts.violations_pct) == (4, 1, 1, 50.0)
     assert math.isnan(outcome([], slo_s=0.5).violations_pct)
 
 

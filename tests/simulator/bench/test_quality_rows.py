@@ -114,11 +114,11 @@ SAMPLES: dict[str, list[Any]] = {
 
 
 def test_dashboard_s_row_is_of_its_samples() -> None:
-    found = dashboard.row(SAMPLES, has_passed=True)
-    assert holds(found)
-    assert found.value["first paint seconds, median"] == 0.35
-    assert (found.value["pages checked by axe"], found.value["pages whose console was read"]) == (2, 3)
-    assert (found.raw, found.why) == (SAMPLES, "")
+    row = dashboard.row(SAMPLES, has_passed=True)
+    assert holds(row)
+    assert row.value["first paint seconds, median"] == 0.35
+    assert (row.value["pages checked by axe"], row.value["pages whose console was read"]) == (2, 3)
+    assert (row.raw, row.why) == (SAMPLES, "")
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_dashboard_s_row_falls_short_if_a_figure_is_worse_or_unknown(worse: dict
 
 
 def test_frames_of_a_busy_machine_fall_short_with_the_reason() -> None:
-    found = dashboard.row(SAMPLES | {"frames_ms": [16.7, 133.3]}, has_passed=True)
-    assert not holds(found)
-    assert found.why == "the page's tasks take less CPU time than a frame may; other programs ran on the machine"
+    row = dashboard.row(SAMPLES | {"frames_ms": [16.7, 133.3]}, has_passed=True)
+    assert not holds(row)
+    assert row.why == "the page's tasks take less CPU time than a frame may; other programs ran on the machine"
     slow = dashboard.row(SAMPLES | {"frames_ms": [133.3], "longest_task_cpu_ms": [120.0]}, has_passed=True)
     assert (holds(slow), slow.why) == (False, "")
 

@@ -24,8 +24,8 @@ def checkov(*failed: dict[str, str], count: int = 3) -> str:
 def test_object_of_a_finding_is_its_kind_and_name() -> None:
     check = {"check_id": "CKV_K8S_11", "check_name": "CPU limits should be set"}
     pod = "Pod.default.digits-a.serving.halcyon.dev/slot-a"
-    found = checkov_findings(checkov(check | {"resource": "Deployment.default.digits-a"}, check | {"resource": pod}))
-    assert found == [CPU, Finding("checkov", "CKV_K8S_11", "Pod/digits-a", "CPU limits should be set")]
+    findings = checkov_findings(checkov(check | {"resource": "Deployment.default.digits-a"}, check | {"resource": pod}))
+    assert findings == [CPU, Finding("checkov", "CKV_K8S_11", "Pod/digits-a", "CPU limits should be set")]
 
 
 @pytest.mark.parametrize("text", [checkov(count=0), json.dumps({"passed": 0})])
@@ -46,7 +46,7 @@ def test_grades_below_ok_are_findings_unless_skipped() -> None:
         "object_meta": {"name": "halcyon"},
         "checks": [check("a", 10), check("b", 5), check("c", 1), check("d", 1, skipped=True)],
     }
-    assert [one.check for one in kube_score_findings(json.dumps([scored]))] == ["b", "c"]
+    assert [finding.check for finding in kube_score_findings(json.dumps([scored]))] == ["b", "c"]
     with pytest.raises(ValueError, match="kube-score has scored no object"):
         kube_score_findings("[]")
 
@@ -61,4 +61,4 @@ def test_reason_covers_its_check_on_objects_of_its_pattern() -> None:
 
 def test_every_reason_is_a_sentence() -> None:
     assert reasons()
-    assert [one for one in reasons() if not one.reason.endswith(".") or len(one.reason.split()) < 3] == []
+    assert [entry for entry in reasons() if not entry.reason.endswith(".") or len(entry.reason.split()) < 3] == []

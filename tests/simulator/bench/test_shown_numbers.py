@@ -21,10 +21,10 @@ def sent(*latencies_s: float | None) -> Sent:
 
 
 def test_every_compared_panel_is_on_a_dashboard_with_its_variables_replaced() -> None:
-    there = {one.location: one.expression for one in queries.panels(variables("team"))}
+    expressions = {panel.location: panel.expression for panel in queries.panels(variables("team"))}
 
-    assert set(EXPECTED) - set(there) == set()
-    assert [where for where in EXPECTED if "$" in there[where]] == []
+    assert set(EXPECTED) - set(expressions) == set()
+    assert [location for location in EXPECTED if "$" in expressions[location]] == []
 
 
 def test_growth_of_a_counter_is_interpolated_between_samples() -> None:
@@ -101,9 +101,9 @@ def test_measured_part_is_kept_with_its_commit_and_read_again(tmp_path: Path) ->
     part = numbers.PARTS[0]
     numbers.keep([{"number": "waiting", "shown": 1.0, "true": [1.0], "right": True}], part, tmp_path)
 
-    [(found, [entry])] = numbers.measured_parts(tmp_path).items()
+    [(kept_part, [entry])] = numbers.measured_parts(tmp_path).items()
 
-    assert (found, entry["number"], entry["commit"]) == (part, "waiting", commit())
+    assert (kept_part, entry["number"], entry["commit"]) == (part, "waiting", commit())
 
 
 def test_each_part_has_a_file_of_its_own() -> None:

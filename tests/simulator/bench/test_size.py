@@ -56,13 +56,16 @@ def test_page_of_one_size_extends_no_line(tmp_path: Path) -> None:
 
 
 def test_parts_of_two_balancers_add_up_to_the_whole() -> None:
-    whole = BalancerSample(queued=5, inflight=4, requests=1001, rejected=0, errors=0)
-    parts = [share(whole, part=part, parts=2) for part in range(2)]
-    assert [(one.queued, one.inflight, one.requests) for one in parts if one] == [(2, 2, 500), (3, 2, 501)]
+    total = BalancerSample(queued=5, inflight=4, requests=1001, rejected=0, errors=0)
+    parts = [share(total, part=part, parts=2) for part in range(2)]
+    assert [(sample.queued, sample.inflight, sample.requests) for sample in parts if sample] == [
+        (2, 2, 500),
+        (3, 2, 501),
+    ]
     assert share(None, part=0, parts=2) is None
 
 
 def test_each_of_4000_agents_has_an_address_of_its_own() -> None:
     addresses = {ip_address(address(number)) for number in range(4000)}
     assert len(addresses) == 4000
-    assert all(one in ip_network("127.0.0.0/8") and one not in ip_network("127.0.0.0/16") for one in addresses)
+    assert all(each in ip_network("127.0.0.0/8") and each not in ip_network("127.0.0.0/16") for each in addresses)

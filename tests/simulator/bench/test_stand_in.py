@@ -78,7 +78,7 @@ def test_requests_wait_in_the_balancer_without_a_pod() -> None:
 @pytest.mark.parametrize(("rate_rps", "batch"), [(0.0, 1.0), (5.0, 1.0), (35.0, 3.544), (62.5, 8.0), (300.0, 8.0)])
 def test_the_mean_batch_is_what_arrives_during_one(rate_rps: float, batch: float) -> None:
     law = Law()
-    found = law.batch_at(rate_rps)
-    assert found == pytest.approx(batch, rel=1e-3)
-    if 1 < found < law.max_batch:
-        assert found == pytest.approx(rate_rps * (law.t0_s + law.a_s * found))
+    mean_batch = law.batch_at(rate_rps)
+    assert mean_batch == pytest.approx(batch, rel=1e-3)
+    if 1 < mean_batch < law.max_batch:
+        assert mean_batch == pytest.approx(rate_rps * (law.t0_s + law.a_s * mean_batch))

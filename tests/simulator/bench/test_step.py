@@ -24,7 +24,7 @@ ARRIVALS = even([10.0] * 10 + [40.0] * 10)
 
 
 def run(latency_s: list[float | None], **changes: object) -> Samples:
-    made = Samples(
+    samples = Samples(
         arrivals_s=ARRIVALS,
         latency_s=tuple(latency_s),
         failures={},
@@ -32,7 +32,7 @@ def run(latency_s: list[float | None], **changes: object) -> Samples:
         ready=((-5.0, 1), (15.0, 3)),
         late_sending_s=0.002,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]  # each test knows the types
+    return replace(samples, **changes)  # type: ignore[arg-type]  # each test knows the types
 
 
 def test_floor_is_what_arrives_above_the_ready_pods() -> None:
@@ -53,7 +53,7 @@ def test_capacity_of_a_quiet_second_serves_no_other() -> None:
     assert above_capacity(burst, ((0.0, 1),), pod_rps=20.0, until_s=4.0) == pytest.approx(30)
 
 
-def found(samples: Samples) -> StepFigures:
+def figures_of(samples: Samples) -> StepFigures:
     return figures(samples, EVEN, objective_s=0.5, pod_rps=20.0, capacity_rps=20.0, start_s=4.0)
 
 
@@ -63,23 +63,23 @@ def test_late_and_lost_requests_count_above_the_floor() -> None:
     latency_s: list[float | None] = [0.1] * count
     latency_s[200:300] = [None] * 100
     latency_s[0], latency_s[1] = 0.5, 0.501
-    made = found(run(latency_s))
-    assert (made.requests, made.lost_pct, made.late_pct) == (500, 20.0, 0.2)
-    assert made.floor_pct == 20.0
-    assert made.above_floor_points == 0.2
+    step_figures = figures_of(run(latency_s))
+    assert (step_figures.requests, step_figures.lost_pct, step_figures.late_pct) == (500, 20.0, 0.2)
+    assert step_figures.floor_pct == 20.0
+    assert step_figures.above_floor_points == 0.2
 
 
 def test_pod_seconds_count_from_the_order() -> None:
-    made = found(run([0.1] * len(ARRIVALS)))
+    step_figures = figures_of(run([0.1] * len(ARRIVALS)))
     # 11 s with one and 9 s with three; the clairvoyant orders the second pod 4 s before the step: 20 + 14.
-    assert made.pod_seconds_ratio == pytest.approx((11 + 9 * 3) / 34, abs=0.001)
-    assert made.most_replicas == 3
-    assert made.late_sending_ms == 2.0
+    assert step_figures.pod_seconds_ratio == pytest.approx((11 + 9 * 3) / 34, abs=0.001)
+    assert step_figures.most_replicas == 3
+    assert step_figures.late_sending_ms == 2.0
 
 
 def test_quantile_of_answers_leaves_lost_requests_out() -> None:
     latency_s: list[float | None] = [0.2] * 100 + [None] * 400
-    assert found(run(latency_s)).answered_p99_ms == 200.0
+    assert figures_of(run(latency_s)).answered_p99_ms == 200.0
 
 
 def test_time_of_batches_shows_a_slow_machine() -> None:
@@ -133,9 +133,9 @@ def test_row_of_the_step_says_that_the_machine_was_slow() -> None:
 
 @pytest.mark.parametrize(("repeated", "is_right"), [(3, True), (4, True), (5, True), (6, False)])
 def test_repeats_may_cost_one_replica(repeated: int, is_right: bool) -> None:
-    counts = dict.fromkeys([one.name for one in step.RUNS["4.4"]], 4) | {"http_pool_repeated": repeated}
-    made = {name: run([0.1] * len(ARRIVALS), replicas=((-1.0, 1), (31.0, count))) for name, count in counts.items()}
-    row = step.repeats_row(made)
+    counts = dict.fromkeys([variant.name for variant in step.RUNS["4.4"]], 4) | {"http_pool_repeated": repeated}
+    samples = {name: run([0.1] * len(ARRIVALS), replicas=((-1.0, 1), (31.0, count))) for name, count in counts.items()}
+    row = step.repeats_row(samples)
     assert row.value["more_replicas"] == max(repeated - 4, 0)
     assert holds(row) is is_right
 
@@ -146,7 +146,7 @@ def test_samples_of_another_commit_are_not_kept(tmp_path: Path, monkeypatch: pyt
     step.keep("4.1", seed, "abc", run([0.1] * len(ARRIVALS)))
     assert step.kept_samples("4.1", "def") == {}
     assert list(step.kept_samples("4.1", "abc")) == ["seed_1"]
-    assert found(step.kept_samples("4.1", "abc")["seed_1"]) == found(run([0.1] * len(ARRIVALS)))
+    assert figures_of(step.kept_samples("4.1", "abc")["seed_1"]) == figures_of(run([0.1] * len(ARRIVALS)))
 
 
 def test_excess_of_a_second_is_listed_by_arrival() -> None:

@@ -19,10 +19,10 @@ from halcyon_simulator.policies.registry import parsed
 _PAGE = "# Title\n\n## Result\n\nrows\n\n## Pictures\n\n![one](one.svg)\n"
 
 
-def _found(violations: float = 1.0) -> Ablation:
-    whole = Column({"S1": (1.0, 2.0, 3.0), "S2": (0.0, 1.0, 0.0)}, 0)
+def _ablation(violations: float = 1.0) -> Ablation:
+    unablated = Column({"S1": (1.0, 2.0, 3.0), "S2": (0.0, 1.0, 0.0)}, 0)
     without = Column({"S1": (violations, 1.5, 3.2), "S2": (0.5, 1.005, 2.0)}, 4)
-    return Ablation(whole, whole, dict.fromkeys(PARTS, without))
+    return Ablation(unablated, unablated, dict.fromkeys(PARTS, without))
 
 
 @pytest.fixture
@@ -43,11 +43,11 @@ def test_the_command_writes_the_rows_and_the_section_and_resumes(tmp_path: Path)
     assert [row["without"] for row in rows] == [None, None, *PARTS]
     assert {row["policy"] for row in rows if row["without"] in {None, "rejections"}} == {"halcyon", "halcyon+balancer"}
 
-    whole, patience = rows[0], next(row for row in rows if row["without"] == "patience")
-    assert whole["gpu_ratio_clairvoyant"] != patience["gpu_ratio_clairvoyant"]
-    change = patience["gpu_ratio_clairvoyant"] - whole["gpu_ratio_clairvoyant"]
+    unablated, patience = rows[0], next(row for row in rows if row["without"] == "patience")
+    assert unablated["gpu_ratio_clairvoyant"] != patience["gpu_ratio_clairvoyant"]
+    change = patience["gpu_ratio_clairvoyant"] - unablated["gpu_ratio_clairvoyant"]
     listed = re.findall(r"^\| S6-aibrix \| (.*) \|$", text.read_text(), re.MULTILINE)[1].split(" | ")
-    assert listed[0] == f"{whole['gpu_ratio_clairvoyant']:.2f}"
+    assert listed[0] == f"{unablated['gpu_ratio_clairvoyant']:.2f}"
     assert listed[7] == f"{change:+.2f}"
 
     files = {path: path.read_bytes() for path in (*(out / "cells").iterdir(), out / "ablation.json", text)}
@@ -80,7 +80,7 @@ def test_scenarios_are_counted_beyond_the_threshold() -> None:
 
 def test_the_summary_counts_scenarios_and_the_tables_show_changes(tmp_path: Path) -> None:
     path = tmp_path / "scaling.md"
-    write(_found(0.5), path, seeds="3 for S1, S2")
+    write(_ablation(0.5), path, seeds="3 for S1, S2")
     text = path.read_text()
     assert text.count("| 1 / 1 / 0; 0 | 0 / 1 / 1; -0.25 | 1 / 0 / 1; +1.1 | 4 (0) |") == len(PARTS)
     assert re.findall(r"^\| S1 \| 1\.00 \| -0\.50 \|.*\| 1\.00 \| -0\.50 \|$", text, re.MULTILINE)
@@ -90,13 +90,13 @@ def test_the_summary_counts_scenarios_and_the_tables_show_changes(tmp_path: Path
 def test_the_section_is_inserted_before_the_pictures_and_replaced_there(tmp_path: Path) -> None:
     path = tmp_path / "scaling.md"
     path.write_text(_PAGE)
-    write(_found(), path, seeds="1")
+    write(_ablation(), path, seeds="1")
     first = path.read_text()
     assert first.startswith("# Title\n\n## Result\n\nrows\n\n<!-- make bench-ablation: begin -->\n")
     assert first.endswith("<!-- make bench-ablation: end -->\n\n## Pictures\n\n![one](one.svg)\n")
-    write(_found(), path, seeds="1")
+    write(_ablation(), path, seeds="1")
     assert path.read_text() == first
-    write(_found(9.0), path, seeds="1")
+    write(_ablation(9.0), path, seeds="1")
     assert path.read_text() != first
     assert "\n".join(existing_lines(path)) in path.read_text()
 
@@ -106,7 +106,7 @@ def test_the_table_keeps_the_section_of_its_page(tmp_path: Path) -> None:
     page.write({}, {}, path)
     bare = path.read_text()
     assert existing_lines(path) == []
-    write(_found(), path, seeds="1")
+    write(_ablation(), path, seeds="1")
     with_section = path.read_text()
     assert with_section != bare
     page.write({}, {}, path)

@@ -28,7 +28,7 @@ POLICIES = {
 
 def rows(page: Path, head: str) -> list[list[str]]:
     """Return the cells of the rows of each table whose first row begins so."""
-    found: list[list[str]] = []
+    matching: list[list[str]] = []
     is_table = False
     for line in page.read_text().splitlines():
         cells = [cell.strip(" `*") for cell in line.strip("|").split("|")]
@@ -37,8 +37,8 @@ def rows(page: Path, head: str) -> list[list[str]]:
         elif line.startswith(f"| {head} |"):
             is_table = True
         elif is_table and not line.startswith("|-") and not line.startswith("| -"):
-            found.append(cells)
-    return found
+            matching.append(cells)
+    return matching
 
 
 def test_simulated_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
@@ -54,8 +54,8 @@ def test_simulated_figures_of_the_comparison_are_those_of_the_benchmark() -> Non
 def test_verdicts_of_the_comparison_are_those_of_the_benchmark() -> None:
     here = [row[1:] for row in rows(DOCS / "comparison.md", "| Halcyon as installed")]
     verdicts = {row[0]: row[1:5] for row in rows(BENCHMARKS / "scaling.md", "verdicts on")}
-    there = zip(verdicts["Halcyon as installed"], verdicts["the planner alone"], strict=True)
-    assert here == [list(pair) for pair in there]
+    benchmarked = zip(verdicts["Halcyon as installed"], verdicts["the planner alone"], strict=True)
+    assert here == [list(pair) for pair in benchmarked]
 
 
 def test_measured_figures_of_the_comparison_are_those_of_the_reaction() -> None:
@@ -88,8 +88,8 @@ def test_memory_in_the_installation_guide_is_that_of_the_benchmark() -> None:
 
 
 def test_changes_of_direction_are_at_most_those_of_the_benchmark() -> None:
-    found = rows(BENCHMARKS / "scaling.md", "scenario | law | start, s | planner alone")
-    scenario, *_, most = max(((row[0], float(row[4])) for row in found), key=lambda one: one[1])
+    listed = rows(BENCHMARKS / "scaling.md", "scenario | law | start, s | planner alone")
+    scenario, *_, most = max(((row[0], float(row[4])) for row in listed), key=lambda row: row[1])
     text = " ".join((BENCHMARKS / "figures.md").read_text().split())
     assert f"at most {most:.0f} times per hour. The maximum occurs in a replay of recorded bursts ({scenario})" in text
     assert f"at most {most:.0f} times per hour, for all reasons" in " ".join((DOCS / "planner.md").read_text().split())

@@ -97,22 +97,22 @@ def test_verdicts_use_at_least_the_seeds_of_the_planner(tmp_path: Path) -> None:
     assert table._deciding(_CELL, compared[1:], grid) == []
 
 
-@pytest.mark.parametrize(("told", "seeds"), [(Effort(1, 2), [1, 2]), (Effort(1, 2, defaults=False), [1])], ids=str)
+@pytest.mark.parametrize(("effort", "seeds"), [(Effort(1, 2), [1, 2]), (Effort(1, 2, defaults=False), [1])], ids=str)
 def test_inert_defaults_have_the_seeds_of_the_grid_if_configured(
-    tmp_path: Path, told: Effort, seeds: list[int]
+    tmp_path: Path, effort: Effort, seeds: list[int]
 ) -> None:
-    table = Table(Store(tmp_path), jobs=1, names=("hpa", "triton-gke"), seeds=lambda _: told)
+    table = Table(Store(tmp_path), jobs=1, names=("hpa", "triton-gke"), seeds=lambda _: effort)
     defaults = [row for row in rows(table.run((_CELL,)), {}) if not row["params"]]
     assert [(row["policy"], row["seeds"]) for row in defaults] == [("hpa", seeds), ("triton-gke", seeds)]
 
 
 def test_rows_and_the_page_have_what_was_run(tmp_path: Path) -> None:
     points = _table(tmp_path / "cells").run((_CELL,))
-    made = rows(points, {})
-    assert all(set(row) >= _ROW for row in made)
-    defaults = {row["policy"]: row for row in made if not row["params"]}
+    written = rows(points, {})
+    assert all(set(row) >= _ROW for row in written)
+    defaults = {row["policy"]: row for row in written if not row["params"]}
     assert {name: row["seeds"] for name, row in defaults.items()} == {"hpa": [1, 2], "triton-gke": [1, 2]}
-    orjson.dumps(made)
+    orjson.dumps(written)
     page.write(points, {}, tmp_path / "docs" / "scaling.md")
     assert "## Where Halcyon is not on the front" in (tmp_path / "docs" / "scaling.md").read_text()
 
@@ -130,30 +130,30 @@ def test_the_command_writes_the_rows_and_the_page_with_the_same_figures(tmp_path
     out, text = tmp_path / "bench", tmp_path / "docs" / "scaling.md"
     chosen = ["--only", "S6-aibrix", "--policy", "halcyon", "--policy", "triton-gke"]
     assert main([*chosen, "--jobs", "1", "--out", str(out), "--page", str(text)]) == 0
-    made = orjson.loads((out / "scaling.json").read_bytes())
-    assert all(set(row) >= _ROW for row in made)
-    assert all(isinstance(row[figure], float) for row in made for figure in _FIGURES)
-    assert {row["policy"] for row in made} == {"halcyon", "triton-gke"}
-    assert {"target": "30", "window_s": "60"} in [row["params"] for row in made]
+    written = orjson.loads((out / "scaling.json").read_bytes())
+    assert all(set(row) >= _ROW for row in written)
+    assert all(isinstance(row[figure], float) for row in written for figure in _FIGURES)
+    assert {row["policy"] for row in written} == {"halcyon", "triton-gke"}
+    assert {"target": "30", "window_s": "60"} in [row["params"] for row in written]
 
-    own = {(row["law"], row["start_delay_s"]): row for row in made if row["policy"] == "halcyon"}
+    own = {(row["law"], row["start_delay_s"]): row for row in written if row["policy"] == "halcyon"}
     assert set(own) == {("L1", 60), ("L1", 180), ("L2", 60)}
-    told = dict(re.findall(r"\| S6-aibrix \| (L. \| \d+) \| ([^|]* \| [^|]* \| \d+) \|", text.read_text()))
+    listed = dict(re.findall(r"\| S6-aibrix \| (L. \| \d+) \| ([^|]* \| [^|]* \| \d+) \|", text.read_text()))
     for (law, delay_s), row in own.items():
         assert (row["scenario"], row["params"], row["seeds"]) == ("S6-aibrix", {}, list(range(1, 11)))
         figures = f"{row['violations_pct']:.2f} % at {row['gpu_ratio_clairvoyant']:.2f}"
         turns_and_p99 = f"{row['direction_changes_per_h']:.1f} | {row['p99_ms']:.0f}"
-        assert told[f"{law} | {delay_s:g}"] == f"{figures} | {turns_and_p99}"
+        assert listed[f"{law} | {delay_s:g}"] == f"{figures} | {turns_and_p99}"
         assert (text.parent / f"scaling-{law}-{delay_s:g}s.svg").exists()
 
 
 def test_the_page_has_every_constant_of_the_planner_with_its_reason(tmp_path: Path) -> None:
     page.write({_CELL: [_point("halcyon", (5.0, 1.5)), _point("kpa", (5.0, 1.5))]}, {}, tmp_path / "scaling.md")
     _, _, constants = (tmp_path / "scaling.md").read_text().partition("## The planner's constants")
-    told = [line for line in constants.splitlines() if line.startswith("| `")]
-    assert len(told) > 100
-    assert [line for line in told if line.endswith("| - |")] == []
-    assert [line for line in told if "None" in line.split("|")[2]] == []
+    lines = [line for line in constants.splitlines() if line.startswith("| `")]
+    assert len(lines) > 100
+    assert [line for line in lines if line.endswith("| - |")] == []
+    assert [line for line in lines if "None" in line.split("|")[2]] == []
 
 
 def test_the_page_compares_the_planner_alone_and_as_it_is_installed(tmp_path: Path) -> None:
@@ -231,11 +231,11 @@ def test_the_balancer_refuses_who_cant_be_served_in_time() -> None:
 def test_a_shared_budget_is_kept_without_shrinking_a_model_for_another(
     models: list[tuple[int, int]], free: int
 ) -> None:
-    wanted, present = [want for want, _ in models], [have for _, have in models]
+    desired, present = [want for want, _ in models], [have for _, have in models]
     budget = sum(present) + free
-    granted = by_need(wanted, present, budget, 0)
+    granted = by_need(desired, present, budget, 0)
     assert sum(granted) <= budget
-    assert all(min(want, have) <= got <= want for want, have, got in zip(wanted, present, granted, strict=True))
+    assert all(min(want, have) <= grant <= want for want, have, grant in zip(desired, present, granted, strict=True))
 
 
 def test_a_win_is_no_worse_in_one_figure_and_better_in_another() -> None:
@@ -321,13 +321,13 @@ def test_borrowed_settings_run_on_one_seed_and_the_best_on_all(tmp_path: Path) -
         borrowed={"S7-3m": ("S6-aibrix",)},
     )
     borrower = replace(_CELL, scenario="S7-3m")
-    found = table.run((_CELL, borrower))
-    tried = {point.policy: len(point.outcomes) for point in found[borrower]}
-    lent = {point.policy for point in found[_CELL] if len(point.outcomes) == 2}
+    results = table.run((_CELL, borrower))
+    tried = {point.policy: len(point.outcomes) for point in results[borrower]}
+    lent = {point.policy for point in results[_CELL] if len(point.outcomes) == 2}
     assert set(tried) == lent | {"hpa"}
     assert tried["hpa"] == 2
     assert {policy for policy, seeds in tried.items() if seeds == 2} >= {
-        point.policy for point in statistics.front([PolicyPoint(p.policy, p.outcomes[:1]) for p in found[borrower]])
+        point.policy for point in statistics.front([PolicyPoint(p.policy, p.outcomes[:1]) for p in results[borrower]])
     }
 
 

@@ -27,14 +27,14 @@ def _even(pieces: list[tuple[float, float]], **fields: object) -> Case:
 
 
 def test_a_replica_is_on_while_needed_and_starts_just_in_time() -> None:
-    found = bounds(_even([(200, 5), (100, 25), (200, 5)]))
+    bound = bounds(_even([(200, 5), (100, 25), (200, 5)]))
     # 25 requests per second need 3; windows of 2.4 s reach into the step 2 s before it.
     begin, end = 198 - 60, 300
-    assert found.schedule[begin - 1] == 1
-    assert set(found.schedule[begin + 2 : end - 2]) == {3}
-    assert found.schedule[end] == 1
-    assert found.gpu_seconds == pytest.approx(500 + 2 * (end - begin), abs=6)
-    assert found.largest == 3
+    assert bound.schedule[begin - 1] == 1
+    assert set(bound.schedule[begin + 2 : end - 2]) == {3}
+    assert bound.schedule[end] == 1
+    assert bound.gpu_seconds == pytest.approx(500 + 2 * (end - begin), abs=6)
+    assert bound.largest == 3
 
 
 def test_a_gap_no_longer_than_a_start_is_bridged() -> None:
@@ -53,10 +53,10 @@ def test_to_zero_only_where_nothing_arrives_and_low_allows_it() -> None:
 
 
 def test_only_the_scored_span_is_billed_and_high_caps_the_need() -> None:
-    found = bounds(_even([(300, 50)], score_from_s=100.0, high=4))
-    assert set(found.need) == {4, 3, 2} or set(found.need[:-3]) == {4}
-    assert found.gpu_seconds == pytest.approx(4 * 200, abs=12)
-    assert found.work_s == pytest.approx(200 * 50 / 10)
+    bound = bounds(_even([(300, 50)], score_from_s=100.0, high=4))
+    assert set(bound.need) == {4, 3, 2} or set(bound.need[:-3]) == {4}
+    assert bound.gpu_seconds == pytest.approx(4 * 200, abs=12)
+    assert bound.work_s == pytest.approx(200 * 50 / 10)
 
 
 def test_work_takes_longer_under_a_drift() -> None:
@@ -66,17 +66,17 @@ def test_work_takes_longer_under_a_drift() -> None:
 
 
 def test_a_steps_reactive_floor_is_its_excess_over_present_pods_during_start() -> None:
-    found = bounds(_even([(300, 5), (600, 100)], first=1))
+    bound = bounds(_even([(300, 5), (600, 100)], first=1))
     lost = (100 - MU) * 60
-    assert found.reactive_floor_pct == pytest.approx(100 * lost / (1500 + 60_000), rel=0.05)
+    assert bound.reactive_floor_pct == pytest.approx(100 * lost / (1500 + 60_000), rel=0.05)
     assert bounds(_even([(600, 5)], first=1)).reactive_floor_pct == 0
 
 
 def test_the_clairvoyant_schedule_meets_the_objective_when_it_is_run() -> None:
     arrivals = np.concatenate((poisson(20, 300), 300 + poisson(150, 300, 1), 600 + poisson(20, 300, 2)))
     case = Case("test", arrivals, 900.0, L1, slo_s=2.4, start_s=60.0)
-    found = bounds(case)
-    schedule = found.schedule
+    bound = bounds(case)
+    schedule = bound.schedule
 
     class Follow(Plan):
         def desired(self, view: PolicyView) -> int:
@@ -84,4 +84,4 @@ def test_the_clairvoyant_schedule_meets_the_objective_when_it_is_run() -> None:
 
     done = simulate(replace(case, first=int(schedule[0])), Follow())
     assert np.mean(done.latency_s > 2.4) < 0.02
-    assert done.gpu_seconds == pytest.approx(found.gpu_seconds, rel=0.02)
+    assert done.gpu_seconds == pytest.approx(bound.gpu_seconds, rel=0.02)

@@ -59,8 +59,8 @@ def test_direction_changes_per_hour_are_over_the_scored_span() -> None:
     # From 600 s on: up, down, up, down.
     of = case([], duration_s=1800.0, score_from_s=600.0)
     assert score(of, run(of, counts), policy="", params={}).direction_changes_per_h == 9
-    whole = replace(of, score_from_s=0.0)
-    assert score(whole, run(whole, counts), policy="", params={}).direction_changes_per_h == 5 * 2
+    from_start = replace(of, score_from_s=0.0)
+    assert score(from_start, run(from_start, counts), policy="", params={}).direction_changes_per_h == 5 * 2
 
 
 def test_overshoot_is_the_maximum_over_the_clairvoyants_replicas() -> None:

@@ -66,12 +66,12 @@ def test_the_planners_runs_are_identical_for_a_seed_and_differ_between_seeds() -
     ]
     # Processes of their own, whose sets have other orders.
     environments = ({**os.environ, "PYTHONHASHSEED": order} for order in ("1", "2"))
-    one, again = (
+    first_output, second_output = (
         subprocess.run([*command, "--json"], env=environment, check=True, capture_output=True).stdout
         for environment in environments
     )
-    assert one == again
-    first, second = orjson.loads(one)["runs"]
+    assert first_output == second_output
+    first, second = orjson.loads(first_output)["runs"]
     assert (first["seed"], second["seed"]) == (1, 2)
     assert first["gpu_seconds"] != second["gpu_seconds"]
     assert first["p99_ms"] != second["p99_ms"]
@@ -79,11 +79,11 @@ def test_the_planners_runs_are_identical_for_a_seed_and_differ_between_seeds() -
 
 def test_a_trace_is_superposed_and_limits_reach_the_run(trace: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     law = ["--service", "t0_ms=400,a_ms=0,max_batch=4,instances=1", "--slo-ms", "2400"]
-    given = ["--trace", trace, "--superpose", "3", *law, "--policy", "hpa", "--min", "2", "--max", "3"]
-    (run,) = _json(capsysbinary, *given, "--queue-limit", "5", "--observation-lag", "15")["runs"]
+    options = ["--trace", trace, "--superpose", "3", *law, "--policy", "hpa", "--min", "2", "--max", "3"]
+    (run,) = _json(capsysbinary, *options, "--queue-limit", "5", "--observation-lag", "15")["runs"]
     assert (run["scenario"], run["requests"]) == ("load.csv", 12000)
     assert run["refused_pct"] > 0
-    (unlimited,) = _json(capsysbinary, *given)["runs"]
+    (unlimited,) = _json(capsysbinary, *options)["runs"]
     assert unlimited["refused_pct"] == 0
 
 
@@ -102,8 +102,8 @@ def test_a_trace_is_superposed_and_limits_reach_the_run(trace: str, capsysbinary
 def test_each_limit_and_delay_has_its_effect(
     option: str, less: str, more: str, figure: str, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    given = ["--scenario", "S1", "--policy", "kpa", "--max", "30", "--min", "1"]
-    low, high = (_json(capsysbinary, *given, option, value)["runs"][0][figure] for value in (less, more))
+    options = ["--scenario", "S1", "--policy", "kpa", "--max", "30", "--min", "1"]
+    low, high = (_json(capsysbinary, *options, option, value)["runs"][0][figure] for value in (less, more))
     assert low < high
 
 
@@ -201,8 +201,8 @@ def test_a_picture_draws_load_replicas_queue_and_latency_of_each_policy(
 ) -> None:
     picture = tmp_path / "one.svg"
     # 20 requests/s until the end, at replicas that serve 10 each: where there is one, the queue grows.
-    asked = ["--policy", "static:n=1", "--policy", "static:n=3"]
-    assert main(["--trace", trace, *asked, "--plot", str(picture)]) == 0
+    policies = ["--policy", "static:n=1", "--policy", "static:n=3"]
+    assert main(["--trace", trace, *policies, "--plot", str(picture)]) == 0
     load, count, queue, latency = _fields(picture)
     assert {"requests/s", "load.csv, start 60 s, seed 1"} <= load.texts
     assert {"replicas", "static:n=1", "static:n=3"} <= count.texts
@@ -287,8 +287,8 @@ def test_copies_of_a_trace_without_end_are_refused(tmp_path: Path, capsys: pytes
     (tmp_path / "load.csv").write_text("t_s\n0\n1\n")
     with pytest.raises(SystemExit):
         main(["--trace", str(tmp_path / "load.csv"), "--superpose", "100000000"])
-    said = " ".join(capsys.readouterr().err.split())
-    assert "is 200,000,000 requests; at most 50,000,000 are possible, for example --superpose 25000000" in said
+    message = " ".join(capsys.readouterr().err.split())
+    assert "is 200,000,000 requests; at most 50,000,000 are possible, for example --superpose 25000000" in message
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,14 +300,14 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_picture_of_one_scenario_names_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--scenario", "S6-aibrix", "--scenario", "S6-mooncake", "--policy", "static", "--plot"]
-    assert main([*given, str(tmp_path / "one.svg")]) == 0
+    options = ["--scenario", "S6-aibrix", "--scenario", "S6-mooncake", "--policy", "static", "--plot"]
+    assert main([*options, str(tmp_path / "one.svg")]) == 0
     assert "--plot shows S6-aibrix alone; plot S6-mooncake with" in capsys.readouterr().err
 
 
 def test_a_picture_of_fronts_has_each_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "fronts.svg"
-    given = ["--scenario", "S6-aibrix", "--scenario", "S6-mooncake", "--policy", "static", "--sweep", "--plot"]
-    assert main([*given, str(picture)]) == 0
+    options = ["--scenario", "S6-aibrix", "--scenario", "S6-mooncake", "--policy", "static", "--sweep", "--plot"]
+    assert main([*options, str(picture)]) == 0
     assert all(name in picture.read_text() for name in ("S6-aibrix", "S6-mooncake"))
     assert "front" in capsys.readouterr().out

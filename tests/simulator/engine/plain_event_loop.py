@@ -68,7 +68,7 @@ class Plain:
         ends: dict[int, float] = {}
         upcoming = 0
         while True:
-            pod = min(self.pods, key=lambda one: one.due)
+            pod = min(self.pods, key=lambda candidate: candidate.due)
             now = pod.due
             if upcoming < len(arrivals) and arrivals[upcoming] < now:
                 now = arrivals[upcoming]

@@ -117,10 +117,10 @@ def test_the_same_seed_gives_the_same_run() -> None:
         def desired(self, view: PolicyView) -> int:
             return math.ceil((view.value(SampleColumn.INFLIGHT) or 0) / 4)
 
-    one, two = simulate(of, Follow()), simulate(of, Follow())
-    assert one.writes == two.writes
-    assert np.array_equal(one.latency_s, two.latency_s)
-    assert simulate(replace(of, seed=1), Follow()).writes != one.writes
+    first, second = simulate(of, Follow()), simulate(of, Follow())
+    assert first.writes == second.writes
+    assert np.array_equal(first.latency_s, second.latency_s)
+    assert simulate(replace(of, seed=1), Follow()).writes != first.writes
 
 
 @pytest.mark.parametrize("fields", [{"low": 3, "high": 2}, {"slots": 0}, {"duration_s": 0.0}])

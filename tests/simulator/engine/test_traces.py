@@ -13,7 +13,7 @@ def _rng(seed: int = 1) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def _one_client(*, rate_rps: float, weibull: bool, shape: float, windows: int) -> Clients:
+def _single_client(*, rate_rps: float, weibull: bool, shape: float, windows: int) -> Clients:
     return Clients(
         client=np.zeros(windows, dtype=np.int64),
         window=np.arange(windows, dtype=np.int64),
@@ -105,7 +105,7 @@ def test_more_than_the_trace_has_is_refused() -> None:
 @pytest.mark.parametrize(("weibull", "shape"), [(False, 4.0), (False, 0.1), (True, 0.4), (True, 2.0)])
 def test_a_replayed_client_keeps_its_rate_in_every_window_and_its_bursts(weibull: bool, shape: float) -> None:
     windows = 300
-    times = traces.replayed(_one_client(rate_rps=1.0, weibull=weibull, shape=shape, windows=windows), rng=_rng())
+    times = traces.replayed(_single_client(rate_rps=1.0, weibull=weibull, shape=shape, windows=windows), rng=_rng())
     of_weibull = math.sqrt(math.gamma(1 + 2 / shape) / math.gamma(1 + 1 / shape) ** 2 - 1)
     cv = of_weibull if weibull else 1 / math.sqrt(shape)
     expected = windows * WINDOW_S

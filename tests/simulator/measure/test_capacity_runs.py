@@ -78,27 +78,27 @@ def test_runs_of_two_searches_alternate() -> None:
     rounds = ["".join(name[0] for name in log[at : at + 2]) for at in range(0, shared, 2)]
     assert rounds[:4] == ["fs", "sf", "fs", "sf"]
     assert len(rounds) >= 3
-    for (_, document), (_, one) in ((first, fast), (second, slow)):
+    for (_, document), (_, simulation) in ((first, fast), (second, slow)):
         assert document.capacity is not None
         assert document.capacity.rate.value == pytest.approx(
-            one.server.true_capacity(0.2, 0.01, requests=60_000), rel=0.06
+            simulation.server.true_capacity(0.2, 0.01, requests=60_000), rel=0.06
         )
     # The other one in between changes nothing of a search.
     alone = capacity_runs.run(simulated("m", 0.02, [])[1], 99.0, silent())[1].capacity
     assert alone is not None
     assert second[1].capacity is not None
-    assert [(one.purpose, one.rate_rps) for one in alone.runs] == [
-        (one.purpose, one.rate_rps) for one in second[1].capacity.runs
+    assert [(run.purpose, run.rate_rps) for run in alone.runs] == [
+        (run.purpose, run.rate_rps) for run in second[1].capacity.runs
     ]
 
 
 def test_an_interruption_ends_all_searches_with_what_they_have() -> None:
     log: list[str] = []
     both = [simulated(name, 0.02, log, interrupted_at=4) for name in ("a", "b")]
-    found = capacity_runs.run_in_turns(both, 99.0, silent())
+    outcomes = capacity_runs.run_in_turns(both, 99.0, silent())
     assert log == ["a", "b", "b", "a"]
-    assert found[0][1].run.partial
-    for _, document in found:
+    assert outcomes[0][1].run.partial
+    for _, document in outcomes:
         assert document.capacity is not None
         assert document.capacity.rate.value is None
 

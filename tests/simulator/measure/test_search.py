@@ -31,7 +31,7 @@ def test_found_capacity_is_within_four_percent(
 
 def test_a_search_without_objective_runs_at_the_knee() -> None:
     search = UNBATCHED.search(Goal(None), has_statistics=True)
-    assert [one.step.purpose for one in search.judged] == ["knee"]
+    assert [judgement.step.purpose for judgement in search.judged] == ["knee"]
     assert search.judged[0].step.rate_rps == pytest.approx(20 * (2 - math.sqrt(2)), rel=0.06)
 
 
@@ -45,28 +45,28 @@ def test_objective_below_one_execution_has_no_rate(server: SimulatedServer) -> N
 
 def test_the_same_seed_gives_the_same_search() -> None:
     first, second = (BATCHED.search(Goal(0.5, seed=5), has_statistics=False) for _ in range(2))
-    assert [one.step for one in first.judged] == [one.step for one in second.judged]
+    assert [judgement.step for judgement in first.judged] == [judgement.step for judgement in second.judged]
 
 
 def test_luck_of_the_arrivals_is_subtracted() -> None:
     at = np.arange(1000) / 10
     burst = (at >= 40) & (at < 42)
-    found = late_share.estimate(at, burst, (at, burst, 0.01), length_s=100.0, block_s=5.0, limit=0.01)
-    assert found is not None
-    assert found.luck_removed
-    assert found.share == pytest.approx(0.01)
+    estimate = late_share.estimate(at, burst, (at, burst, 0.01), length_s=100.0, block_s=5.0, limit=0.01)
+    assert estimate is not None
+    assert estimate.luck_removed
+    assert estimate.share == pytest.approx(0.01)
     raw = late_share.estimate(at, burst, None, length_s=100.0, block_s=5.0, limit=0.01)
     assert raw is not None
     assert raw.share == pytest.approx(20 / 950)
-    assert raw.error > 5 * found.error
+    assert raw.error > 5 * estimate.error
 
 
 def test_few_blocks_decide_nothing() -> None:
     at = np.arange(100) / 10
     late = np.zeros(100, dtype=bool)
-    found = late_share.estimate(at, late, (at, late, 0.0), length_s=10.0, block_s=2.5, limit=0.01)
-    assert found is not None
-    assert found.kept(0.01) is None
+    estimate = late_share.estimate(at, late, (at, late, 0.0), length_s=10.0, block_s=2.5, limit=0.01)
+    assert estimate is not None
+    assert estimate.kept(0.01) is None
 
 
 def test_failures_count_as_late() -> None:

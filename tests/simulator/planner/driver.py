@@ -14,14 +14,14 @@ OBJECTIVES = Objectives(low=1, high=100, max_batch=4, latency_s=2.4, start_s=60.
 """Objectives with at most ten requests per second per replica."""
 BATCH_S = 0.4
 EPOCH = 1.7e9
-Told = Callable[[Reading], Reading]
+Distortion = Callable[[Reading], Reading]
 
 
 @dataclass
 class Driven:
     """The arrival counter, the queue as a fluid, and the pods.
 
-    `told` may modify the reading before the planner receives it.
+    `distort` may modify the reading before the planner receives it.
     """
 
     objectives: Objectives = OBJECTIVES
@@ -34,13 +34,13 @@ class Driven:
     served_rps: float = 0.0
     pods: list[PodReading] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
-    made: int = 0
+    created: int = 0
 
     def __post_init__(self) -> None:
         while len(self.pods) < self.replicas:
             self._create(ready=True)
 
-    def run(self, rates: Iterable[float], told: Told = lambda reading: reading) -> list[int]:
+    def run(self, rates: Iterable[float], distort: Distortion = lambda reading: reading) -> list[int]:
         """Make one decision per second, and return the replicas."""
         counts = []
         for rate in rates:
@@ -50,11 +50,11 @@ class Driven:
             self.served_rps = min(self.waiting + rate, ready * self.peak_rps)
             self.waiting = max(self.waiting + rate - ready * self.peak_rps, 0.0)
             self.pods = [self._grown(pod) for pod in self.pods]
-            made = plan(self.now, self.objectives, told(self.reading()), self.memory)
-            self.memory = made.memory
-            self.plans.append(made)
-            self._scale(made.count)
-            counts.append(made.count)
+            planned = plan(self.now, self.objectives, distort(self.reading()), self.memory)
+            self.memory = planned.memory
+            self.plans.append(planned)
+            self._scale(planned.count)
+            counts.append(planned.count)
         return counts
 
     def reading(self) -> Reading:
@@ -77,8 +77,8 @@ class Driven:
         self.pods = order[:count]
 
     def _create(self, *, ready: bool) -> None:
-        self.made += 1
-        self.pods.append(PodReading(self.made, "ready" if ready else "starting", self.now))
+        self.created += 1
+        self.pods.append(PodReading(self.created, "ready" if ready else "starting", self.now))
 
     def _grown(self, pod: PodReading) -> PodReading:
         if pod.phase == "starting" and self.now - pod.created_at >= self.objectives.start_s:
@@ -89,4 +89,4 @@ class Driven:
 def turns(counts: list[int]) -> int:
     """Return the number of changes of direction."""
     moves = [after - before for before, after in pairwise(counts) if before != after]
-    return sum(one * other < 0 for one, other in pairwise(moves))
+    return sum(move * following < 0 for move, following in pairwise(moves))

@@ -31,19 +31,19 @@ def moves(counts: list[int]) -> list[tuple[int, int]]:
     return [(second, after - before) for second, (before, after) in enumerate(pairwise(counts), 1) if before != after]
 
 
-def rate_of(made: Plan) -> float:
-    return rate_now(made.next_decision_at, made.memory) or 0.0
+def rate_of(planned: Plan) -> float:
+    return rate_now(planned.next_decision_at, planned.memory) or 0.0
 
 
-def serves(made: Plan, objectives: Objectives, *, sigmas: float = 0.0) -> float:
+def serves(planned: Plan, objectives: Objectives, *, sigmas: float = 0.0) -> float:
     """The rate that the count of this plan serves within the objective, by the planner's own queue."""
-    line, spread = made.memory.capacity.line, made.memory.arrivals.spread
+    line, spread = planned.memory.capacity.line, planned.memory.arrivals.spread
     assert line is not None
     replica = replica_of(objectives, line, 1.0)
     if objectives.latency_s is None:
-        return made.count * objectives.utilization * replica.peak_rps
+        return planned.count * objectives.utilization * replica.peak_rps
     burstier = (spread.doubt if sigmas else spread.value) * (1 + sigmas * spread.error())
-    return rate_within(made.count, replica, objectives.latency_s, dispersion=burstier)
+    return rate_within(planned.count, replica, objectives.latency_s, dispersion=burstier)
 
 
 SEGMENTS = st.lists(
@@ -63,14 +63,14 @@ def test_remaining_replicas_meet_the_objective_at_each_fall(
         rates += [max(drawn.gauss(share * most, noise * share * most), 0.0) for _ in range(seconds)]
     driven = Driven(objectives, replicas=60, peak_rps=peak_rps)
     driven.run([*rates, *([0.1 * most] * 400)])
-    falls = [made for made in driven.plans if made.count < made.current]
+    falls = [planned for planned in driven.plans if planned.count < planned.current]
     assert falls
-    for made in falls:
-        assert serves(made, objectives) >= rate_of(made) * (1 + made.memory.headroom.value) * (1 - 1e-9)
-    for before, made in pairwise(driven.plans):
-        if (made.memory.hold.held or 0) < (before.memory.hold.held or 0) and made.count < made.current:
-            more = rate_of(made) + 3 * made.memory.arrivals.error()
-            assert serves(made, objectives, sigmas=3.0) >= more * (1 - 1e-9), "nor is it chance"
+    for planned in falls:
+        assert serves(planned, objectives) >= rate_of(planned) * (1 + planned.memory.headroom.value) * (1 - 1e-9)
+    for before, planned in pairwise(driven.plans):
+        if (planned.memory.hold.held or 0) < (before.memory.hold.held or 0) and planned.count < planned.current:
+            more = rate_of(planned) + 3 * planned.memory.arrivals.error()
+            assert serves(planned, objectives, sigmas=3.0) >= more * (1 - 1e-9), "nor is it chance"
 
 
 ODD = st.lists(
@@ -98,7 +98,7 @@ def test_replicas_never_fall_within_ten_seconds_of_a_rise(odd: list[tuple[float,
     for (rose, up), (fell, down) in pairwise(moves(counts)):
         if up > 0 > down:
             assert fell - rose >= OBJECTIVES.drain_s
-    held = [made.memory.hold.held or 0 for made in driven.plans[:HOUR_S]]
+    held = [planned.memory.hold.held or 0 for planned in driven.plans[:HOUR_S]]
     assert turns(held) <= 2 * 16, "tests/unit/scaling/planner/test_scale_down_hold.py"
 
 

@@ -33,7 +33,7 @@ def test_replicas_stop_at_one_more_than_a_lock_of_all_pods_allows(law: str, lock
     run = loop(service, (60, service.peak_rps / 2), (900, 4 * service.peak_rps), queue_limit=400)
 
     assert set(run.counts(220, 959)) == {3}
-    assert {found.contradiction for at, found in run.sources if at > 220} == {"SharedLimit"}
+    assert {source.contradiction for at, source in run.sources if at > 220} == {"SharedLimit"}
 
 
 @pytest.mark.parametrize("share", [3.0, 12.0])
@@ -58,5 +58,5 @@ def test_requests_that_wait_for_a_batch_are_no_full_pod(seed: int) -> None:
     run = loop(BATCHED, (60, 35), (120, 100), seed=seed, latency=False, cold=True)
 
     assert set(run.counts(0, 59)) == {1}
-    assert {found.name for at, found in run.sources if at > 10} == {"BatchStatistics"}
+    assert {source.name for at, source in run.sources if at > 10} == {"BatchStatistics"}
     assert set(run.counts(90, 179)) <= {3, 4}

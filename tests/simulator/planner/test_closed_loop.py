@@ -17,7 +17,7 @@ from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, OpenWindow, PodReading, Reading
-from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Driven, Told, turns
+from tests.simulator.planner.driver import EPOCH, OBJECTIVES, Distortion, Driven, turns
 
 DAY_S = 86_400.0
 OFTEN = max(settings().max_examples // 10, 1)
@@ -25,8 +25,8 @@ OFTEN = max(settings().max_examples // 10, 1)
 RATES = st.lists(st.floats(0, 500), min_size=1, max_size=30)
 
 
-def terms_of(made: Plan) -> set[str]:
-    return {term.name for term in made.parts}
+def terms_of(planned: Plan) -> set[str]:
+    return {term.name for term in planned.parts}
 
 
 def noisy(rate: float, seconds: int, seed: int, noise: float = 0.2) -> list[float]:
@@ -83,8 +83,8 @@ def test_only_certain_rates_raise_replicas_in_the_first_minute_of_a_load() -> No
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(240, 70).astype(float).tolist()
     early = driven.run(drawn[:3])
     first = driven.plans[2]
-    asked = next(term.replicas for term in first.parts if term.name == "rate")
-    assert early[-1] < asked
+    needed = next(term.replicas for term in first.parts if term.name == "rate")
+    assert early[-1] < needed
     assert [limit.name for limit in first.limits] == ["learning"]
     assert "req/s are certain after 2 s" in first.describe()
     late = driven.run(drawn[3:])
@@ -152,12 +152,12 @@ def test_pods_started_for_a_backlog_are_kept_a_while_after_it() -> None:
     driven.run([60.0, 60.0, 60.0])
     seconds = int(driven.objectives.drain_s)
     counts = driven.run([20.0] * 3 * seconds)
-    gone = next(number for number, made in enumerate(driven.plans) if number > 300 and "backlog" not in terms_of(made))
-    asked = [max((t.replicas for t in made.parts if t.name == "backlog"), default=0) for made in driven.plans]
-    for number in range(gone, gone + seconds - 2):
-        assert driven.plans[number].count == max(asked[number - seconds + 1 : number + 1]) > 10
-    assert f"within the last {seconds} s" in driven.plans[gone].describe()
-    assert counts[-1] < min(filter(None, asked))
+    ended = next(n for n, planned in enumerate(driven.plans) if n > 300 and "backlog" not in terms_of(planned))
+    needed = [max((t.replicas for t in planned.parts if t.name == "backlog"), default=0) for planned in driven.plans]
+    for number in range(ended, ended + seconds - 2):
+        assert driven.plans[number].count == max(needed[number - seconds + 1 : number + 1]) > 10
+    assert f"within the last {seconds} s" in driven.plans[ended].describe()
+    assert counts[-1] < min(filter(None, needed))
 
 
 def test_a_ramp_is_answered_ahead() -> None:
@@ -170,7 +170,7 @@ def test_a_ramp_is_answered_ahead() -> None:
     assert driven.waiting == 0
 
 
-SPOILT: dict[str, Told] = {
+SPOILT: dict[str, Distortion] = {
     "nothing heard": lambda r: replace(r, at=None),
     "stale": lambda r: replace(r, at=(r.at or 0) - 60),
     "arrived missing": lambda r: replace(r, arrived=None),
@@ -203,7 +203,7 @@ def test_implausible_signals_change_nothing_and_are_reported_at_once(kind: str, 
 def test_a_flood_during_a_silence_of_minutes_is_no_fault() -> None:
     # A request takes 10 s. Clients repeat those that are rejected, 150 in a second.
     driven = Driven(replace(OBJECTIVES, max_batch=1, high=4, latency_s=None, batch_prior={1: 10.0}), replicas=4)
-    rejecting: Told = lambda r: replace(r, waiting=5.0, inflight=9.0, rejected=max((r.arrived or 0) - 9, 0))  # noqa: E731
+    rejecting: Distortion = lambda r: replace(r, waiting=5.0, inflight=9.0, rejected=max((r.arrived or 0) - 9, 0))  # noqa: E731
     driven.run([150.0] * 100, rejecting)
     driven.run([150.0] * 600, lambda r: replace(r, arrived=None, waiting=None, inflight=None, rejected=None))
     driven.run([150.0] * 10, rejecting)
@@ -248,8 +248,8 @@ def test_a_broken_pod_is_no_capacity() -> None:
     reading = replace(driven.reading(), at=driven.now + 1, arrived=driven.arrived + 92)
     broken = (replace(reading.pods[0], phase="broken"), replace(reading.pods[1], phase="broken"), *reading.pods[2:])
     terms = [
-        {term.name for term in plan(driven.now + 1, driven.objectives, told, driven.memory).parts}
-        for told in (reading, replace(reading, pods=broken))
+        {term.name for term in plan(driven.now + 1, driven.objectives, variant, driven.memory).parts}
+        for variant in (reading, replace(reading, pods=broken))
     ]
     assert "backlog" not in terms[0]
     assert "backlog" in terms[1]
@@ -275,7 +275,7 @@ def test_pods_without_a_node_are_not_under_way() -> None:
 def test_zero_after_idleness_and_back_with_the_first_request() -> None:
     driven = Driven(replace(OBJECTIVES, low=0, idle_after_s=60.0), replicas=2)
     driven.run([5.0] * 100)
-    quiet: Told = lambda r: replace(r, inflight=r.waiting)  # noqa: E731  # a name for what the planner is told
+    quiet: Distortion = lambda r: replace(r, inflight=r.waiting)  # noqa: E731  # a name for what the planner receives
     counts = driven.run([0.0] * 70, quiet)
     assert counts[50] > 0
     assert counts[-1] == 0
@@ -321,9 +321,9 @@ def test_a_refuted_measurement_lowers_no_replicas_while_a_value_is_missing(targe
 
     began = driven.now
 
-    def fast(told: Reading) -> Reading:
+    def fast(reading: Reading) -> Reading:
         elapsed_s = driven.now - began
-        return replace(told, batches=dict.fromkeys((1, 8), (5 * int(elapsed_s), 0.25 * elapsed_s)))
+        return replace(reading, batches=dict.fromkeys((1, 8), (5 * int(elapsed_s), 0.25 * elapsed_s)))
 
     counts = driven.run([1.0] * 120, fast)
 
@@ -333,7 +333,7 @@ def test_a_refuted_measurement_lowers_no_replicas_while_a_value_is_missing(targe
 
 def test_gpus_that_are_full_against_expectation_veto_the_way_down() -> None:
     driven = Driven(replicas=10)
-    full: Told = lambda r: replace(r, gpu=100.0 * len(r.pods))  # noqa: E731
+    full: Distortion = lambda r: replace(r, gpu=100.0 * len(r.pods))  # noqa: E731
     assert driven.run([5.0] * 900, full)[-1] == 10
     assert any(limit.name == "veto" for limit in driven.plans[-1].limits)
 
@@ -402,8 +402,8 @@ def test_the_usual_load_of_the_day_only_ever_raises(rate: float) -> None:
             reading, pods=tuple(replace(pod, created_at=pod.created_at + began - EPOCH) for pod in reading.pods)
         )
         without, with_it = (
-            plan(reading.at, driven.objectives, reading, memory.with_changes(history=told))
-            for told in (History(), known)
+            plan(reading.at, driven.objectives, reading, memory.with_changes(history=past))
+            for past in (History(), known)
         )
         assert with_it.count >= without.count
         assert ("season" in terms_of(with_it)) >= (with_it.count > without.count)
@@ -416,8 +416,8 @@ def test_requests_that_were_refused_are_demand() -> None:
     """A balancer with room for ten: what waits says nothing of a load of five times what is served; what came does."""
     driven = Driven(replace(OBJECTIVES, queue_limit=10))
     driven.run([20.0] * 300)
-    full: Told = lambda r: replace(r, waiting=min(r.waiting, 10.0), inflight=min(r.inflight, 40.0))  # noqa: E731
-    served: Told = lambda r: replace(full(r), arrived=20.0 * 300 + 30.0 * (r.at - EPOCH - 300))  # noqa: E731
+    full: Distortion = lambda r: replace(r, waiting=min(r.waiting, 10.0), inflight=min(r.inflight, 40.0))  # noqa: E731
+    served: Distortion = lambda r: replace(full(r), arrived=20.0 * 300 + 30.0 * (r.at - EPOCH - 300))  # noqa: E731
     blind = Driven(replace(OBJECTIVES, queue_limit=10))
     blind.run([20.0] * 300)
     assert driven.run([150.0] * 30, full)[-1] >= 15
@@ -425,7 +425,7 @@ def test_requests_that_were_refused_are_demand() -> None:
 
 
 def test_a_queue_that_balancers_keep_short_is_not_extrapolated() -> None:
-    def asked(*, told: bool) -> Plan:
+    def final_plan(*, reports_rejections: bool) -> Plan:
         driven = Driven(replace(OBJECTIVES, start_s=180.0), replicas=9)
         refused = 0.0
 
@@ -433,15 +433,15 @@ def test_a_queue_that_balancers_keep_short_is_not_extrapolated() -> None:
             nonlocal refused
             refused += max(driven.waiting - 40.0, 0.0)
             driven.waiting = min(driven.waiting, 40.0)
-            count = refused if told else None
+            count = refused if reports_rejections else None
             return replace(reading, waiting=driven.waiting, inflight=driven.waiting + 18, rejected=count)
 
         driven.run([60.0] * 300 + [130.0] * 20, kept_short)
         return driven.plans[-1]
 
-    rate = next(term.replicas for term in asked(told=True).parts if term.name == "rate")
-    assert rate <= asked(told=True).count <= rate + 3
-    assert asked(told=False).count >= 2 * rate
+    rate = next(term.replicas for term in final_plan(reports_rejections=True).parts if term.name == "rate")
+    assert rate <= final_plan(reports_rejections=True).count <= rate + 3
+    assert final_plan(reports_rejections=False).count >= 2 * rate
 
 
 @pytest.mark.parametrize("by_s", [-7200.0, 7200.0])

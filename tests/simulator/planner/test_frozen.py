@@ -17,14 +17,14 @@ class Agent:
     """Tells what it sees each so many seconds; once `frozen`, the figures of the look before."""
 
     every_s: int
-    told: Reading | None = None
+    reported: Reading | None = None
     frozen: bool = False
 
     def __call__(self, reading: Reading) -> Reading:
-        last = self.told
+        last = self.reported
         if last is None or ((reading.at or 0.0) - EPOCH) % self.every_s == 0:
             new = replace(last, at=reading.at) if last is not None and self.frozen else reading
-            self.told = last = new
+            self.reported = last = new
         return replace(last, replicas=reading.replicas, pods=reading.pods)
 
 
@@ -43,11 +43,11 @@ def test_frozen_signals_are_reported_within_two_readings_and_replicas_stay(
     driven, agent = Driven(replicas=round(rate / 6)), Agent(every_s)
     driven.run(grouped(rate, group) if group else [rate] * 400, agent)
     # A reading without a request in progress is that of an idle model, also if it is frozen.
-    while agent.told is not None and not agent.told.inflight:
+    while agent.reported is not None and not agent.reported.inflight:
         driven.run([rate], agent)
     good, agent.frozen, before = driven.replicas, True, len(driven.plans)
     counts = driven.run([rate] * 300, agent)
-    unknown = [bool(made.limits) and made.limits[0].name == "unknown" for made in driven.plans[before:]]
+    unknown = [bool(planned.limits) and planned.limits[0].name == "unknown" for planned in driven.plans[before:]]
     first = unknown.index(True) + 1
     assert first <= (2 * every_s if group < 13.0 else MAX_AGE_S)
     assert all(unknown[first - 1 :])
@@ -60,4 +60,4 @@ def test_a_load_that_pauses_while_a_request_is_served_is_not_frozen(rate: float)
     driven = Driven()
     served = np.random.Generator(np.random.PCG64(5)).poisson(rate, 1200).astype(float).tolist()
     driven.run(served, lambda reading: replace(reading, inflight=1.0))
-    assert not any(limit.name == "unknown" for made in driven.plans for limit in made.limits)
+    assert not any(limit.name == "unknown" for planned in driven.plans for limit in planned.limits)

@@ -30,8 +30,8 @@ class Slow(Driven):
 
 def trends(plans: list[Plan]) -> list[float]:
     """For how many seconds ahead each rise was foreseen."""
-    said = (re.search(r"rising to \S+ req/s in (\d+) s", term.why) for made in plans for term in made.parts)
-    return [float(found[1]) for found in said if found]
+    matches = (re.search(r"rising to \S+ req/s in (\d+) s", term.why) for planned in plans for term in planned.parts)
+    return [float(match[1]) for match in matches if match]
 
 
 def ramp(driven: Driven, begin: float, end: float) -> list[Plan]:
@@ -74,8 +74,10 @@ def test_a_need_is_held_for_as_long_as_the_pods_have_taken() -> None:
         many = driven.replicas
         counts = driven.run([20.0] * 600)
         held_s.append(next(second for second, count in enumerate(counts) if count < many))
-        said = next(made.describe() for made in driven.plans[-600:] if "were needed within" in made.describe())
-        assert f"within the last {takes_s:.0f} s" in said
+        description = next(
+            planned.describe() for planned in driven.plans[-600:] if "were needed within" in planned.describe()
+        )
+        assert f"within the last {takes_s:.0f} s" in description
     assert held_s[1] - held_s[0] == pytest.approx(120.0, abs=2.0)
 
 
@@ -97,15 +99,15 @@ def test_the_backlog_part_of_a_bursty_load_is_ordered_once(takes_s: float) -> No
         under_way = sum(pod.phase != "ready" for pod in driven.pods)
         ready = len(driven.pods) - under_way
         driven.run([rate])
-        made = driven.plans[-1]
-        waits = next(term for term in made.parts if term.name == "backlog")
-        found = re.search(r"(\d+) \((\d+) new\)$", waits.why)
-        assert found
-        total, new = int(found[1]), int(found[2])
-        assert made.count == waits.replicas == total == ready + under_way + new
+        planned = driven.plans[-1]
+        waits = next(term for term in planned.parts if term.name == "backlog")
+        match = re.search(r"(\d+) \((\d+) new\)$", waits.why)
+        assert match
+        total, new = int(match[1]), int(match[2])
+        assert planned.count == waits.replicas == total == ready + under_way + new
         ordered += new
         again = plan(driven.now, driven.objectives, driven.reading(), driven.memory)
-        assert again.count == made.count
+        assert again.count == planned.count
         assert "(0 new)" in again.describe()
     assert ordered == driven.replicas - before > 10
     assert "(0 new)" in driven.plans[-1].describe()

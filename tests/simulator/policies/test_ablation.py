@@ -42,27 +42,27 @@ def _writes(run: Trajectory) -> list[Write]:
 @pytest.mark.parametrize("part", _SHORT)
 def test_a_planner_without_a_part_decides_otherwise(part: str) -> None:
     case = _case(_SHORT[part])
-    whole = "halcyon+balancer" if part == "rejections" else "halcyon"
-    assert _writes(_run(case, whole)) != _writes(_run(case, f"{whole}:without={part}"))
+    base = "halcyon+balancer" if part == "rejections" else "halcyon"
+    assert _writes(_run(case, base)) != _writes(_run(case, f"{base}:without={part}"))
 
 
 @pytest.mark.parametrize("faults", [SignalFaults(frozen=((300.0, 700.0),)), SignalFaults(absent=((300.0, 700.0),))])
 def test_without_plausibility_lost_signals_change_the_replicas(faults: SignalFaults) -> None:
-    case = _made(Profile.steps((900, 60)), faults)
+    case = _generated(Profile.steps((900, 60)), faults)
     assert not [write for write in _run(case, "halcyon").writes if 320 < write.at_s < 700]
     assert [write for write in _run(case, "halcyon:without=plausibility").writes if 320 < write.at_s < 700]
 
 
 def test_without_a_season_nothing_is_learnt_of_the_time_of_day() -> None:
-    case = _made(Profile.steps((3600, 5)))
-    whole, without = HalcyonPolicy(case), AblatedPolicy(case, "season")
-    simulate(case, whole)
+    case = _generated(Profile.steps((3600, 5)))
+    unablated, without = HalcyonPolicy(case), AblatedPolicy(case, "season")
+    simulate(case, unablated)
     simulate(case, without)
-    assert len(whole.memory.history.bins) == 11
+    assert len(unablated.memory.history.bins) == 11
     assert without.memory.history.bins == ()
 
 
-def _made(profile: Profile, faults: SignalFaults | None = None) -> Case:
+def _generated(profile: Profile, faults: SignalFaults | None = None) -> Case:
     law = LAWS["L1"]
     times = arrivals(profile, rng=np.random.Generator(np.random.PCG64(1)), cv=1.0)
     return Case(
@@ -85,9 +85,9 @@ def test_the_whole_planner_is_the_unablated_policy_to_the_last_digit(monkeypatch
     """A policy that replaces nothing runs through the same class as those that do."""
     monkeypatch.setitem(ablation.NEUTRAL, "nothing", lambda memory: memory)  # type: ignore[arg-type]  # a dict at run time
     case = _case("S6-aibrix")
-    whole, nothing = simulate(case, HalcyonPolicy(case)), simulate(case, AblatedPolicy(case, "nothing"))
-    assert _writes(whole) == _writes(nothing)
-    np.testing.assert_array_equal(whole.latency_s, nothing.latency_s)
+    unablated, nothing = simulate(case, HalcyonPolicy(case)), simulate(case, AblatedPolicy(case, "nothing"))
+    assert _writes(unablated) == _writes(nothing)
+    np.testing.assert_array_equal(unablated.latency_s, nothing.latency_s)
 
 
 @pytest.mark.parametrize("part", NEUTRAL)

@@ -19,8 +19,8 @@ def test_unbatched_capacity_is_that_of_a_queue_with_constant_service() -> None:
     gaps = np.random.default_rng(3).exponential(1 / 77, 1_000_000)
     steps = np.cumsum(0.01 - gaps)
     waits = steps - np.minimum.accumulate(steps)
-    found = Predictor(float(np.quantile(waits, 0.99)) + 0.01).capacity(ServiceLine(0.01, 0.0), Configuration())
-    assert found == pytest.approx(77, rel=0.05)
+    capacity_rps = Predictor(float(np.quantile(waits, 0.99)) + 0.01).capacity(ServiceLine(0.01, 0.0), Configuration())
+    assert capacity_rps == pytest.approx(77, rel=0.05)
 
 
 def test_loose_objective_allows_almost_full_batches() -> None:
@@ -51,8 +51,8 @@ def test_factor_of_times_is_found_from_the_p99_of_a_rate(factor: float) -> None:
         p99_s=p99_s,
         requests=6000,
     )
-    found, is_overloaded = predictor.factor(LINE, configuration, rate, point)
-    assert found == pytest.approx(factor, rel=0.02)
+    estimated, is_overloaded = predictor.factor(LINE, configuration, rate, point)
+    assert estimated == pytest.approx(factor, rel=0.02)
     assert not is_overloaded
 
 
@@ -68,8 +68,8 @@ def test_arrivals_that_are_few_by_chance_are_no_overload() -> None:
         p99_s=predictor.p99_s(LINE, configuration, rate, requests=2000),
         requests=2000,
     )
-    found, is_overloaded = predictor.factor(LINE, configuration, rate, point)
-    assert found == pytest.approx(1.0, rel=0.02)
+    estimated, is_overloaded = predictor.factor(LINE, configuration, rate, point)
+    assert estimated == pytest.approx(1.0, rel=0.02)
     assert not is_overloaded
 
 
@@ -84,8 +84,8 @@ def test_throughput_of_an_overloaded_replica_gives_the_factor() -> None:
         p99_s=9,
         requests=6000,
     )
-    found, is_overloaded = predictor.factor(LINE, configuration, peak, point)
-    assert found == pytest.approx(1.25)
+    estimated, is_overloaded = predictor.factor(LINE, configuration, peak, point)
+    assert estimated == pytest.approx(1.25)
     assert is_overloaded
 
 
@@ -105,9 +105,9 @@ def test_curve_on_a_line_predicts_as_the_line_does() -> None:
     curve = Curve(tuple(LINE.seconds(rows) for rows in range(1, 17)))
     assert predictor.capacity(curve, configuration) == pytest.approx(predictor.capacity(LINE, configuration))
     assert predictor.peak_rps(curve, configuration) == pytest.approx(predictor.peak_rps(LINE, configuration))
-    found, expected = (predictor.replica(shape, configuration, 1.5) for shape in (curve, LINE))
-    assert found.peak_rps == pytest.approx(expected.peak_rps)
-    assert found.max_batch == expected.max_batch
+    curved, expected = (predictor.replica(shape, configuration, 1.5) for shape in (curve, LINE))
+    assert curved.peak_rps == pytest.approx(expected.peak_rps)
+    assert curved.max_batch == expected.max_batch
 
 
 def test_curve_that_jumps_makes_smaller_batches_better() -> None:

@@ -51,10 +51,10 @@ class StepTrial:
 
 
 def measured(guess_rps: float, trial: StepTrial, *, is_near: bool = False) -> SweptConfiguration:
-    found = SweptConfiguration(configuration=TODAY, guess_rps=guess_rps, is_near=is_near)
-    while (rate := found.next_rate(OBJECTIVE_S)) is not None:
-        found = found.after(trial.measure(TODAY, sweep.load(rate)))
-    return found
+    outcome = SweptConfiguration(configuration=TODAY, guess_rps=guess_rps, is_near=is_near)
+    while (rate := outcome.next_rate(OBJECTIVE_S)) is not None:
+        outcome = outcome.after(trial.measure(TODAY, sweep.load(rate)))
+    return outcome
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def store(tmp_path: Path) -> Callable[[TritonLaw], Store]:
 @pytest.mark.parametrize("guess_rps", [6.0, 19.9, 20.1, 40.0, 90.0])
 def test_capacity_is_found_from_any_guess(guess_rps: float) -> None:
     trial = StepTrial()
-    found = measured(guess_rps, trial)
+    outcome = measured(guess_rps, trial)
     assert trial.points == MAX_LOADS
-    assert 20 / found.capacity_rps(OBJECTIVE_S) < (1.1 if 15 < guess_rps < 50 else 1.5)
-    assert found.capacity_rps(OBJECTIVE_S) <= 20
+    assert 20 / outcome.capacity_rps(OBJECTIVE_S) < (1.1 if 15 < guess_rps < 50 else 1.5)
+    assert outcome.capacity_rps(OBJECTIVE_S) <= 20
 
 
 def test_capacity_in_a_turn_needs_fewer_loads_near_a_known_one() -> None:
@@ -78,14 +78,14 @@ def test_capacity_in_a_turn_needs_fewer_loads_near_a_known_one() -> None:
 
 
 def test_configuration_that_fails_under_a_load_has_no_capacity() -> None:
-    found = measured(20, StepTrial(fails=True))
-    assert (found.failure, found.capacity_rps(OBJECTIVE_S)) == ("out of memory", 0.0)
-    assert found.next_rate(OBJECTIVE_S) is None
+    outcome = measured(20, StepTrial(fails=True))
+    assert (outcome.failure, outcome.capacity_rps(OBJECTIVE_S)) == ("out of memory", 0.0)
+    assert outcome.next_rate(OBJECTIVE_S) is None
 
 
 def test_recorded_configuration_is_read_as_it_was_written() -> None:
-    found = replace(measured(20, StepTrial()), configuration=replace(TODAY, preferred=(2, 4)))
-    assert SweptConfiguration.from_document(json.loads(json.dumps(found.document()))) == found
+    outcome = replace(measured(20, StepTrial()), configuration=replace(TODAY, preferred=(2, 4)))
+    assert SweptConfiguration.from_document(json.loads(json.dumps(outcome.document()))) == outcome
 
 
 def test_load_with_a_late_client_is_repeated_and_not_used() -> None:
@@ -113,11 +113,15 @@ def test_laws_have_a_best_configuration_that_stays_the_best() -> None:
         space = jobs.today(law)
         assert len(space.configurations) >= 36
         assert space.today == TODAY
-        fits = [one for one in space.configurations if one.max_batch < law.memory_rows]
-        best = max(fits, key=lambda one: law.guess.capacity(one, law.objective_s))
-        again = [one for one in jobs.today(law, best=best).configurations if one.max_batch < law.memory_rows]
+        fits = [configuration for configuration in space.configurations if configuration.max_batch < law.memory_rows]
+        best = max(fits, key=lambda configuration: law.guess.capacity(configuration, law.objective_s))
+        again = [
+            configuration
+            for configuration in jobs.today(law, best=best).configurations
+            if configuration.max_batch < law.memory_rows
+        ]
         # Larger batches come within reach, and none of them is better.
-        rates = {one: law.guess.capacity(one, law.objective_s) for one in again}
+        rates = {configuration: law.guess.capacity(configuration, law.objective_s) for configuration in again}
         assert max(rates.values()) <= 1.02 * rates[best]
         assert rates[best] > 2 * law.guess.capacity(TODAY, law.objective_s)
 
@@ -150,15 +154,15 @@ def test_law_is_measured_from_its_sweep_to_its_turns(
     while left := missing(LAW, records.read()):
         LawRun(LAW, records, runner, math.inf).run(left[0])
     recorded = records.read()
-    rates = [one.capacity_rps(LAW.objective_s) for one in swept(recorded)]
-    truth = [LAW.guess.capacity(one.configuration, LAW.objective_s) for one in swept(recorded)]
+    rates = [outcome.capacity_rps(LAW.objective_s) for outcome in swept(recorded)]
+    truth = [LAW.guess.capacity(outcome.configuration, LAW.objective_s) for outcome in swept(recorded)]
     assert max(rates) == pytest.approx(max(truth), rel=0.05)
     tuning = recorded["tunes"]["0"]
     assert tuning["end"] == "decided"
     assert tuning["kept"]["requests"] == 5000
-    found = by_name({LAW.kind: recorded})
-    assert found["6.1"].value["worst_share"] > 0.95
-    assert found["6.4"].value["held"] == 1
+    rows = by_name({LAW.kind: recorded})
+    assert rows["6.1"].value["worst_share"] > 0.95
+    assert rows["6.4"].value["held"] == 1
     assert recorded["best"]["0"]["end"] == "nothing to change"
 
 
@@ -192,9 +196,9 @@ def state(
     winner = replace(BEST, delay_s=0.04 if law.objective_s == 0.8 else 0.05)
     known = {TODAY: 50.0, BEST: 100.0}
 
-    def capacity(one: Configuration, rate: float) -> dict[str, Any]:
+    def capacity(configuration: Configuration, rate: float) -> dict[str, Any]:
         loads = (SweptLoad(rate_rps=rate, p99_ms=500, answered_rps=rate),) * MAX_LOADS
-        return SweptConfiguration(configuration=one, guess_rps=1, loads=loads).document()
+        return SweptConfiguration(configuration=configuration, guess_rps=1, loads=loads).document()
 
     configurations = jobs.today(law).configurations
     assert winner in configurations
@@ -207,18 +211,21 @@ def state(
         "seconds": 300.0,
         "kept": {"requests": 5000, "p99_ms": p99_ms, "rate_rps": 90},
     }
-    made = {
+    document = {
         "law": law.document(),
-        "sweep": {one.text(): capacity(one, known.get(one, 20.0)) for one in configurations},
+        "sweep": {
+            configuration.text(): capacity(configuration, known.get(configuration, 20.0))
+            for configuration in configurations
+        },
         "tunes": {str(seed): tuning for seed in range(5)},
         "turns": {
-            f"{turn}: {one.text()}": capacity(one, rate)
+            f"{turn}: {configuration.text()}": capacity(configuration, rate)
             for turn in range(2)
-            for one, rate in ((TODAY, 50.0), (BEST, 100.0), (winner, 100 * share))
+            for configuration, rate in ((TODAY, 50.0), (BEST, 100.0), (winner, 100 * share))
         },
         "best": {str(seed): {"end": "nothing to change"} for seed in range(2)},
     }
-    return json.loads(json.dumps(made))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(document))  # type: ignore[no-any-return]
 
 
 def by_name(known: dict[str, Any]) -> dict[str, Row]:
@@ -226,10 +233,10 @@ def by_name(known: dict[str, Any]) -> dict[str, Row]:
 
 
 def test_rows_hold_if_all_laws_are_as_asked() -> None:
-    found = by_name({law.kind: state(law) for law in LAWS})
-    assert {name: holds(row) for name, row in found.items()} == dict.fromkeys(("6.1", "6.3", "6.4", "6.5"), True)
-    assert found["6.1"].value["most_of_a_sweeps_points"] == pytest.approx(20 / 288, abs=1e-4)
-    assert found["6.1"].why == ""
+    rows = by_name({law.kind: state(law) for law in LAWS})
+    assert {name: holds(row) for name, row in rows.items()} == dict.fromkeys(("6.1", "6.3", "6.4", "6.5"), True)
+    assert rows["6.1"].value["most_of_a_sweeps_points"] == pytest.approx(20 / 288, abs=1e-4)
+    assert rows["6.1"].why == ""
 
 
 @pytest.mark.parametrize(
@@ -239,19 +246,19 @@ def test_rows_hold_if_all_laws_are_as_asked() -> None:
 def test_row_falls_short_if_one_law_does(name: str, wrong: dict[str, Any]) -> None:
     known = {law.kind: state(law) for law in LAWS}
     known[LAWS[2].kind] = state(LAWS[2], **wrong)
-    assert [row for row, found in by_name(known).items() if not holds(found)] == [name]
+    assert [row for row, quality in by_name(known).items() if not holds(quality)] == [name]
 
 
 def test_row_without_turns_of_a_law_falls_short() -> None:
     known = {law.kind: state(law) for law in LAWS}
     del known[LAWS[1].kind]["turns"]
-    found = by_name(known)
-    assert found["6.1"].value["laws"] == 3
-    assert [name for name, row in found.items() if not holds(row)] == ["6.1", "6.4"]
+    rows = by_name(known)
+    assert rows["6.1"].value["laws"] == 3
+    assert [name for name, row in rows.items() if not holds(row)] == ["6.1", "6.4"]
 
 
 def test_unmeasured_rows_fall_short_and_name_the_command() -> None:
-    found = by_name({})
-    assert not any(holds(row) for row in found.values())
-    assert found["6.1"].value["worst_share"] is None
-    assert "benchmarks.tune.real goes on" in found["6.1"].why
+    rows = by_name({})
+    assert not any(holds(row) for row in rows.values())
+    assert rows["6.1"].value["worst_share"] is None
+    assert "benchmarks.tune.real goes on" in rows["6.1"].why

@@ -59,10 +59,10 @@ def run(
     trial = SimulatedTrial(truth, noise, seed)
     search = Search.begin(known, Criterion(predictor=Predictor(objective_s)), budget)
     while True:
-        search, found = search.next()
-        if isinstance(found, End):
-            return search, found, trial
-        search = search.after(trial.measure(found.configuration, found.load))
+        search, request = search.next()
+        if isinstance(request, End):
+            return search, request, trial
+        search = search.after(trial.measure(request.configuration, request.load))
 
 
 def test_winner_is_near_the_best_with_a_tenth_of_the_points() -> None:
@@ -71,7 +71,7 @@ def test_winner_is_near_the_best_with_a_tenth_of_the_points() -> None:
     assert end.reason == "decided"
     assert trial.points <= MAX_POINTS
     assert len(known.configurations) * 8 >= 10 * trial.points
-    best = max(truth.capacity(one, 0.4) for one in known.configurations)
+    best = max(truth.capacity(configuration, 0.4) for configuration in known.configurations)
     winner = search.best()
     assert winner is not None
     assert truth.capacity(winner, 0.4) >= 0.97 * best
@@ -80,32 +80,32 @@ def test_winner_is_near_the_best_with_a_tenth_of_the_points() -> None:
 def test_gain_and_capacity_are_near_the_truth() -> None:
     truth, known = law(0.3), configurations()
     search, end, _ = run(truth, known)
-    found = result("m", search, end, rate_rps=5000)
-    assert found.best is not None
-    true_today, true_best = truth.capacity(known.today, 0.4), truth.capacity(found.best, 0.4)
-    assert found.gain_interval is not None
-    assert found.gain_interval[0] - 0.02 <= true_best / true_today - 1 <= found.gain_interval[1] + 0.02
-    assert found.capacity_rps == pytest.approx(true_best, rel=0.05)
-    assert found.replicas is not None
-    assert found.replicas_today is not None
-    assert 5000 / true_best <= found.replicas < found.replicas_today
-    assert found.change["spec"]
-    assert [step.number for step in found.steps] == [1, 2, 3, 4, 5, 6]
+    outcome = result("m", search, end, rate_rps=5000)
+    assert outcome.best is not None
+    true_today, true_best = truth.capacity(known.today, 0.4), truth.capacity(outcome.best, 0.4)
+    assert outcome.gain_interval is not None
+    assert outcome.gain_interval[0] - 0.02 <= true_best / true_today - 1 <= outcome.gain_interval[1] + 0.02
+    assert outcome.capacity_rps == pytest.approx(true_best, rel=0.05)
+    assert outcome.replicas is not None
+    assert outcome.replicas_today is not None
+    assert 5000 / true_best <= outcome.replicas < outcome.replicas_today
+    assert outcome.change["spec"]
+    assert [step.number for step in outcome.steps] == [1, 2, 3, 4, 5, 6]
 
 
 def test_front_falls_in_p99_with_the_rate() -> None:
     search, end, _ = run(law(0.3), configurations())
-    found = result("m", search, end).front
-    assert len(found) >= 2
-    assert all(one.rate_rps < other.rate_rps and one.p99_s < other.p99_s for one, other in pairwise(found))
+    front = result("m", search, end).front
+    assert len(front) >= 2
+    assert all(lower.rate_rps < higher.rate_rps and lower.p99_s < higher.p99_s for lower, higher in pairwise(front))
 
 
 @pytest.mark.parametrize("sharing", [0.1, 1.0])
 def test_best_settings_of_today_end_with_nothing_to_change(sharing: float) -> None:
     truth, known = law(sharing), configurations()
     best = known.today
-    while truth.capacity(best, 0.4) < max(truth.capacity(one, 0.4) for one in known.configurations):
-        best = max(known.configurations, key=lambda one: truth.capacity(one, 0.4))
+    while truth.capacity(best, 0.4) < max(truth.capacity(configuration, 0.4) for configuration in known.configurations):
+        best = max(known.configurations, key=lambda configuration: truth.capacity(configuration, 0.4))
         # Larger batches than twice today's aren't tried, so the configurations change with today's.
         known = configurations(best.max_batch, best.instances, best.delay_s)
     search, end, _ = run(truth, known)
@@ -119,7 +119,7 @@ def test_memory_that_ends_is_one_point_and_the_search_goes_on() -> None:
     assert end.reason == "decided"
     winner = search.best()
     assert winner is not None
-    best = max(truth.capacity(one, 0.4) for one in known.configurations)
+    best = max(truth.capacity(configuration, 0.4) for configuration in known.configurations)
     assert truth.capacity(winner, 0.4) >= 0.95 * best
     assert any("out of memory" in note for note in result("m", search, end).notes)
 
@@ -127,12 +127,12 @@ def test_memory_that_ends_is_one_point_and_the_search_goes_on() -> None:
 def test_late_client_is_a_note_of_the_result() -> None:
     search, end, _ = run(law(0.3), configurations())
     assert not any("late" in note for note in result("m", search, end).notes)
-    at_rates = [number for number, one in enumerate(search.points) if isinstance(one.load, Rate)]
+    at_rates = [number for number, point in enumerate(search.points) if isinstance(point.load, Rate)]
     late = {at_rates[0]: 0.05, at_rates[1]: 0.019}  # of an objective of 400 ms
-    points = tuple(replace(one, late_p99_s=late.get(number, 0.0)) for number, one in enumerate(search.points))
-    found = [note for note in result("m", replace(search, points=points), end).notes if "late" in note]
+    points = tuple(replace(point, late_p99_s=late.get(number, 0.0)) for number, point in enumerate(search.points))
+    late_notes = [note for note in result("m", replace(search, points=points), end).notes if "late" in note]
     late_text = f"in 1 of {len(points)} measurements, the client sent requests late, 1 % of them by 50 ms or more. "
-    assert [note.removeprefix(late_text) for note in found] == [
+    assert [note.removeprefix(late_text) for note in late_notes] == [
         "This counts as latency, so the rates may be too low. A node with more free cores would avoid it"
     ]
 
@@ -146,7 +146,7 @@ def test_winner_is_near_the_best_if_times_jump_and_gains_are_noisy(number: int, 
     winner = search.best()
     assert winner is not None
     assert trial.points <= MAX_POINTS
-    best = max(truth.capacity(one, objective_s) for one in known.configurations)
+    best = max(truth.capacity(configuration, objective_s) for configuration in known.configurations)
     assert truth.capacity(winner, objective_s) >= 0.92 * best
 
 
@@ -156,9 +156,9 @@ def test_times_of_step_four_replace_a_prediction_that_was_wrong() -> None:
     search, _, _ = run(truth, configurations(objective_s=objective_s), objective_s=objective_s)
     before, after = search.profile.times, search.times
     assert after is not None
-    found, measured = search.shape(Configuration(max_batch=8)), truth.seconds[1]
-    assert isinstance(found, Curve)
-    assert found.seconds(4) == pytest.approx(measured[4], rel=0.1)
+    curve, measured = search.shape(Configuration(max_batch=8)), truth.seconds[1]
+    assert isinstance(curve, Curve)
+    assert curve.seconds(4) == pytest.approx(measured[4], rel=0.1)
     assert len(after.means((1, None))) + len(after.means((4, None))) > len(before.means((1, None))) + 1
 
 
@@ -172,8 +172,8 @@ def test_budget_ends_the_search_with_the_best_so_far() -> None:
 
 
 def test_end_names_the_budget_that_left_other_settings_unmeasured() -> None:
-    _, whole, _ = run(law(0.3), configurations())
-    assert whole.why == "nothing unmeasured can beat the best by more than its error"
+    _, unlimited, _ = run(law(0.3), configurations())
+    assert unlimited.why == "nothing unmeasured can beat the best by more than its error"
     _, end, _ = run(law(0.3), configurations(), budget=Budget(points=15))
     assert end.reason == "decided"
     still = "other settings could be better still: the last 6 of 15 points compare the best with today's settings"
@@ -204,9 +204,9 @@ def test_server_that_ends_three_times_ends_the_search() -> None:
 
     search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4)))
     for _ in range(3):
-        search, found = search.next()
-        assert isinstance(found, PointRequest)
-        search = search.after(ended(found.configuration, found.load))
+        search, request = search.next()
+        assert isinstance(request, PointRequest)
+        search = search.after(ended(request.configuration, request.load))
     _, end = search.next()
     assert isinstance(end, End)
     assert end.reason == "failed"
@@ -231,8 +231,8 @@ def test_rounds_without_a_gain_decide_only_what_they_show(
     scores: Sequence[tuple[Configuration, float | None]], reason: str, text: str
 ) -> None:
     estimates = tuple(
-        (one, None if score is None else Estimate(log_factor=0, error=0.03, score=score, capacity_rps=score))
-        for one, score in scores
+        (configuration, None if score is None else Estimate(log_factor=0, error=0.03, score=score, capacity_rps=score))
+        for configuration, score in scores
     )
     failed = Point(configuration=TODAY, load=Rate(rate_rps=1), seconds=5, failure="Ended", why="signal 11")
     search = replace(
@@ -274,12 +274,12 @@ def test_objective_below_one_row_is_refused() -> None:
 def test_energy_without_power_is_refused() -> None:
     trial = SimulatedTrial(law(0.3), 0.01, seed=1)
     search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4), minimise="energy"))
-    found: PointRequest | End = End(reason="failed", why="")
-    while not isinstance(found, PointRequest) or found.step < 4:
-        search, found = search.next()
-        assert isinstance(found, PointRequest)
-        point = trial.measure(found.configuration, found.load)
-        if found.step < 4:
+    request: PointRequest | End = End(reason="failed", why="")
+    while not isinstance(request, PointRequest) or request.step < 4:
+        search, request = search.next()
+        assert isinstance(request, PointRequest)
+        point = trial.measure(request.configuration, request.load)
+        if request.step < 4:
             search = search.after(point)
     with pytest.raises(TuneError, match="power isn't measured"):
         search.after(point)
@@ -289,11 +289,11 @@ def test_energy_prefers_the_configuration_with_more_requests_per_joule() -> None
     trial = SimulatedTrial(law(0.3), 0.01, seed=1)
     search = Search.begin(configurations(), Criterion(predictor=Predictor(0.4), minimise="energy"))
     while True:
-        search, found = search.next()
-        if isinstance(found, End):
+        search, request = search.next()
+        if isinstance(request, End):
             break
-        made = trial.measure(found.configuration, found.load)
-        search = search.after(replace(made, power_w=100.0 * found.configuration.instances**2))
+        point = trial.measure(request.configuration, request.load)
+        search = search.after(replace(point, power_w=100.0 * request.configuration.instances**2))
     winner = search.best()
     assert winner is not None
     assert winner.instances == 1
@@ -314,15 +314,17 @@ def padded_law(size: int) -> Law:
 
 def test_preferred_sizes_are_measured_if_times_jump() -> None:
     search, end, _ = run(padded_law(12), configurations(16, objective_s=0.5), objective_s=0.5)
-    tried = {one.configuration.preferred for one in search.points}
+    tried = {point.configuration.preferred for point in search.points}
     assert any(12 in sizes for sizes in tried), tried
-    assert "batching.preferredBatchSizes" not in {one.field for one in result("m", search, end).space.left_out}
+    assert "batching.preferredBatchSizes" not in {
+        excluded.field for excluded in result("m", search, end).space.left_out
+    }
 
 
 def test_preferred_sizes_are_left_out_if_times_rise_evenly() -> None:
     search, end, _ = run(law(0.3), configurations())
-    assert {one.configuration.preferred for one in search.points} == {()}
-    reasons = {one.field: one.why for one in result("m", search, end).space.left_out}
+    assert {point.configuration.preferred for point in search.points} == {()}
+    reasons = {excluded.field: excluded.why for excluded in result("m", search, end).space.left_out}
     assert "no size is worth a preference" in reasons["batching.preferredBatchSizes"]
 
 

@@ -18,22 +18,22 @@ SPACE = Space(today=CONFIGURATIONS[2], configurations=CONFIGURATIONS, tuned=(), 
 LINE = {"instances": 1, "constantMilliseconds": "20", "perRowMilliseconds": "2", "maxBatchSize": 8}
 
 
-def status(*found: dict[str, Any]) -> dict[str, Any]:
-    return {"capacity": {"lines": list(found)}}
+def status(*learnt_lines: dict[str, Any]) -> dict[str, Any]:
+    return {"capacity": {"lines": list(learnt_lines)}}
 
 
 def test_larger_batch_on_the_learnt_line_is_predicted_to_be_better() -> None:
-    found = forecast(SPACE, Criterion(predictor=Predictor(0.3)), lines(status(LINE)), name="m")
-    assert found.best == Configuration(instances=1, max_batch=16)
-    assert found.extrapolates(found.best)
-    assert {one.instances for one in found.rates} == {1}
-    assert max(one.max_batch for one in found.rates) == 16
+    predicted = forecast(SPACE, Criterion(predictor=Predictor(0.3)), lines(status(LINE)), name="m")
+    assert predicted.best == Configuration(instances=1, max_batch=16)
+    assert predicted.extrapolates(predicted.best)
+    assert {configuration.instances for configuration in predicted.rates} == {1}
+    assert max(configuration.max_batch for configuration in predicted.rates) == 16
 
 
 def test_level_line_without_a_gain_keeps_todays_settings() -> None:
     line = LINE | {"constantMilliseconds": "0", "perRowMilliseconds": "5"}
-    found = forecast(SPACE, Criterion(predictor=Predictor(0.3)), lines(status(line)), name="m")
-    assert found.best == SPACE.today
+    predicted = forecast(SPACE, Criterion(predictor=Predictor(0.3)), lines(status(line)), name="m")
+    assert predicted.best == SPACE.today
 
 
 @pytest.mark.parametrize("missing", [{}, {"capacity": {}}, {"capacity": {"lines": [{"instances": 1}]}}])

@@ -47,14 +47,14 @@ class CapacityCluster(ScriptedCluster):
 
     def __init__(self, *script: Any) -> None:
         super().__init__(*script, first=canary_models.model(**SPEC))
-        self.made: list[Any] = []
+        self.created: list[Any] = []
 
     def find(self, *_: object) -> None:
         return None
 
     def create(self, kind: Kind, body: Any, **_: object) -> Any:
         assert kind == kinds.CONFIG_MAP
-        self.made.append(body)
+        self.created.append(body)
         return body
 
 
@@ -69,7 +69,7 @@ def measured(seconds: float) -> MeasuredTune:
 
 
 @pytest.fixture(scope="module")
-def found() -> MeasuredTune:
+def measured_tune() -> MeasuredTune:
     return measured(600)
 
 
@@ -77,8 +77,8 @@ Tuned = Callable[..., CapacityCluster]
 
 
 @pytest.fixture
-def tuned(monkeypatch: pytest.MonkeyPatch, found: MeasuredTune) -> Tuned:
-    def staged(*script: Any, of: MeasuredTune = found) -> CapacityCluster:
+def tuned(monkeypatch: pytest.MonkeyPatch, measured_tune: MeasuredTune) -> Tuned:
+    def staged(*script: Any, of: MeasuredTune = measured_tune) -> CapacityCluster:
         cluster = CapacityCluster(*script)
         monkeypatch.setattr(tune, "ObjectWriter", lambda _: cluster)
         monkeypatch.setattr(tune_run, "measured", lambda *_, **__: of)
@@ -121,13 +121,13 @@ def test_result_is_shown_if_the_model_is_gone_before_the_canary(
 def test_question_without_a_yes_changes_nothing(
     tuned: Tuned, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
+    monkeypatch.setattr(click, "confirm", lambda text, **_: questions.append(text))
     cluster = tuned(canary(), SERVED)
     assert main(["tune", "m", "--apply"]) == 1
     assert cluster.writes == []
-    assert "5 % for 2m, 25 % for 5m, 50 % for 5m, 12 min or longer" in asked[0]
+    assert "5 % for 2m, 25 % for 5m, 50 % for 5m, 12 min or longer" in questions[0]
     assert "canary    declined" in capsys.readouterr().out
 
 
@@ -175,7 +175,7 @@ def test_model_in_a_rollout_is_refused_before_the_measurement(
 def test_taught_capacity_is_that_of_the_revision_that_serves(tuned: Tuned, capsys: pytest.CaptureFixture[str]) -> None:
     cluster = tuned()
     assert main(["tune", "m", "--teach"]) == 0
-    document = read(cluster.made[0])
+    document = read(cluster.created[0])
     assert (document.source, document.revision, document.gpu_product) == ("tune", "m-1", "H200")
     assert document.lines[0].instances == 1
     assert document.lines[0].constant_milliseconds == pytest.approx(20, rel=0.1)
@@ -184,17 +184,17 @@ def test_taught_capacity_is_that_of_the_revision_that_serves(tuned: Tuned, capsy
     assert "m-capacity" in capsys.readouterr().err
 
 
-def test_taught_capacity_after_a_promotion_is_that_of_the_canary(tuned: Tuned, found: MeasuredTune) -> None:
+def test_taught_capacity_after_a_promotion_is_that_of_the_canary(tuned: Tuned, measured_tune: MeasuredTune) -> None:
     cluster = tuned(canary(), SERVED)
     assert main(["tune", "m", "--apply", "--yes", "--teach"]) == 0
-    document = read(cluster.made[0])
+    document = read(cluster.created[0])
     assert document.revision == "m-2"
-    assert found.result.best is not None
-    assert document.lines[0].instances == found.result.best.instances
+    assert measured_tune.result.best is not None
+    assert document.lines[0].instances == measured_tune.result.best.instances
 
 
 def test_page_has_the_answer_the_points_and_the_data(
-    tuned: Tuned, found: MeasuredTune, capsys: pytest.CaptureFixture[str]
+    tuned: Tuned, measured_tune: MeasuredTune, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned()
     assert main(["tune", "m", "-o", "html"]) == 0
@@ -202,18 +202,18 @@ def test_page_has_the_answer_the_points_and_the_data(
     assert html.startswith("<!doctype html>")
     assert "Shown to be better" in html
     assert "kubectl patch modeldeployment m -n team" in html
-    assert html.count("<tr>") > len(found.result.measured)
+    assert html.count("<tr>") > len(measured_tune.result.measured)
     [(name, document)] = embedded(html)
     assert name == "m-tune.json"
-    assert document == json.loads(json.dumps(found.result.document()))
+    assert document == json.loads(json.dumps(measured_tune.result.document()))
 
 
 def test_rate_that_needs_more_replicas_than_allowed_is_noted() -> None:
     model = {"metadata": {"name": "m"}, "spec": SPEC, "status": {"capacity": {"lines": [
         {"instances": 1, "constantMilliseconds": "20", "perRowMilliseconds": "2", "maxBatchSize": 8}
     ]}}}  # fmt: skip
-    found = tune_run.from_traffic(model, tune_run.TuneRequest(name="m", rate_rps=9000))
-    assert any(note.startswith("spec.scaling.maxReplicas is 9, and 9000 requests/s need") for note in found.notes)
+    predicted = tune_run.from_traffic(model, tune_run.TuneRequest(name="m", rate_rps=9000))
+    assert any(note.startswith("spec.scaling.maxReplicas is 9, and 9000 requests/s need") for note in predicted.notes)
 
 
 def test_energy_of_a_model_on_cpus_is_refused_at_once() -> None:
@@ -228,8 +228,8 @@ def test_values_that_the_site_rejects_leave_the_search() -> None:
     def rejection(change: Any) -> str:
         return "at most 1 instance" if change["spec"].get("runtime", {}).get("instancesPerGPU", 1) > 1 else ""
 
-    found = tune_run.permitted(known, rejection)
-    assert {one.instances for one in found.configurations} == {1}
-    assert found.tuned == ("batching",)
-    reasons = {one.field: one.why for one in found.left_out}
+    permitted = tune_run.permitted(known, rejection)
+    assert {configuration.instances for configuration in permitted.configurations} == {1}
+    assert permitted.tuned == ("batching",)
+    reasons = {excluded.field: excluded.why for excluded in permitted.left_out}
     assert reasons["runtime.instancesPerGPU"] == "the site rejects 2, 4, 8: at most 1 instance"

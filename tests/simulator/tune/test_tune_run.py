@@ -88,10 +88,10 @@ def test_steps_and_points_are_shown_as_they_are_measured() -> None:
 def test_interrupted_tuning_shows_the_best_so_far() -> None:
     search, end = run(started(), Interrupted(law(), 0.01, seed=2), lambda _: None)
     assert end.reason == "interrupted"
-    found = result("m", search, end)
-    assert found.best is not None
-    assert found.points == 11
-    assert "interrupted" in page(found, "team")
+    tuned = result("m", search, end)
+    assert tuned.best is not None
+    assert tuned.points == 11
+    assert "interrupted" in page(tuned, "team")
 
 
 def test_page_says_that_settings_of_today_keep_the_objective_at_no_rate() -> None:
@@ -101,18 +101,18 @@ def test_page_says_that_settings_of_today_keep_the_objective_at_no_rate() -> Non
     search = Search.begin(known, Criterion(predictor=Predictor(0.08)))
     search, end = run(search, SimulatedTrial(law(), 0.0, seed=2), lambda _: None)
     assert end.why == "today's settings keep the objective at no rate"
-    found = result("m", search, end)
-    assert "8 instances, batch 8: keeps the objective at no rate" in page(found, "team")
-    assert found.document()["capacity_today_rps"] == 0.0
+    tuned = result("m", search, end)
+    assert "8 instances, batch 8: keeps the objective at no rate" in page(tuned, "team")
+    assert tuned.document()["capacity_today_rps"] == 0.0
 
 
 def test_tuning_whose_pod_is_gone_shows_the_best_so_far() -> None:
     search, end = run(started(), Lost(law(), 0.01, seed=2), lambda _: None)
-    found = result("m", search, end)
-    assert (end.reason, found.points) == ("interrupted", 11)
+    tuned = result("m", search, end)
+    assert (end.reason, tuned.points) == ("interrupted", 11)
     assert end.why.startswith("no more points can be measured: the client's pod was deleted")
-    assert found.best is not None
-    assert not found.is_shown
+    assert tuned.best is not None
+    assert not tuned.is_shown
 
 
 def test_tuning_whose_pod_is_gone_at_the_beginning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,17 +135,17 @@ def test_result_is_a_json_document_with_a_patch_that_passes_lint() -> None:
         "spec": merged(SPEC, document["patch"]["spec"]),
     }
     findings = check(yaml.safe_dump(patched), "m.yaml").findings
-    assert [one.message for one in findings if one.level == "error"] == []
+    assert [finding.message for finding in findings if finding.level == "error"] == []
 
 
 def test_traffic_gives_a_patch_without_a_pod() -> None:
-    found = from_traffic(model(LINES), TuneRequest(name="m", rate_rps=2000))
-    assert found.change == {"spec": {"batching": {"maxBatchSize": 16}}}
-    assert found.end == "predicted"
-    assert found.replicas is not None
-    assert found.replicas_today is not None
-    assert found.replicas < found.replicas_today
-    assert any("not measured" in note for note in found.notes)
+    predicted = from_traffic(model(LINES), TuneRequest(name="m", rate_rps=2000))
+    assert predicted.change == {"spec": {"batching": {"maxBatchSize": 16}}}
+    assert predicted.end == "predicted"
+    assert predicted.replicas is not None
+    assert predicted.replicas_today is not None
+    assert predicted.replicas < predicted.replicas_today
+    assert any("not measured" in note for note in predicted.notes)
 
 
 def test_objective_is_needed_if_the_model_has_no_target() -> None:

@@ -12,7 +12,7 @@ LINE = re.compile(r"^\| (\d+) \| (.+?) \| (yes|limits|later|n/a) \| (.+) \|$", r
 
 
 def rows() -> list[tuple[int, str, str, str]]:
-    return [(int(number), claim, state, where) for number, claim, state, where in LINE.findall(PAGE.read_text())]
+    return [(int(number), claim, state, evidence) for number, claim, state, evidence in LINE.findall(PAGE.read_text())]
 
 
 def test_each_claim_stands_once() -> None:
@@ -22,12 +22,14 @@ def test_each_claim_stands_once() -> None:
 
 def test_evidence_of_what_a_user_can_do_exists() -> None:
     missing = {
-        number: Finding(claim, "closed" if state == "yes" or ' has "' in where else "open", where).missing()
-        for number, claim, state, where in rows()
+        number: Finding(claim, "closed" if state == "yes" or ' has "' in evidence else "open", evidence).missing()
+        for number, claim, state, evidence in rows()
     }
-    assert {number: found for number, found in missing.items() if found} == {}
+    assert {number: absent for number, absent in missing.items() if absent} == {}
 
 
 def test_claims_that_are_not_met_have_a_reason() -> None:
-    assert [number for number, _, state, where in rows() if state == "later" and not where.startswith("later: ")] == []
-    assert all(len(where.split()) > 2 for _, _, state, where in rows() if state != "yes")
+    assert [
+        number for number, _, state, evidence in rows() if state == "later" and not evidence.startswith("later: ")
+    ] == []
+    assert all(len(evidence.split()) > 2 for _, _, state, evidence in rows() if state != "yes")

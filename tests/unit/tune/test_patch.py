@@ -19,23 +19,23 @@ SPEC: dict[str, Any] = {
 }
 
 
-def made(configuration: Configuration, today: Configuration = TODAY, parameter: str = "") -> dict[str, Any]:
+def patch_of(configuration: Configuration, today: Configuration = TODAY, parameter: str = "") -> dict[str, Any]:
     space = Space(today=today, configurations=(today, configuration), tuned=(), left_out=(), thread_parameter=parameter)
     return patch(space, configuration)
 
 
 def test_patch_has_the_fields_that_differ() -> None:
-    assert made(Configuration(instances=2, max_batch=16, delay_s=0.0005)) == {
+    assert patch_of(Configuration(instances=2, max_batch=16, delay_s=0.0005)) == {
         "spec": {"batching": {"maxBatchSize": 16}, "runtime": {"instancesPerGPU": 2}}
     }
 
 
 def test_patch_of_todays_settings_is_empty() -> None:
-    assert made(TODAY) == {}
+    assert patch_of(TODAY) == {}
 
 
 def test_delay_of_zero_is_written_since_the_models_own_would_stay() -> None:
-    assert made(Configuration(instances=1, max_batch=8)) == {"spec": {"batching": {"maxQueueDelay": "0us"}}}
+    assert patch_of(Configuration(instances=1, max_batch=8)) == {"spec": {"batching": {"maxQueueDelay": "0us"}}}
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.002, "2ms"), (0.00075, "750us"), (0.0, "0us"), (1.5, "1500ms")])
@@ -45,7 +45,7 @@ def test_delays_are_durations_of_the_api(seconds: float, text: str) -> None:
 
 def test_preferred_sizes_never_exceed_the_largest_batch() -> None:
     today = Configuration(max_batch=16, preferred=(16,))
-    assert made(Configuration(max_batch=8, preferred=(16,)), today)["spec"]["batching"] == {
+    assert patch_of(Configuration(max_batch=8, preferred=(16,)), today)["spec"]["batching"] == {
         "maxBatchSize": 8,
         "preferredBatchSizes": [8],
     }
@@ -53,15 +53,17 @@ def test_preferred_sizes_never_exceed_the_largest_batch() -> None:
 
 def test_preferred_sizes_of_an_unknown_largest_batch_stay() -> None:
     today = Configuration(max_batch=1, preferred=(4,))
-    assert made(today, today) == {}
-    assert made(Configuration(instances=2, max_batch=1, preferred=(4,)), today) == {
+    assert patch_of(today, today) == {}
+    assert patch_of(Configuration(instances=2, max_batch=1, preferred=(4,)), today) == {
         "spec": {"runtime": {"instancesPerGPU": 2}}
     }
 
 
 def test_threads_become_the_parameter_of_the_backend() -> None:
-    found = made(Configuration(instances=1, max_batch=8, delay_s=0.0005, threads=4), parameter="intra_op_thread_count")
-    assert found == {"spec": {"model": {"parameters": {"intra_op_thread_count": "4"}}}}
+    change = patch_of(
+        Configuration(instances=1, max_batch=8, delay_s=0.0005, threads=4), parameter="intra_op_thread_count"
+    )
+    assert change == {"spec": {"model": {"parameters": {"intra_op_thread_count": "4"}}}}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_threads_become_the_parameter_of_the_backend() -> None:
     ],
 )
 def test_patched_spec_passes_lint(configuration: Configuration) -> None:
-    change = made(configuration, parameter="intra_op_thread_count")
+    change = patch_of(configuration, parameter="intra_op_thread_count")
     document = {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
         "kind": "ModelDeployment",
@@ -82,7 +84,7 @@ def test_patched_spec_passes_lint(configuration: Configuration) -> None:
     }
     result = check(yaml.safe_dump(document), "m.yaml")
     assert result.models == 1
-    assert [one.message for one in result.findings if one.level == "error"] == []
+    assert [finding.message for finding in result.findings if finding.level == "error"] == []
     assert checked("m", SPEC, change) == change
 
 

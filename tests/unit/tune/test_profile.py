@@ -30,57 +30,63 @@ def answered(configuration: Configuration, load: Callers, sharing: float = 1.0) 
 
 
 def run(profile: Profile, **settings: Any) -> tuple[Profile, list[tuple[int, Configuration, int]]]:
-    asked = []
-    while (found := profile.next()) is not None:
-        step, configuration, load = found
-        asked.append((step, configuration, load.callers))
-        failed = settings.get("fails", lambda _: "")(configuration)
-        made = answered(configuration, load, settings.get("sharing", 1.0))
-        profile = profile.after(replace(made, failure="Memory", why=failed) if failed else made)
-        assert len(asked) < 30
-    return profile, asked
+    requests = []
+    while (request := profile.next()) is not None:
+        step, configuration, load = request
+        requests.append((step, configuration, load.callers))
+        failure = settings.get("fails", lambda _: "")(configuration)
+        point = answered(configuration, load, settings.get("sharing", 1.0))
+        profile = profile.after(replace(point, failure="Memory", why=failure) if failure else point)
+        assert len(requests) < 30
+    return profile, requests
 
 
 def test_callers_rise_until_full_batches_wait() -> None:
-    _, asked = run(Profile(SPACE, 1.0))
-    assert [callers for step, _, callers in asked if step == 1] == [1, 4, 16, 64]
+    _, requests = run(Profile(SPACE, 1.0))
+    assert [callers for step, _, callers in requests if step == 1] == [1, 4, 16, 64]
 
 
 def test_more_instances_end_when_they_answer_clearly_less() -> None:
-    profile, asked = run(Profile(SPACE, 1.0), sharing=1.3)
-    assert [one.instances for step, one, _ in asked if step == 2] == [2]
+    profile, requests = run(Profile(SPACE, 1.0), sharing=1.3)
+    assert [configuration.instances for step, configuration, _ in requests if step == 2] == [2]
     assert "no more than fewer" in profile.exclusion_reason(Configuration(instances=2, max_batch=8))
     assert profile.exclusion_reason(Configuration(instances=4, max_batch=8))
     assert not profile.exclusion_reason(Configuration(instances=1, max_batch=8))
 
 
 def test_more_instances_stay_if_noise_can_hide_their_gain() -> None:
-    profile, asked = run(Profile(SPACE, 1.0), sharing=0.95)
-    assert [one.instances for step, one, _ in asked if step == 2] == [2, 4]
+    profile, requests = run(Profile(SPACE, 1.0), sharing=0.95)
+    assert [configuration.instances for step, configuration, _ in requests if step == 2] == [2, 4]
     assert not profile.exclusion_reason(Configuration(instances=2, max_batch=8))
 
 
 def test_more_instances_are_measured_while_they_gain() -> None:
-    _, asked = run(Profile(SPACE, 1.0), sharing=0.1)
-    assert [one.instances for step, one, _ in asked if step == 2] == [2, 4]
+    _, requests = run(Profile(SPACE, 1.0), sharing=0.1)
+    assert [configuration.instances for step, configuration, _ in requests if step == 2] == [2, 4]
 
 
 def test_batch_without_memory_is_out_and_the_next_smaller_is_measured() -> None:
-    profile, asked = run(Profile(SPACE, 1.0), fails=lambda one: "out of memory" if one.max_batch > 8 else "")
-    assert asked[0][1].max_batch == 32
-    assert asked[1][1].max_batch == 8
+    profile, requests = run(
+        Profile(SPACE, 1.0), fails=lambda configuration: "out of memory" if configuration.max_batch > 8 else ""
+    )
+    assert requests[0][1].max_batch == 32
+    assert requests[1][1].max_batch == 8
     assert profile.largest == 8
     assert "out of memory" in profile.exclusion_reason(Configuration(instances=1, max_batch=32))
     assert "out of memory" in profile.exclusion_reason(Configuration(instances=4, max_batch=32))
 
 
 def test_instances_without_memory_are_tried_with_smaller_batches() -> None:
-    _, asked = run(
+    _, requests = run(
         Profile(SPACE, 1.0),
         sharing=0.1,
-        fails=lambda one: "out of memory" if one.max_batch * one.instances > 32 else "",
+        fails=lambda configuration: "out of memory" if configuration.max_batch * configuration.instances > 32 else "",
     )
-    assert [(one.instances, one.max_batch) for step, one, _ in asked if step == 2] == [(2, 32), (2, 8), (4, 8)]
+    assert [(configuration.instances, configuration.max_batch) for step, configuration, _ in requests if step == 2] == [
+        (2, 32),
+        (2, 8),
+        (4, 8),
+    ]
 
 
 def test_objective_below_one_row_is_refused_with_the_least_one() -> None:
@@ -89,8 +95,8 @@ def test_objective_below_one_row_is_refused_with_the_least_one() -> None:
 
 
 def test_batches_that_take_longer_than_the_objective_end_the_callers() -> None:
-    profile, asked = run(Profile(SPACE, 0.025))
-    assert [callers for step, _, callers in asked if step == 1] == [1, 4, 16]
+    profile, requests = run(Profile(SPACE, 0.025))
+    assert [callers for step, _, callers in requests if step == 1] == [1, 4, 16]
     assert profile.largest_useful_batch == 1
 
 

@@ -19,20 +19,20 @@ def estimate(score: float) -> Estimate:
 def run(gain: float, noise: float, seed: int = 1) -> Turns:
     random = np.random.default_rng(seed)
     turns = Turns(today=TODAY, winner=WINNER)
-    while (one := turns.next()) is not None:
-        score = 100 * (1 + gain if one == WINNER else 1) * math.exp(noise * random.standard_normal())
-        turns = turns.after(one, estimate(score))
+    while (configuration := turns.next()) is not None:
+        score = 100 * (1 + gain if configuration == WINNER else 1) * math.exp(noise * random.standard_normal())
+        turns = turns.after(configuration, estimate(score))
     return turns
 
 
 def test_order_of_turns_is_abba() -> None:
     turns, order = Turns(today=TODAY, winner=WINNER), []
     for _ in range(8):
-        one = turns.next()
-        if one is None:
+        configuration = turns.next()
+        if configuration is None:
             break
-        order.append(one)
-        turns = turns.after(one, estimate(100 + len(order) % 3))
+        order.append(configuration)
+        turns = turns.after(configuration, estimate(100 + len(order) % 3))
     assert order[:4] == [TODAY, WINNER, WINNER, TODAY]
 
 
@@ -46,8 +46,8 @@ def test_clear_gain_needs_three_rounds() -> None:
 
 
 def test_true_gain_is_in_most_intervals() -> None:
-    found = [run(0.2, 0.05, seed).gain() for seed in range(200)]
-    inside = [gain.interval[0] <= 0.2 <= gain.interval[1] for gain in found if gain is not None and gain.interval]
+    gains = [run(0.2, 0.05, seed).gain() for seed in range(200)]
+    inside = [gain.interval[0] <= 0.2 <= gain.interval[1] for gain in gains if gain is not None and gain.interval]
     assert len(inside) == 200
     assert sum(inside) >= 180
 
@@ -59,10 +59,10 @@ def test_equal_settings_show_no_gain() -> None:
 
 
 def test_noise_that_hides_a_gain_names_the_rounds_needed() -> None:
-    open_ones = [gain for seed in range(50) if (gain := run(0.05, 0.15, seed).gain()) is not None and gain.is_open]
-    assert open_ones
-    assert all(gain.rounds == MAX_ROUNDS for gain in open_ones)
-    needed = [gain.rounds_needed(gain.value) for gain in open_ones]
+    open_gains = [gain for seed in range(50) if (gain := run(0.05, 0.15, seed).gain()) is not None and gain.is_open]
+    assert open_gains
+    assert all(gain.rounds == MAX_ROUNDS for gain in open_gains)
+    needed = [gain.rounds_needed(gain.value) for gain in open_gains]
     assert all(rounds is not None and rounds > MAX_ROUNDS for rounds in needed)
 
 

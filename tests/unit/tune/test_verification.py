@@ -27,61 +27,61 @@ def rate(configuration: Configuration) -> float:
 
 def values(configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False) -> tuple[float, float]:
     del is_hopeful
-    found = rate(configuration) * (0.99 if configuration.delay_s else 1.0) * math.exp(-log_factor)
-    return found, found
+    rate_rps = rate(configuration) * (0.99 if configuration.delay_s else 1.0) * math.exp(-log_factor)
+    return rate_rps, rate_rps
 
 
 def point(configuration: Configuration, **failure: str) -> Point:
-    made = Point(configuration=configuration, load=Rate(rate_rps=100), seconds=10)
-    return replace(made, **failure) if failure else made  # type: ignore[arg-type]  # a literal
+    measured = Point(configuration=configuration, load=Rate(rate_rps=100), seconds=10)
+    return replace(measured, **failure) if failure else measured  # type: ignore[arg-type]  # a literal
 
 
 def estimate(configuration: Configuration, log_factor: float = 0.0) -> Estimate:
-    found = values(configuration, log_factor)[0]
-    return Estimate(log_factor=log_factor, error=0.03, score=found, capacity_rps=found)
+    rate_rps = values(configuration, log_factor)[0]
+    return Estimate(log_factor=log_factor, error=0.03, score=rate_rps, capacity_rps=rate_rps)
 
 
 def run(
     truth: Callable[[Configuration], float] = lambda _: 0.0, most: int = 30
 ) -> tuple[Verification, list[Configuration]]:
     state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
-    asked: list[Configuration] = []
-    while len(asked) < most and (chosen := state.next()) is not None:
-        asked.append(chosen)
+    requested: list[Configuration] = []
+    while len(requested) < most and (chosen := state.next()) is not None:
+        requested.append(chosen)
         state = state.after(point(chosen), estimate(chosen, truth(chosen)))
-    return state, asked
+    return state, requested
 
 
 BEST = Configuration(instances=4, max_batch=16)
 
 
 def test_good_predictions_need_few_points() -> None:
-    state, asked = run()
-    assert asked[0] == BEST
+    state, requested = run()
+    assert requested[0] == BEST
     assert state.best() == BEST
-    assert len(asked) <= 7
+    assert len(requested) <= 7
     assert not state.halving
 
 
 def test_delay_of_the_best_configuration_is_measured() -> None:
-    _, asked = run()
-    assert Configuration(instances=4, max_batch=16, delay_s=0.002) in asked
+    _, requested = run()
+    assert Configuration(instances=4, max_batch=16, delay_s=0.002) in requested
 
 
 def test_error_of_one_family_moves_the_search_to_another() -> None:
-    state, asked = run(lambda one: 0.9 if one.instances == 4 else 0.0)
+    state, requested = run(lambda configuration: 0.9 if configuration.instances == 4 else 0.0)
     assert state.best() is not None
     assert state.best() != BEST
     # 4 instances with batch 16 have 117, 2 with batch 16 have 144.
     assert (state.best() or BEST).instances == 2
-    assert len(asked) < len(CONFIGURATIONS)
+    assert len(requested) < len(CONFIGURATIONS)
 
 
 def test_correction_of_a_family_applies_to_its_other_configurations() -> None:
     state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
     for batch in (4, 16):
-        one = Configuration(instances=4, max_batch=batch)
-        state = state.after(point(one), estimate(one, 0.2))
+        configuration = Configuration(instances=4, max_batch=batch)
+        state = state.after(point(configuration), estimate(configuration, 0.2))
     own, _ = state.correction(Configuration(instances=4, max_batch=1))
     other, _ = state.correction(Configuration(instances=1, max_batch=1))
     assert own == pytest.approx(0.2, abs=0.03)
@@ -89,14 +89,17 @@ def test_correction_of_a_family_applies_to_its_other_configurations() -> None:
 
 
 def test_predictions_off_by_more_than_15_percent_halve_the_neighbourhood() -> None:
-    random = {one: (0.4 if (one.instances + one.max_batch) % 3 == 0 else -0.1) for one in CONFIGURATIONS}
-    state, asked = run(lambda one: random[one])
+    random = {
+        configuration: (0.4 if (configuration.instances + configuration.max_batch) % 3 == 0 else -0.1)
+        for configuration in CONFIGURATIONS
+    }
+    state, requested = run(lambda configuration: random[configuration])
     assert state.is_off
     assert state.halving
     assert state.worst_surprise > 0.15
-    truth = {one: values(one, random[one])[0] for one in CONFIGURATIONS}
+    truth = {configuration: values(configuration, random[configuration])[0] for configuration in CONFIGURATIONS}
     assert truth[state.best() or BEST] > 0.95 * max(truth.values())
-    assert len(asked) < 30
+    assert len(requested) < 30
 
 
 def test_configuration_without_memory_takes_larger_ones_out() -> None:
@@ -125,8 +128,8 @@ def test_configuration_of_a_fast_measurement_wins_no_comparison_by_it() -> None:
     fast, usual = (Configuration(instances=4, max_batch=16, delay_s=delay) for delay in (0.0, 0.002))
     state = Verification(space=SPACE, candidates=frozenset(CONFIGURATIONS), values=values)
     for configuration, noise in ((fast, -0.1), (usual, 0.1)):
-        found = replace(estimate(configuration, 0.0), batch_log_factor=noise)
-        state = state.after(point(configuration), found)
+        measured = replace(estimate(configuration, 0.0), batch_log_factor=noise)
+        state = state.after(point(configuration), measured)
     assert state.factor(fast) == pytest.approx(state.factor(usual))
     assert state.batch_log_factor(fast.family)[0] == pytest.approx(0.0)
 
@@ -139,8 +142,8 @@ def test_rate_of_a_fast_measurement_counts_at_the_usual_speed() -> None:
         batch_log_factors={BEST.family: (0.0, 0.0, 0.0)},
     )
     kept = 1.5 * rate(BEST)
-    found = replace(estimate(BEST), batch_log_factor=-0.08, kept=kept, kept_rps=kept)
-    assert state.after(point(BEST), found).opinion(BEST).score == pytest.approx(kept * math.exp(-0.06))
+    measured = replace(estimate(BEST), batch_log_factor=-0.08, kept=kept, kept_rps=kept)
+    assert state.after(point(BEST), measured).opinion(BEST).score == pytest.approx(kept * math.exp(-0.06))
 
 
 def test_score_is_a_mean_over_the_likely_batch_times() -> None:
@@ -148,8 +151,8 @@ def test_score_is_a_mean_over_the_likely_batch_times() -> None:
 
     def cliff(configuration: Configuration, log_factor: float, /, *, is_hopeful: bool = False) -> tuple[float, float]:
         del is_hopeful
-        found = (100.0 if log_factor <= 0.01 else 50.0) if configuration == steep else 95.0
-        return found, found
+        rate_rps = (100.0 if log_factor <= 0.01 else 50.0) if configuration == steep else 95.0
+        return rate_rps, rate_rps
 
     state = Verification(space=SPACE, candidates=frozenset({steep, flat}), values=cliff)
     for configuration in (steep, flat):

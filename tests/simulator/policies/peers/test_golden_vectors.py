@@ -35,9 +35,9 @@ def test_every_peer_has_a_golden_vector() -> None:
 @pytest.mark.parametrize("name", ["hpa", "keda", "keda-http", "kpa", "kubeai", "wva-hpa", "ray", "aibrix", "cortex"])
 def test_the_target_is_by_default_what_a_replica_computes_at_once(name: str) -> None:
     load = {SampleColumn.INFLIGHT: steps([(0, 10), (30, 100)])}
-    given = replay(build(name, {"target": "10"}, case(max_batch=4)), load, until_s=400)
-    assert given
-    assert replay(build(name, {}, case(max_batch=10)), load, until_s=400) == given
+    explicit = replay(build(name, {"target": "10"}, case(max_batch=4)), load, until_s=400)
+    assert explicit
+    assert replay(build(name, {}, case(max_batch=10)), load, until_s=400) == explicit
 
 
 def test_aibrix_swings_between_one_and_the_maximum_on_a_step() -> None:

@@ -16,7 +16,7 @@ from halcyon_measure.results.sections.energy import Energy
 
 
 def server(*gauges: GpuSample, pod: str = "a") -> Readings[ServerSample]:
-    return Readings(pod, tuple(ServerSample(float(at), gpus={"GPU-0": one}) for at, one in enumerate(gauges)))
+    return Readings(pod, tuple(ServerSample(float(at), gpus={"GPU-0": gauge}) for at, gauge in enumerate(gauges)))
 
 
 def build(prices: Prices | None = None, *, rows: int = 100, **seen: object) -> Energy:
@@ -30,22 +30,22 @@ IDLE = server(GpuSample(energy_j=0, power_w=50), GpuSample(energy_j=50, power_w=
 
 
 def test_triton_counter_comes_before_the_integral_of_power() -> None:
-    made = build(servers=(COUNTER,))
-    assert made.gpu.value == 2000
-    assert made.per_inference.value == 20
-    assert "nv_energy_consumption" in made.gpu.source
+    energy = build(servers=(COUNTER,))
+    assert energy.gpu.value == 2000
+    assert energy.per_inference.value == 20
+    assert "nv_energy_consumption" in energy.gpu.source
 
 
 def test_integral_of_power_is_called_so() -> None:
-    made = build(servers=(POWER,))
-    assert made.gpu.value == 1500
-    assert made.gpu.source.startswith("integral of power")
+    energy = build(servers=(POWER,))
+    assert energy.gpu.value == 1500
+    assert energy.gpu.source.startswith("integral of power")
 
 
 def test_idle_power_is_left_out_of_the_net_energy() -> None:
-    made = build(servers=(COUNTER,), idle=(IDLE,))
-    assert made.idle_power.value == 50
-    assert made.net_per_inference.value == pytest.approx((2000 - 50 * 10) / 100)
+    energy = build(servers=(COUNTER,), idle=(IDLE,))
+    assert energy.idle_power.value == 50
+    assert energy.net_per_inference.value == pytest.approx((2000 - 50 * 10) / 100)
 
 
 def test_a_shared_gpu_counts_once() -> None:
@@ -54,9 +54,9 @@ def test_a_shared_gpu_counts_once() -> None:
 
 
 def test_carbon_and_cost_follow_from_the_given_figures() -> None:
-    made = build(Prices(g_per_kwh=360, per_hour=3.6), servers=(COUNTER,))
-    assert made.carbon_per_inference.value == pytest.approx(20 / 3.6e6 * 360 * 1000)
-    assert made.cost_per_thousand.value == pytest.approx(3.6 / 36000 * 1000)
+    energy = build(Prices(g_per_kwh=360, per_hour=3.6), servers=(COUNTER,))
+    assert energy.carbon_per_inference.value == pytest.approx(20 / 3.6e6 * 360 * 1000)
+    assert energy.cost_per_thousand.value == pytest.approx(3.6 / 36000 * 1000)
 
 
 def test_cost_is_computed_as_in_the_status() -> None:
@@ -86,22 +86,22 @@ ABSENT = {
 @pytest.mark.parametrize("kind", ABSENT)
 def test_absent_energy_is_not_measured_and_has_its_reason(kind: str) -> None:
     seen, reason = ABSENT[kind]
-    made = build(Prices(g_per_kwh=400), **seen)  # type: ignore[arg-type]  # fields of the class
-    for figure in (made.gpu, made.per_inference, made.net_per_inference, made.carbon_per_inference):
+    energy = build(Prices(g_per_kwh=400), **seen)  # type: ignore[arg-type]  # fields of the class
+    for figure in (energy.gpu, energy.per_inference, energy.net_per_inference, energy.carbon_per_inference):
         assert figure.value is None
         assert reason in figure.reason
 
 
 def test_power_stands_in_for_a_counter_that_stands_still() -> None:
-    made = build(servers=(server(*(GpuSample(energy_j=9, power_w=100) for _ in range(3))),))
-    assert made.gpu.value == 200
-    assert "stands still at 9: not believed" in made.gpu.reason
+    energy = build(servers=(server(*(GpuSample(energy_j=9, power_w=100) for _ in range(3))),))
+    assert energy.gpu.value == 200
+    assert "stands still at 9: not believed" in energy.gpu.reason
 
 
 def test_missing_carbon_intensity_is_named() -> None:
-    made = build(servers=(COUNTER,))
-    assert "--carbon-intensity 380" in made.carbon_per_inference.reason
-    assert "--price-per-hour" in made.cost_per_thousand.reason
+    energy = build(servers=(COUNTER,))
+    assert "--carbon-intensity 380" in energy.carbon_per_inference.reason
+    assert "--price-per-hour" in energy.cost_per_thousand.reason
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, 5000])

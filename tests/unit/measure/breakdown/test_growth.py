@@ -57,10 +57,10 @@ def test_batch_sizes_of_the_run_alone_are_kept() -> None:
     ],
 )
 def test_counters_must_fit_the_answers_of_the_run(requests: float, believed: bool, text: str) -> None:
-    found, why = growth.doubt(counters(requests), 1000)
-    assert found is believed
-    assert text in why
-    assert bool(why) is bool(text)
+    is_believed, reason = growth.doubt(counters(requests), 1000)
+    assert is_believed is believed
+    assert text in reason
+    assert bool(reason) is bool(text)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_counters_must_fit_the_answers_of_the_run(requests: float, believed: boo
 def test_a_single_counter_is_believed_if_it_rises(
     points: list[tuple[float, float]], value: float | None, text: str
 ) -> None:
-    found, why = growth.counter(points, "x")
-    assert found == value
-    assert text in why
+    increase, reason = growth.counter(points, "x")
+    assert increase == value
+    assert text in reason

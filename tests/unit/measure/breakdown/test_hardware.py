@@ -27,22 +27,22 @@ def page(at: float, utilization: float, *, requests: float = 0, uuid: str = "GPU
 
 def test_spread_of_the_utilisation_is_that_of_the_samples() -> None:
     use = [0.1, 0.5, 0.85, 0.9, 0.95]
-    seen = Observations(servers=(Readings("a", tuple(page(float(at), value) for at, value in enumerate(use))),))
-    made = hardware.build(seen, wall_s=4)
-    assert made.samples == 5
-    assert made.gpu_utilization.mean.value == pytest.approx(0.66)
-    assert made.gpu_at_80.value == pytest.approx(0.6)
-    assert made.gpu_memory_total.value == 16e9
-    assert made.pinned_memory.max.value == 1e6
+    observations = Observations(servers=(Readings("a", tuple(page(float(at), value) for at, value in enumerate(use))),))
+    section = hardware.build(observations, wall_s=4)
+    assert section.samples == 5
+    assert section.gpu_utilization.mean.value == pytest.approx(0.66)
+    assert section.gpu_at_80.value == pytest.approx(0.6)
+    assert section.gpu_memory_total.value == 16e9
+    assert section.pinned_memory.max.value == 1e6
 
 
 def test_memory_of_gpus_is_added_and_their_utilisation_averaged() -> None:
     servers = tuple(
         Readings(pod, (page(0, use, uuid=pod), page(1, use, uuid=pod))) for pod, use in (("a", 0.2), ("b", 0.8))
     )
-    made = hardware.build(Observations(servers=servers), wall_s=1)
-    assert made.gpu_utilization.mean.value == pytest.approx(0.5)
-    assert made.gpu_memory.mean.value == 8e9
+    section = hardware.build(Observations(servers=servers), wall_s=1)
+    assert section.gpu_utilization.mean.value == pytest.approx(0.5)
+    assert section.gpu_memory.mean.value == 8e9
 
 
 def test_cores_follow_from_the_growth_of_cpu_time() -> None:
@@ -50,28 +50,28 @@ def test_cores_follow_from_the_growth_of_cpu_time() -> None:
         ProcessSample(float(at), cpu_s=10 + 1.5 * at, memory=1e8, cpu_limit=2.0, periods=10.0 * at, throttled=4.0 * at)
         for at in range(4)
     )
-    made = hardware.build(Observations(processes=(Readings("a", samples),)), wall_s=3)
-    assert made.server_cpu.mean.value == pytest.approx(1.5)
-    assert made.server_cpu_limit.value == 2
-    assert made.server_throttled.value == pytest.approx(0.4)
+    section = hardware.build(Observations(processes=(Readings("a", samples),)), wall_s=3)
+    assert section.server_cpu.mean.value == pytest.approx(1.5)
+    assert section.server_cpu_limit.value == 2
+    assert section.server_throttled.value == pytest.approx(0.4)
 
 
 def test_missing_sources_are_null_with_their_reasons() -> None:
-    seen = Observations(
+    observations = Observations(
         servers=(Readings("a", (), "http://a:8002/metrics doesn't answer: refused"),), no_process="another machine"
     )
-    made = hardware.build(seen, wall_s=3)
-    assert made.gpu_utilization.mean.value is None
-    assert "doesn't answer: refused" in made.gpu_utilization.mean.reason
-    assert made.server_cpu.p90.reason == "another machine"
-    assert "--balancer-metrics" in made.balancer_cpu.mean.reason
+    section = hardware.build(observations, wall_s=3)
+    assert section.gpu_utilization.mean.value is None
+    assert "doesn't answer: refused" in section.gpu_utilization.mean.reason
+    assert section.server_cpu.p90.reason == "another machine"
+    assert "--balancer-metrics" in section.balancer_cpu.mean.reason
 
 
 def test_a_server_that_was_read_once_has_reasons_for_its_missing_figures() -> None:
-    seen = Observations(processes=(Readings("a", (ProcessSample(0.0, cpu_s=10.0),)),))
-    made = hardware.build(seen, wall_s=1)
-    assert made.server_cpu.mean.reason == "fewer than two readings have their CPU time"
-    assert made.server_memory.mean.reason == "no reading has their memory"
+    observations = Observations(processes=(Readings("a", (ProcessSample(0.0, cpu_s=10.0),)),))
+    section = hardware.build(observations, wall_s=1)
+    assert section.server_cpu.mean.reason == "fewer than two readings have their CPU time"
+    assert section.server_memory.mean.reason == "no reading has their memory"
 
 
 def test_cores_of_balancers_are_those_of_the_balancers_that_answer() -> None:
@@ -85,7 +85,7 @@ def test_cores_of_balancers_are_those_of_the_balancers_that_answer() -> None:
 
 def test_a_replaced_pod_is_marked_and_its_parts_are_kept() -> None:
     samples = tuple(page(float(at), 0.5, requests=requests) for at, requests in enumerate((100, 200, 20, 50)))
-    made = hardware.build(Observations(servers=(Readings("a", samples),)), wall_s=3)
-    assert made.replicas[0].replaced
-    assert made.replicas[0].requests.value == 150
-    assert "replaced or restarted in the run" in made.notes[0]
+    section = hardware.build(Observations(servers=(Readings("a", samples),)), wall_s=3)
+    assert section.replicas[0].replaced
+    assert section.replicas[0].requests.value == 150
+    assert "replaced or restarted in the run" in section.notes[0]

@@ -41,51 +41,51 @@ KNOWN = Means(server=SERVER, held_s=0.0, queued_s=5 * MS)
 
 
 def test_parts_add_up_to_the_latency() -> None:
-    made = phases.build(answers(), BOTH, KNOWN)
-    found = {part.name: part.mean.value for part in made.parts}
+    section = phases.build(answers(), BOTH, KNOWN)
+    means_ms = {part.name: part.mean.value for part in section.parts}
     expected = {
         "prepare": 2, "serialise": 1, "late": 1, "send": 3, "balancer_held": 0, "balancer_queued": 5, "queue": 10,
         "input": 1, "model": 20, "output": 2, "receive": 4, "decode": 1, "finish": 2, "rest": 2,
     }  # fmt: skip
-    assert found == pytest.approx(expected, abs=1e-6)
-    assert made.end_to_end.value == made.total.value == pytest.approx(54)
-    assert made.adds_up
-    assert made.reason == ""
+    assert means_ms == pytest.approx(expected, abs=1e-6)
+    assert section.end_to_end.value == section.total.value == pytest.approx(54)
+    assert section.adds_up
+    assert section.reason == ""
 
 
 def test_unmeasured_parts_are_named_in_the_rest() -> None:
     client = ClientFacts(prepares=True, finishes=True, has_first_byte=False)
-    made = phases.build(answers(written=False), client, Means(no_server="closed", no_balancer="none"))
-    found = {part.name: part for part in made.parts}
+    section = phases.build(answers(written=False), client, Means(no_server="closed", no_balancer="none"))
+    parts = {part.name: part for part in section.parts}
     for name, reason in (
         ("send", "gRPC's client"), ("queue", "closed"), ("balancer_queued", "none"), ("receive", "gRPC's client")
     ):  # fmt: skip
-        assert found[name].mean.value is None  # type: ignore[index]  # a name of the parts
-        assert reason in found[name].mean.reason  # type: ignore[index]  # a name of the parts
-    assert "send, balancer_held, balancer_queued, queue" in found["rest"].mean.reason
-    assert made.reason == "closed"
+        assert parts[name].mean.value is None  # type: ignore[index]  # a name of the parts
+        assert reason in parts[name].mean.reason  # type: ignore[index]  # a name of the parts
+    assert "send, balancer_held, balancer_queued, queue" in parts["rest"].mean.reason
+    assert section.reason == "closed"
 
 
 def test_absent_parts_are_zero_with_a_reason() -> None:
     client = ClientFacts(prepares=False, finishes=False, encode_each_s=40e-6)
-    found = {part.name: part.mean for part in phases.build(answers(), client, KNOWN).parts}
-    assert (found["prepare"].value, found["serialise"].value, found["decode"].value) == (0, 0, 0)
-    assert "in 40 us each" in found["serialise"].reason
-    assert "--finish" in found["decode"].reason
+    means = {part.name: part.mean for part in phases.build(answers(), client, KNOWN).parts}
+    assert (means["prepare"].value, means["serialise"].value, means["decode"].value) == (0, 0, 0)
+    assert "in 40 us each" in means["serialise"].reason
+    assert "--finish" in means["decode"].reason
 
 
 def test_counters_longer_than_the_latency_do_not_add_up() -> None:
     slow = Means(server=Counters(100, 100, 50, 100 * 900 * MS, 0, 2, 0), held_s=0, queued_s=0)
-    made = phases.build(answers(), BOTH, slow)
-    assert not made.adds_up
-    assert "the counters include other requests" in made.reason
+    section = phases.build(answers(), BOTH, slow)
+    assert not section.adds_up
+    assert "the counters include other requests" in section.reason
 
 
 def test_parts_of_the_server_have_no_percentiles() -> None:
-    found = {part.name: part for part in phases.build(answers(2000), BOTH, KNOWN).parts}
-    assert found["model"].p99.value is None
-    assert found["send"].p99.value == pytest.approx(3)
-    assert found["send"].p99.reason == ""
+    parts = {part.name: part for part in phases.build(answers(2000), BOTH, KNOWN).parts}
+    assert parts["model"].p99.value is None
+    assert parts["send"].p99.value == pytest.approx(3)
+    assert parts["send"].p99.reason == ""
 
 
 def test_a_run_without_answers_has_no_parts() -> None:

@@ -52,8 +52,8 @@ def test_queue_of_a_plain_haproxy_follows_from_its_length() -> None:
 
 def test_few_readings_of_a_queue_are_not_believed() -> None:
     samples = tuple(BalancerSample(float(at), requests=100.0 * at, queued=1.2) for at in range(3))
-    found = balancer(Observations(span_s=2, balancers=(Readings("a", samples),)))
-    assert found == (None, None, "HAProxy's queue was read 3 times; 5 are needed", "")
+    means = balancer(Observations(span_s=2, balancers=(Readings("a", samples),)))
+    assert means == (None, None, "HAProxy's queue was read 3 times; 5 are needed", "")
 
 
 def test_an_unread_balancer_has_its_reason() -> None:
@@ -66,32 +66,34 @@ def test_an_ensemble_says_what_is_measured_and_what_is_not() -> None:
     run = bench_run()
     # Triton counts an ensemble's requests, and no executions.
     after = Statistics(Counters(len(run.columns), len(run.columns), 0, 0, 0, 0, 0))
-    seen = Observations(
+    observations = Observations(
         span_s=30,
         before=Statistics(Counters(0, 0, 0, 0, 0, 0, 0)),
         after=after,
         config=ServerConfig(1, 1, 0.0, ("tokenize",)),
     )
-    made = added(document_of(run), replace(run, observations=seen), prices=Prices(), prepares=False, finishes=False)
-    assert made.phases is not None
-    assert made.batches is not None
-    assert made.verdict is not None
-    by_name = {part.name: part for part in made.phases.parts}
-    for figure in (by_name["queue"].mean, by_name["model"].mean, made.batches.executions, made.batches.busy):
+    document = added(
+        document_of(run), replace(run, observations=observations), prices=Prices(), prepares=False, finishes=False
+    )
+    assert document.phases is not None
+    assert document.batches is not None
+    assert document.verdict is not None
+    by_name = {part.name: part for part in document.phases.parts}
+    for figure in (by_name["queue"].mean, by_name["model"].mean, document.batches.executions, document.batches.busy):
         assert figure.value is None
         assert figure.reason.startswith("digits is an ensemble, which executes nothing itself")
         assert figure.reason.endswith("a step alone: --model tokenize")
-    assert "is an ensemble" in made.verdict.sentence
+    assert "is an ensemble" in document.verdict.sentence
     assert by_name["send"].mean.value is not None
-    assert made.latency.p99.value is not None
+    assert document.latency.p99.value is not None
 
 
 def test_cost_follows_from_the_rate_and_not_from_the_wait_for_answers() -> None:
     run = bench_run(duration_s=10)
     document = document_of(run, duration_s=10)
-    seen = Observations(span_s=15)
+    observations = Observations(span_s=15)
     prices = Prices(per_hour=3.6)
-    made = added(document, replace(run, observations=seen), prices=prices, prepares=False, finishes=False)
-    assert made.energy is not None
+    result = added(document, replace(run, observations=observations), prices=prices, prepares=False, finishes=False)
+    assert result.energy is not None
     assert document.rows.value is not None
-    assert made.energy.cost_per_thousand.value == pytest.approx(3.6 / 3600 / document.rows.value * 1000)
+    assert result.energy.cost_per_thousand.value == pytest.approx(3.6 / 3600 / document.rows.value * 1000)

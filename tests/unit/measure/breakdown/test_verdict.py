@@ -44,11 +44,11 @@ def figures(**values: float) -> dict[str, Figure]:
 @pytest.mark.parametrize("name", STAGED)
 def test_staged_bottlenecks_are_named(name: str) -> None:
     values, expected = STAGED[name]
-    made = verdict.judge(figures(**{**IDLE, **values}))
-    assert (made.limit, made.unsure) == (expected, False)
-    assert len(made.evidence) == 2
-    assert made.change
-    assert made.sentence.endswith(".")
+    judgement = verdict.judge(figures(**{**IDLE, **values}))
+    assert (judgement.limit, judgement.unsure) == (expected, False)
+    assert len(judgement.evidence) == 2
+    assert judgement.change
+    assert judgement.sentence.endswith(".")
 
 
 def test_staged_bottlenecks_cover_all_rules() -> None:
@@ -60,56 +60,59 @@ def test_one_caller_that_keeps_an_instance_busy_is_no_limit() -> None:
 
 
 def test_rejections_of_a_full_server_without_a_queue_are_its_limit() -> None:
-    made = verdict.judge(figures(**{**IDLE, "busy": 0.97, "rejected": 0.3, "answered": 0.7}))
-    assert (made.limit, made.unsure) == ("instances busy", False)
+    judgement = verdict.judge(figures(**{**IDLE, "busy": 0.97, "rejected": 0.3, "answered": 0.7}))
+    assert (judgement.limit, judgement.unsure) == ("instances busy", False)
 
 
 def test_wait_of_a_full_server_in_an_unread_balancer_is_its_consequence() -> None:
-    made = verdict.judge(figures(**{**IDLE, "busy": 0.97, "rest_share": 0.8, "rest_ms": 90, "balancer_unknown": 1}))
-    assert (made.limit, made.unsure) == ("instances busy", False)
+    judgement = verdict.judge(
+        figures(**{**IDLE, "busy": 0.97, "rest_share": 0.8, "rest_ms": 90, "balancer_unknown": 1})
+    )
+    assert (judgement.limit, judgement.unsure) == ("instances busy", False)
 
 
 def test_client_and_full_server_together_are_unsure() -> None:
-    made = verdict.judge(figures(**{**IDLE, **FULL, "client_limits": 1}))
-    assert (made.limit, made.unsure, made.others) == ("client", True, ("instances busy",))
-    assert "unsure" in made.sentence
+    judgement = verdict.judge(figures(**{**IDLE, **FULL, "client_limits": 1}))
+    assert (judgement.limit, judgement.unsure, judgement.others) == ("client", True, ("instances busy",))
+    assert "unsure" in judgement.sentence
 
 
 def test_client_that_sends_late_does_not_hide_a_full_server() -> None:
-    made = bench_document(sections=True)
-    assert made.phases is not None
-    wait, whole = made.phases.parts[3].mean, made.phases.end_to_end
+    document = bench_document(sections=True)
+    assert document.phases is not None
+    wait, end_to_end = document.phases.parts[3].mean, document.phases.end_to_end
     late = Phase(name="late", side="client", mean=wait.model_copy(update={"value": 3000.0}), p99=wait)
-    longer = whole.model_copy(update={"value": (whole.value or 0) + 3000})
-    phases = made.phases.model_copy(update={"parts": (late, *made.phases.parts), "end_to_end": longer})
+    longer = end_to_end.model_copy(update={"value": (end_to_end.value or 0) + 3000})
+    phases = document.phases.model_copy(update={"parts": (late, *document.phases.parts), "end_to_end": longer})
     in_time, delayed = (
-        verdict.figures_of(one)["waiting_share"].value for one in (made, made.model_copy(update={"phases": phases}))
+        verdict.figures_of(result)["waiting_share"].value
+        for result in (document, document.model_copy(update={"phases": phases}))
     )
     assert delayed == pytest.approx(in_time)
     assert delayed == pytest.approx(8.4 / 28, rel=0.02)
 
 
 def test_limit_of_a_run_without_answers_is_unknown() -> None:
-    made = verdict.judge(figures(**{**IDLE, "client_limits": 1, "answered": 0, "failed": 1}))
-    assert (made.limit, made.unsure) == ("unknown", True)
-    assert made.sentence == "What limits is unknown: no request was answered, and the failures above say why."
+    judgement = verdict.judge(figures(**{**IDLE, "client_limits": 1, "answered": 0, "failed": 1}))
+    assert (judgement.limit, judgement.unsure) == ("unknown", True)
+    assert judgement.sentence == "What limits is unknown: no request was answered, and the failures above say why."
 
 
 def test_rest_without_a_readable_balancer_is_unsure() -> None:
-    made = verdict.judge(figures(**{**IDLE, "rest_share": 0.8, "rest_ms": 60, "balancer_unknown": 1}))
-    assert (made.limit, made.unsure, made.others) == ("transmission", True, ("balancer",))
+    judgement = verdict.judge(figures(**{**IDLE, "rest_share": 0.8, "rest_ms": 60, "balancer_unknown": 1}))
+    assert (judgement.limit, judgement.unsure, judgement.others) == ("transmission", True, ("balancer",))
 
 
 def test_waiting_in_the_balancer_of_a_full_server_is_its_consequence() -> None:
-    made = verdict.judge(figures(**{**IDLE, **FULL, "balancer_share": 0.5, "rejected": 0.4, "answered": 0.6}))
-    assert (made.limit, made.unsure) == ("instances busy", False)
+    judgement = verdict.judge(figures(**{**IDLE, **FULL, "balancer_share": 0.5, "rejected": 0.4, "answered": 0.6}))
+    assert (judgement.limit, judgement.unsure) == ("instances busy", False)
 
 
 def test_limit_without_statistics_is_unknown() -> None:
     busy = Figure(value=None, unit="ratio", n=0, source="", reason="http://m:8000 responds with 404")
-    made = verdict.judge(figures(answered=1.0) | {"busy": busy})
-    assert (made.limit, made.unsure) == ("unknown", True)
-    assert "responds with 404" in made.sentence
+    judgement = verdict.judge(figures(answered=1.0) | {"busy": busy})
+    assert (judgement.limit, judgement.unsure) == ("unknown", True)
+    assert "responds with 404" in judgement.sentence
 
 
 def test_figures_of_the_rules_are_described() -> None:

@@ -31,8 +31,8 @@ def rounds(factor: float, seed: int, count: int = 6) -> list[BenchDocument]:
     return [with_latency(seed + number, factor) for number in range(count)]
 
 
-def change(of: str, found: tuple[difference.Difference, ...]) -> difference.Difference:
-    return next(one for one in found if one.figure == of)
+def change(figure: str, differences: tuple[difference.Difference, ...]) -> difference.Difference:
+    return next(item for item in differences if item.figure == figure)
 
 
 def test_five_percent_slower_is_shown_with_its_interval() -> None:
@@ -43,10 +43,10 @@ def test_five_percent_slower_is_shown_with_its_interval() -> None:
 
 
 def test_equal_servers_show_no_difference() -> None:
-    made = section.build(("a", rounds(1.0, 1)), ("b", rounds(1.0, 200)), in_turns=True)
-    assert change("p50", made.differences).result == difference.NO_DIFFERENCE
-    assert "no difference shown" in made.sentence
-    assert made.order == "ABBAABBAABBA"
+    comparison = section.build(("a", rounds(1.0, 1)), ("b", rounds(1.0, 200)), in_turns=True)
+    assert change("p50", comparison.differences).result == difference.NO_DIFFERENCE
+    assert "no difference shown" in comparison.sentence
+    assert comparison.order == "ABBAABBAABBA"
 
 
 def test_two_rounds_have_no_interval_and_say_so() -> None:
@@ -56,11 +56,11 @@ def test_two_rounds_have_no_interval_and_say_so() -> None:
 
 
 def test_a_condition_fails_if_the_whole_interval_is_beyond_it() -> None:
-    found = difference.of_rounds(rounds(1.0, 1), rounds(1.2, 100))
-    assert Condition.parse("p50 > +10%").judge(found).failed
-    assert not Condition.parse("p50 > +25%").judge(found).failed
-    assert not Condition.parse("p50 < -1%").judge(found).failed
-    assert not Condition.parse("capacity < -1%").judge(found).failed
+    differences = difference.of_rounds(rounds(1.0, 1), rounds(1.2, 100))
+    assert Condition.parse("p50 > +10%").judge(differences).failed
+    assert not Condition.parse("p50 > +25%").judge(differences).failed
+    assert not Condition.parse("p50 < -1%").judge(differences).failed
+    assert not Condition.parse("capacity < -1%").judge(differences).failed
 
 
 @pytest.mark.parametrize("text", ["p99", "p99 > 5", "p99 >= +5%", "p98 > +5%", "> +5%"])
@@ -76,23 +76,23 @@ def unanswered() -> BenchDocument:
 
 def test_a_round_without_answers_is_not_left_out_of_a_comparison() -> None:
     candidate = [*rounds(1.0, 100, 4), unanswered(), unanswered()]
-    made = section.build(("a", rounds(1.0, 1)), ("b", candidate), in_turns=True)
-    p99, throughput = change("p99", made.differences), change("throughput", made.differences)
+    comparison = section.build(("a", rounds(1.0, 1)), ("b", candidate), in_turns=True)
+    p99, throughput = change("p99", comparison.differences), change("throughput", comparison.differences)
     assert p99.change.value is None
     assert p99.change.reason == "in 2 of 6 rounds, no request was answered"
     assert throughput.change.reason == "in 2 of 6 rounds, the figure is 0"
     assert throughput.candidate.value == pytest.approx(throughput.baseline.value * 4 / 6, rel=0.01)
-    assert made.sentence == "b against a: nothing could be compared."
+    assert comparison.sentence == "b against a: nothing could be compared."
 
 
 def test_a_condition_on_a_failed_server_is_not_passed() -> None:
     conditions = [Condition.parse("throughput < -5%"), Condition.parse("p50 > +5%")]
     candidate = [unanswered() for _ in range(6)]
-    made = section.build(("a", rounds(1.0, 1)), ("b", candidate), in_turns=True, conditions=conditions)
-    assert made.undecided == made.bounds
-    assert not is_passed(made)
-    said = text.page(document().model_copy(update={"comparison": made}))
-    assert "throughput < -5%: NOT DECIDED; throughput wasn't compared: in 6 of 6 rounds, the" in said
+    comparison = section.build(("a", rounds(1.0, 1)), ("b", candidate), in_turns=True, conditions=conditions)
+    assert comparison.undecided == comparison.bounds
+    assert not is_passed(comparison)
+    page = text.page(document().model_copy(update={"comparison": comparison}))
+    assert "throughput < -5%: NOT DECIDED; throughput wasn't compared: in 6 of 6 rounds, the" in page
 
 
 def test_a_condition_without_an_interval_is_not_passed() -> None:
@@ -115,9 +115,9 @@ def test_loads_that_differ_in_any_part_are_unlike(changed: dict[str, object]) ->
     scenario = document().scenario
     first = scenario.model_copy(update=base | {"duration_s": 10.0})
     second = scenario.model_copy(update=base | changed | {"duration_s": 60.0})
-    one, other = (document().model_copy(update={"scenario": each}) for each in (first, second))
-    assert [said.partition(":")[0] for said in likeness.unlike(one, other)] == ["load"]
-    assert likeness.unlike(one, one) == ()
+    baseline, candidate = (document().model_copy(update={"scenario": load}) for load in (first, second))
+    assert [line.partition(":")[0] for line in likeness.unlike(baseline, candidate)] == ["load"]
+    assert likeness.unlike(baseline, baseline) == ()
 
 
 def test_long_names_of_a_leaderboard_are_shown_whole() -> None:
@@ -129,11 +129,11 @@ def test_long_names_of_a_leaderboard_are_shown_whole() -> None:
 
 
 def test_results_of_another_load_are_refused_by_name() -> None:
-    one, other = document(), document(rate_rps=50.0)
-    assert any(said.startswith("load: ") for said in likeness.unlike(one, other))
+    baseline, candidate = document(), document(rate_rps=50.0)
+    assert any(line.startswith("load: ") for line in likeness.unlike(baseline, candidate))
     with pytest.raises(SettingError, match=r"differ in load: .*--anyway"):
-        section.build(("a", [one]), ("b", [other]), in_turns=False)
-    assert section.build(("a", [one]), ("b", [other]), in_turns=False, anyway=True).unlike
+        section.build(("a", [baseline]), ("b", [candidate]), in_turns=False)
+    assert section.build(("a", [baseline]), ("b", [candidate]), in_turns=False, anyway=True).unlike
 
 
 def test_one_run_each_has_the_interval_of_the_runs() -> None:
@@ -144,8 +144,8 @@ def test_one_run_each_has_the_interval_of_the_runs() -> None:
 
 def test_a_leaderboard_has_reasons_for_what_is_missing() -> None:
     board = section.leaderboard([("a", document()), ("b", document(seed=2))])
-    made = text.page(document().model_copy(update={"comparison": board}))
-    assert "accuracy: no expected outputs are given; for example --expect" in made
+    page = text.page(document().model_copy(update={"comparison": board}))
+    assert "accuracy: no expected outputs are given; for example --expect" in page
     assert [row.name for row in board.leaderboard] == ["a", "b"]
 
 
@@ -157,8 +157,8 @@ def test_a_leaderboard_is_at_one_objective() -> None:
 def with_capacity(rate: float, reach: float) -> BenchDocument:
     """Return a result with a capacity and its interval."""
     capacity = answers()["capacity"]
-    found = capacity.rate.model_copy(update={"value": rate, "interval": (rate - reach, rate + reach)})
-    return document().model_copy(update={"capacity": capacity.model_copy(update={"rate": found})})
+    rate_figure = capacity.rate.model_copy(update={"value": rate, "interval": (rate - reach, rate + reach)})
+    return document().model_copy(update={"capacity": capacity.model_copy(update={"rate": rate_figure})})
 
 
 def test_a_leaderboard_says_how_far_the_best_is_ahead() -> None:
@@ -181,5 +181,5 @@ def test_a_leaderboard_has_the_accuracy_of_expected_answers() -> None:
 
 
 def test_accuracy_of_no_answer_is_not_measured() -> None:
-    found = summary.accuracy(document().requests.model_copy(update={"answered": 0, "wrong": 0}))
-    assert (found.value, found.reason) == (None, "no request was answered")
+    accuracy = summary.accuracy(document().requests.model_copy(update={"answered": 0, "wrong": 0}))
+    assert (accuracy.value, accuracy.reason) == (None, "no request was answered")

@@ -32,10 +32,10 @@ def _prepared(path: Path, returned: str, kind: str) -> Prepared:
 
 @pytest.mark.parametrize("returned", ["np.array([[1, 2]], np.int32)", "np.array([1.0, 2.0])", "{'x': [[1, 2]]}"])
 def test_arrays_of_prepare_are_sent_in_the_type_of_the_model(tmp_path: Path, returned: str) -> None:
-    made = _prepared(tmp_path / "hook.py", returned, "FP32")
-    assert made.header_length is not None
-    assert made.body[made.header_length :] == np.array([1, 2], "<f4").tobytes()
-    assert b'"shape": [1, 2]' in made.body
+    request = _prepared(tmp_path / "hook.py", returned, "FP32")
+    assert request.header_length is not None
+    assert request.body[request.header_length :] == np.array([1, 2], "<f4").tobytes()
+    assert b'"shape": [1, 2]' in request.body
 
 
 def test_arrays_of_prepare_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -27,33 +27,33 @@ def columns(due: list[float], latency_s: float = 0.0) -> Columns:
 
 
 def test_waiting_for_slow_answers_is_not_measured_time_of_a_schedule() -> None:
-    made = columns([n / 10 for n in range(31)], 5.0)
+    requests = columns([n / 10 for n in range(31)], 5.0)
     limited = Scenario(kind="sustained", rate_rps=10, duration_s=60, requests=31)
-    assert measured_s(limited, made, None, stopped_s=None) == pytest.approx(3.0)
-    assert measured_s(SUSTAINED, made, None, stopped_s=3.1) == pytest.approx(3.1)
-    assert measured_s(SUSTAINED, made, None, stopped_s=None) == 60
+    assert measured_s(limited, requests, None, stopped_s=None) == pytest.approx(3.0)
+    assert measured_s(SUSTAINED, requests, None, stopped_s=3.1) == pytest.approx(3.1)
+    assert measured_s(SUSTAINED, requests, None, stopped_s=None) == 60
 
 
 def test_a_number_of_requests_ends_the_measured_part_of_counted_requests(tmp_path: Path) -> None:
-    whole = Folded()
+    total = Folded()
     for first in (0, 1):
         part = Folded()
         part.add(columns([n / 10 for n in range(first, 31, 2)], 5.0))
         part.save(tmp_path / "part.npz", messages=[], pods=[])
         loaded = Folded.load(tmp_path / "part.npz")
         assert loaded is not None
-        whole.merged(loaded[0], [], [-1])
+        total.merged(loaded[0], [], [-1])
     limited = Scenario(kind="sustained", rate_rps=10, duration_s=60, requests=31)
-    assert measured_s(limited, columns([]), whole, stopped_s=None) == pytest.approx(3.0)
-    assert measured_s(SUSTAINED, columns([]), whole, stopped_s=None) == 60
+    assert measured_s(limited, columns([]), total, stopped_s=None) == pytest.approx(3.0)
+    assert measured_s(SUSTAINED, columns([]), total, stopped_s=None) == 60
 
 
 def test_callers_and_offline_are_measured_to_the_last_answer() -> None:
-    made = columns([0.0, 0.0, 0.0], 5.0)
-    assert measured_s(Scenario(kind="offline", requests=3, duration_s=600), made, None, stopped_s=None) == 5.0
-    assert measured_s(Scenario(callers=3, requests=3), made, None, stopped_s=None) == 5.0
-    assert measured_s(Scenario(callers=3), made, None, stopped_s=1.0) == 5.0
-    assert measured_s(Scenario(callers=3), made, None, stopped_s=None) == 10.0
+    requests = columns([0.0, 0.0, 0.0], 5.0)
+    assert measured_s(Scenario(kind="offline", requests=3, duration_s=600), requests, None, stopped_s=None) == 5.0
+    assert measured_s(Scenario(callers=3, requests=3), requests, None, stopped_s=None) == 5.0
+    assert measured_s(Scenario(callers=3), requests, None, stopped_s=1.0) == 5.0
+    assert measured_s(Scenario(callers=3), requests, None, stopped_s=None) == 10.0
 
 
 def test_a_load_interrupted_before_its_first_request_has_a_length() -> None:

@@ -49,10 +49,10 @@ def test_requests_that_are_late_by_the_timeout_are_not_sent() -> None:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         took_s = runner.run(load())
-    made = recorder.result()
-    assert isinstance(made, Columns)
-    counts = [int((made.outcome == outcome).sum()) for outcome in (Outcome.ANSWERED, Outcome.NOT_SENT)]
-    assert sum(counts) == len(made) == 1000
+    columns = recorder.result()
+    assert isinstance(columns, Columns)
+    counts = [int((columns.outcome == outcome).sum()) for outcome in (Outcome.ANSWERED, Outcome.NOT_SENT)]
+    assert sum(counts) == len(columns) == 1000
     assert 1 <= counts[0] <= 100
     # Without giving up, they would take 20 s.
     assert took_s < 10
@@ -137,9 +137,9 @@ def test_requests_of_a_slow_function_are_counted_each_once(slow: str, outcome: O
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(load())
-    made = recorder.result()
-    assert isinstance(made, Columns)
-    assert sorted(made.outcome.tolist()) == sorted([Outcome.ANSWERED, *[outcome] * 4])
+    columns = recorder.result()
+    assert isinstance(columns, Columns)
+    assert sorted(columns.outcome.tolist()) == sorted([Outcome.ANSWERED, *[outcome] * 4])
     assert recorder.messages == [message]
 
 
@@ -155,7 +155,7 @@ def test_callers_of_a_slow_function_are_given_up_after_the_load(is_stopped: bool
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(asyncio.wait_for(load(), 30))
-    made = recorder.result()
-    assert isinstance(made, Columns)
-    assert sorted(made.outcome.tolist()) == sorted([Outcome.ANSWERED, *[Outcome.NOT_SENT] * 4])
+    columns = recorder.result()
+    assert isinstance(columns, Columns)
+    assert sorted(columns.outcome.tolist()) == sorted([Outcome.ANSWERED, *[Outcome.NOT_SENT] * 4])
     assert recorder.messages == ["not sent: prepare had not ended 0.1 s after the load"]

@@ -29,9 +29,9 @@ def packed() -> bytes:
 
 def archive(**members: bytes) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as writer:
         for name, content in members.items():
-            made.writestr(name, content)
+            writer.writestr(name, content)
     return stream.getvalue()
 
 
@@ -63,8 +63,8 @@ def test_a_renamed_file_is_read_by_its_content(tmp_path: Path) -> None:
     stream = io.BytesIO()
     np.save(stream, array)
     assert array_file.arrays(io.BytesIO(stream.getvalue())).keys() == {""}
-    found = tensors([InputFile("renamed.npz", stream.getvalue())], [X])
-    assert np.array_equal(found["x"], array)
+    arrays = tensors([InputFile("renamed.npz", stream.getvalue())], [X])
+    assert np.array_equal(arrays["x"], array)
     assert tensors([InputFile("renamed.npy", packed())], [X])["x"].shape == (100, 4)
     (tmp_path / "expected.npz").write_bytes(stream.getvalue())
     with pytest.raises(TensorError, match="it has no output"):

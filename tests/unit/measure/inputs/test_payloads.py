@@ -53,7 +53,7 @@ def test_an_open_dimension_takes_the_given_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_input", "shapes", "said"),
+    ("model_input", "shapes", "message"),
     [
         (ModelInput("x", "FP32", (-1, -1)), {}, "input x FP32[-1, -1] has a dimension of any size; give one, for example --shape x=64"),
         (PIXELS, {"pixels": (63,)}, "shape of pixels is 63, but pixels FP32[-1, 64] needs 64 after its rows (--rows); for example --shape pixels=64"),
@@ -64,11 +64,11 @@ def test_an_open_dimension_takes_the_given_size() -> None:
     ],
 )  # fmt: skip
 def test_a_shape_that_does_not_fit_is_refused(
-    model_input: ModelInput, shapes: dict[str, tuple[int, ...]], said: str
+    model_input: ModelInput, shapes: dict[str, tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(TensorError) as caught:
         random_payloads([model_input], rows=Rows(), shapes=shapes, seed=1)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["FP32", "BYTES", "INT8"])
@@ -175,5 +175,5 @@ def test_result_has_the_rows_of_the_files_that_were_sent(own: list[int], text: s
     run = Run(Columns.of(rows), (), (), 0.0, None, float(len(own)), partial=False, usage=())
     to = target.parse("http://host", api="kserve", transport=None, encoding=None, model="m")
     settings = PayloadSettings(samples=((("", "x.npy"),),))
-    made = Measurement(target=to, scenario=Scenario(), payload=settings).document(run, made_by="test")
-    assert made.target.rows == text
+    document = Measurement(target=to, scenario=Scenario(), payload=settings).document(run, made_by="test")
+    assert document.target.rows == text

@@ -1,6 +1,6 @@
-"""Convolutions and dense layers of nine networks, by hand from their publications: (side, made, given, kernel, times).
+"""Convolutions and dense layers of nine networks, by hand from their publications: (side, outputs, inputs, kernel, times).
 
-`side` is that of the layer's square output, `given` the channels of one group. A dense layer has the side 1.
+`side` is that of the layer's square output, `inputs` the channels of one group. A dense layer has the side 1.
 """
 
 from __future__ import annotations
@@ -11,80 +11,82 @@ Layer = tuple[int, int, int, int, int]
 
 
 def macs(layers: Sequence[Layer]) -> int:
-    return sum(side * side * made * given * kernel * kernel * times for side, made, given, kernel, times in layers)
+    return sum(
+        side * side * outputs * inputs * kernel * kernel * times for side, outputs, inputs, kernel, times in layers
+    )
 
 
-def _googlenet(side: int, given: int, widths: Sequence[int]) -> list[Layer]:
+def _googlenet(side: int, inputs: int, widths: Sequence[int]) -> list[Layer]:
     """Inception module of GoogLeNet: 1x1, 3x3 behind a 1x1, 5x5 behind a 1x1, 1x1 behind a pool."""
-    one, reduced, three, narrow, five, pool = widths
+    pointwise, reduced, three, narrow, five, pool = widths
     return [
-        (side, one, given, 1, 1),
-        (side, reduced, given, 1, 1),
+        (side, pointwise, inputs, 1, 1),
+        (side, reduced, inputs, 1, 1),
         (side, three, reduced, 3, 1),
-        (side, narrow, given, 1, 1),
+        (side, narrow, inputs, 1, 1),
         (side, five, narrow, 5, 1),
-        (side, pool, given, 1, 1),
+        (side, pool, inputs, 1, 1),
     ]
 
 
-def _normalized(side: int, given: int, widths: Sequence[int]) -> list[Layer]:
+def _normalized(side: int, inputs: int, widths: Sequence[int]) -> list[Layer]:
     """Module of the Inception with batch normalisation: the 5x5 is two 3x3; without 1x1 and pool it halves the side."""
-    one, reduced, three, narrow, double, pool = widths
-    out = side if one else side // 2
+    pointwise, reduced, three, narrow, double, pool = widths
+    out = side if pointwise else side // 2
     layers = [
-        (side, reduced, given, 1, 1),
+        (side, reduced, inputs, 1, 1),
         (out, three, reduced, 3, 1),
-        (side, narrow, given, 1, 1),
+        (side, narrow, inputs, 1, 1),
         (side, double, narrow, 3, 1),
         (out, double, double, 3, 1),
     ]
-    return [*layers, (side, one, given, 1, 1), (side, pool, given, 1, 1)] if one else layers
+    return [*layers, (side, pointwise, inputs, 1, 1), (side, pool, inputs, 1, 1)] if pointwise else layers
 
 
 def _resnet() -> list[Layer]:
     layers: list[Layer] = [(112, 64, 3, 7, 1), (1, 1000, 2048, 1, 1)]
-    given = 64
+    channels = 64
     for side, width, blocks in ((56, 64, 3), (28, 128, 4), (14, 256, 6), (7, 512, 3)):
         # The stride is in the 3x3 of the first block: its 1x1 still has the side before.
         before = side if width == 64 else 2 * side
         layers += [
-            (before, width, given, 1, 1),
+            (before, width, channels, 1, 1),
             (side, width, 4 * width, 1, blocks - 1),
             (side, width, width, 3, blocks),
             (side, 4 * width, width, 1, blocks),
-            (side, 4 * width, given, 1, 1),
+            (side, 4 * width, channels, 1, 1),
         ]
-        given = 4 * width
+        channels = 4 * width
     return layers
 
 
 def _densenet() -> list[Layer]:
     layers: list[Layer] = [(112, 64, 3, 7, 1), (1, 1000, 1024, 1, 1)]
-    given = 64
+    channels = 64
     for side, count in ((56, 6), (28, 12), (14, 24), (7, 16)):
         for _ in range(count):
-            layers += [(side, 128, given, 1, 1), (side, 32, 128, 3, 1)]
-            given += 32
+            layers += [(side, 128, channels, 1, 1), (side, 32, 128, 3, 1)]
+            channels += 32
         if side > 7:
-            layers.append((side, given // 2, given, 1, 1))
-            given //= 2
+            layers.append((side, channels // 2, channels, 1, 1))
+            channels //= 2
     return layers
 
 
 def _shufflenet(groups: int = 4) -> list[Layer]:
     layers: list[Layer] = [(112, 24, 3, 3, 1), (1, 1000, 544, 1, 1)]
-    given = 24
-    for side, made, units in ((28, 136, 4), (14, 272, 8), (7, 544, 4)):
+    inputs = 24
+    for side, outputs, units in ((28, 136, 4), (14, 272, 8), (7, 544, 4)):
         for unit in range(units):
-            before, out = (2 * side, made - given) if unit == 0 else (side, made)
+            before, out = (2 * side, outputs - inputs) if unit == 0 else (side, outputs)
             # The bottleneck is narrower than the output only in the first unit, whose output is joined to its input.
-            width = {24: 112, 136: 136, 272: 272}[given] if unit == 0 else made
+            width = {24: 112, 136: 136, 272: 272}[inputs] if unit == 0 else outputs
             layers += [
-                (before, width, given // groups, 1, 1),
+                (before, width, inputs // groups, 1, 1),
                 (side, width, 1, 3, 1),
                 (side, out, width // groups, 1, 1),
             ]
-            given = made
+            inputs = outputs
     return layers
 
 
@@ -104,7 +106,7 @@ NETWORKS: dict[str, Sequence[Layer]] = {
     ],
     "squeezenet": [
         (111, 64, 3, 3, 1), (13, 1000, 512, 1, 1),
-        *((side, narrow, given, 1, 1) for side, narrow, given in (
+        *((side, narrow, inputs, 1, 1) for side, narrow, inputs in (
             (55, 16, 64), (55, 16, 128), (27, 32, 128), (27, 32, 256), (13, 48, 256), (13, 48, 384), (13, 64, 384), (13, 64, 512),
         )),
         *((side, 4 * narrow, narrow, kernel, 2) for side, narrow in ((55, 16), (27, 32), (13, 48), (13, 64)) for kernel in (1, 3)),

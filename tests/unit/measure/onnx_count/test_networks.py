@@ -42,8 +42,8 @@ def test_operations_of_a_network_are_the_published_ones(
     assert static.weight_bytes is not None
     assert 0 <= static.weight_bytes - 4 * parameters <= 64
     assert static.complete
-    assert [one.batch for one in static.sizes] == [1, 8, 32]
-    assert [one.macs for one in static.sizes] == [size * static.sizes[0].macs for size in (1, 8, 32)]
+    assert [size.batch for size in static.sizes] == [1, 8, 32]
+    assert [size.macs for size in static.sizes] == [batch * static.sizes[0].macs for batch in (1, 8, 32)]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -59,7 +59,7 @@ def test_operations_of_a_transformer_block_follow_from_its_sizes(tmp_path: Path)
     static = counted(networks.transformer_block(width, 4, inner), tmp_path, seq=seq)
     # Four projections, queries by keys, weights by values, and the two layers behind them.
     each = seq * (4 * width * width + 2 * seq * width + 2 * width * inner)
-    assert [one.macs for one in static.sizes] == [rows * each for rows in (1, 8, 32)]
+    assert [size.macs for size in static.sizes] == [rows * each for rows in (1, 8, 32)]
     assert static.parameters == 4 * width * width + 3 * width + 2 * width + 2 * width * inner
     assert (static.batch_dimension, static.dimensions[0].name, static.dimensions[0].size) == ("batch", "seq", seq)
     assert static.complete
@@ -68,13 +68,13 @@ def test_operations_of_a_transformer_block_follow_from_its_sizes(tmp_path: Path)
 def test_bytes_of_a_layer_are_those_of_its_tensors(tmp_path: Path) -> None:
     net = networks.Network(("x", ("batch", 16)))
     x = net.add("Relu", net.dense("x", 16, 8))
-    one = counted(net.model(net.dense(x, 8, 4)), tmp_path).sizes[0]
+    size = counted(net.model(net.dense(x, 8, 4)), tmp_path).sizes[0]
     weights = 4 * (16 * 8 + 8 + 8 * 4 + 4)
-    assert (one.input_bytes, one.output_bytes, one.activation_bytes) == (64, 16, 64)
-    assert one.least_bytes == weights + 64 + 16
-    assert one.unfused_bytes == weights + (64 + 32) + (32 + 32) + (32 + 16)
+    assert (size.input_bytes, size.output_bytes, size.activation_bytes) == (64, 16, 64)
+    assert size.least_bytes == weights + 64 + 16
+    assert size.unfused_bytes == weights + (64 + 32) + (32 + 32) + (32 + 16)
     # The input, and what the first layer and its activation make.
-    assert one.peak_activation_bytes == 64 + 32 + 32
+    assert size.peak_activation_bytes == 64 + 32 + 32
 
 
 def test_a_table_is_read_by_its_rows(tmp_path: Path) -> None:
@@ -82,17 +82,17 @@ def test_a_table_is_read_by_its_rows(tmp_path: Path) -> None:
     static = counted(net.model(net.add("Gather", net.weight(1000, 16), "ids")), tmp_path)
     assert static.parameters == 16_000
     assert static.weight_bytes == 64_000
-    assert [one.least_bytes for one in static.sizes] == [rows * (4 * 8 + 2 * 4 * 64) for rows in (1, 8, 32)]
+    assert [size.least_bytes for size in static.sizes] == [rows * (4 * 8 + 2 * 4 * 64) for rows in (1, 8, 32)]
 
 
 @pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 def test_a_recurrent_layer_is_counted_for_each_step(operator: str, gates: int, tmp_path: Path) -> None:
     net = networks.Network(("x", ("seq", "batch", 16)))
     weights = (net.weight(2, gates * 32, 16), net.weight(2, gates * 32, 32), net.weight(2, 2 * gates * 32))
-    made = net.add(operator, "x", *weights, hidden_size=32, direction="bidirectional", outputs=2)
-    static = counted(net.model(made), tmp_path, seq=10)
+    output = net.add(operator, "x", *weights, hidden_size=32, direction="bidirectional", outputs=2)
+    static = counted(net.model(output), tmp_path, seq=10)
     assert static.batch_dimension == "batch"
-    assert [one.macs for one in static.sizes] == [rows * 10 * 2 * gates * 32 * (16 + 32) for rows in (1, 8, 32)]
+    assert [size.macs for size in static.sizes] == [rows * 10 * 2 * gates * 32 * (16 + 32) for rows in (1, 8, 32)]
     assert static.parameters == 2 * gates * 32 * (16 + 32 + 2)
 
 

@@ -92,31 +92,31 @@ def graph(*nodes: Node, **shapes: tuple[int, ...] | None) -> Graph:
 
 
 def test_an_operator_of_another_domain_is_named_and_not_counted() -> None:
-    made = count(graph(Node("head", "Magic", ("x",), ("y",), domain="acme"), x=(1, 4), y=(1, 4)), 1)
-    assert not made.complete
-    (unknown,) = made.uncounted
+    counted = count(graph(Node("head", "Magic", ("x",), ("y",), domain="acme"), x=(1, 4), y=(1, 4)), 1)
+    assert not counted.complete
+    (unknown,) = counted.uncounted
     assert (unknown.operator, unknown.nodes, unknown.kind, unknown.examples) == ("acme.Magic", 1, "unknown", ("head",))
 
 
 def test_an_operator_without_known_shapes_is_named_and_not_counted() -> None:
-    made = count(graph(Node("m", "MatMul", ("x", "w"), ("y",)), x=None, w=(4, 4), y=None), 1)
-    assert [(one.kind, one.reason) for one in made.uncounted] == [
+    counted = count(graph(Node("m", "MatMul", ("x", "w"), ("y",)), x=None, w=(4, 4), y=None), 1)
+    assert [(unknown.kind, unknown.reason) for unknown in counted.uncounted] == [
         ("unknown", "the shape of tensor x isn't known; of its inputs, w [4, 4] are known")
     ]
-    assert (made.size.macs, made.parameters) == (0, 16)
+    assert (counted.size.macs, counted.parameters) == (0, 16)
 
 
 def test_a_body_is_counted_for_each_step() -> None:
     step = Node("m", "MatMul", ("s", "w"), ("z",))
     body = Graph((step,), {"s": Tensor("FP32", (1, 4)), "z": Tensor("FP32", (1, 4))}, ("s",), ("z",))
     scan = Node("scan", "Scan", ("x",), ("y",), attributes={"num_scan_inputs": 1}, bodies=(body,))
-    made = count(graph(scan, x=(7, 1, 4), y=(7, 1, 4), w=(4, 4)), 1)
-    assert (made.size.macs, made.parameters, made.complete) == (7 * 16, 16, True)
+    counted = count(graph(scan, x=(7, 1, 4), y=(7, 1, 4), w=(4, 4)), 1)
+    assert (counted.size.macs, counted.parameters, counted.complete) == (7 * 16, 16, True)
 
 
 def test_tensors_that_a_body_reads_live_until_its_node() -> None:
     branch = Graph((Node("a", "Add", ("h", "h"), ("z",)),), {"z": Tensor("FP32", (4,))}, (), ("z",))
-    made = count(
+    counted = count(
         graph(
             Node("h", "Relu", ("x",), ("h",)),
             Node("c", "Relu", ("x",), ("c",)),
@@ -128,15 +128,15 @@ def test_tensors_that_a_body_reads_live_until_its_node() -> None:
         ),
         1,
     )
-    assert made.size.peak_activation_bytes == 4 * (4 + 100 + 1 + 4)
+    assert counted.size.peak_activation_bytes == 4 * (4 + 100 + 1 + 4)
 
 
 def test_a_body_without_known_steps_is_counted_once_and_named() -> None:
     step = Node("m", "MatMul", ("s", "w"), ("z",))
     body = Graph((step,), {"s": Tensor("FP32", (1, 4)), "z": Tensor("FP32", (1, 4))}, ("s",), ("z",))
-    made = count(graph(Node("l", "Loop", ("n", "", "x"), ("y",), bodies=(body,)), x=(1, 4), y=(1, 4), w=(4, 4)), 1)
-    assert (made.size.macs, made.complete) == (16, False)
-    assert made.uncounted[0].reason == "the number of its steps isn't known; one step is counted"
+    counted = count(graph(Node("l", "Loop", ("n", "", "x"), ("y",), bodies=(body,)), x=(1, 4), y=(1, 4), w=(4, 4)), 1)
+    assert (counted.size.macs, counted.complete) == (16, False)
+    assert counted.uncounted[0].reason == "the number of its steps isn't known; one step is counted"
 
 
 def test_scales_and_zero_points_are_no_parameters() -> None:
@@ -159,10 +159,10 @@ def test_scales_and_zero_points_are_no_parameters() -> None:
         Node("", "DequantizeLinear", ("b", "s2"), ("c",)),
         Node("", "Gemm", ("d", "f", "c"), ("y",)),
     )
-    made = count(Graph(nodes, tensors, ("x",), ("y",), frozenset({"w", "b", "s0", "s1", "s2", "z"})), 1)
-    assert (made.size.macs, made.parameters, made.datatype) == (12, 4 * 3 + 3, "INT8")
-    assert made.weight_bytes == 12 + 4 * 3 + 3 * 4 + 1
-    assert made.complete
+    counted = count(Graph(nodes, tensors, ("x",), ("y",), frozenset({"w", "b", "s0", "s1", "s2", "z"})), 1)
+    assert (counted.size.macs, counted.parameters, counted.datatype) == (12, 4 * 3 + 3, "INT8")
+    assert counted.weight_bytes == 12 + 4 * 3 + 3 * 4 + 1
+    assert counted.complete
 
 
 def test_a_sum_of_products_is_counted_for_each_label() -> None:

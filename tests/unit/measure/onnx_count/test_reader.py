@@ -43,7 +43,7 @@ def test_external_data_counts_by_its_size_and_is_not_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ({"location": "other.bin"}, "has its data in other.bin, which is missing"),
         ({"location": "../weights.bin"}, "must be in the model's folder"),
@@ -51,12 +51,12 @@ def test_external_data_counts_by_its_size_and_is_not_read(tmp_path: Path) -> Non
         ({"length": 8}, "tensor w0 has 8 bytes of external data; its shape [4, 16] needs 256"),
     ],
 )
-def test_missing_external_data_is_an_error(fault: dict[str, str | int], said: str, tmp_path: Path) -> None:
+def test_missing_external_data_is_an_error(fault: dict[str, str | int], message: str, tmp_path: Path) -> None:
     file = external(tmp_path, **fault)  # type: ignore[arg-type]  # each value has the type of its parameter
     with pytest.raises(ModelError) as caught:
         analyse(file)
     assert str(file) in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_a_file_of_another_format_is_an_error(content: bytes, tmp_path: Path) ->
 
 
 def test_a_cut_off_file_is_an_error(tmp_path: Path) -> None:
-    whole = small().SerializeToString()
-    (tmp_path / "model.onnx").write_bytes(whole[: len(whole) // 2])
+    content = small().SerializeToString()
+    (tmp_path / "model.onnx").write_bytes(content[: len(content) // 2])
     with pytest.raises(ModelError, match="not an ONNX model, or cut off at"):
         analyse(tmp_path / "model.onnx")
 
@@ -124,7 +124,7 @@ def test_a_dimension_without_a_size_is_an_error_with_an_example(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "batches", "said"),
+    ("sizes", "batches", "message"),
     [
         ({"sequence": 5}, (), "--dim sequence=5: no input has this dimension; it has batch, seq"),
         ({"seq": 0}, (), "--dim seq=0: a size must be 1 to"),
@@ -132,23 +132,23 @@ def test_a_dimension_without_a_size_is_an_error_with_an_example(tmp_path: Path) 
     ],
 )
 def test_an_impossible_size_is_an_error(
-    sizes: dict[str, int], batches: tuple[int, ...], said: str, tmp_path: Path
+    sizes: dict[str, int], batches: tuple[int, ...], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ModelError) as caught:
         analyse(stored(transformer_block(), tmp_path), sizes=sizes, batches=batches)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_batch_that_the_model_has_fixed_is_an_error(tmp_path: Path) -> None:
     file = stored(small(1), tmp_path)
-    assert [one.batch for one in analyse(file).sizes] == [1]
+    assert [size.batch for size in analyse(file).sizes] == [1]
     with pytest.raises(ModelError, match="batch size 8: the first dimension of its input x is 1; it must be symbolic"):
         analyse(file, batches=(1, 8))
 
 
 def test_a_batch_can_be_given_as_a_dimension(tmp_path: Path) -> None:
     static = analyse(stored(small(), tmp_path), sizes={"batch": 5})
-    assert [(one.batch, one.macs) for one in static.sizes] == [(5, 5 * 64)]
+    assert [(size.batch, size.macs) for size in static.sizes] == [(5, 5 * 64)]
 
 
 def test_a_folder_of_a_repository_has_its_newest_version(tmp_path: Path) -> None:

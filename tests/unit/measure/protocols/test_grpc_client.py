@@ -22,14 +22,14 @@ def response(**fields: Any) -> service_pb2.ModelInferResponse:
 
 
 def output() -> service_pb2.ModelInferResponse:
-    made = response(raw_output_contents=[b"\x00" * 400])
-    made.parameters["triton_final_response"].bool_param = True
-    made.outputs.add(name="y", datatype="FP32", shape=[1, 100])
-    return made
+    message = response(raw_output_contents=[b"\x00" * 400])
+    message.parameters["triton_final_response"].bool_param = True
+    message.outputs.add(name="y", datatype="FP32", shape=[1, 100])
+    return message
 
 
 @pytest.mark.parametrize(
-    ("body", "found"),
+    ("body", "expected"),
     [
         (output().SerializeToString(), True),
         (output().SerializeToString()[:320], False),
@@ -41,8 +41,8 @@ def output() -> service_pb2.ModelInferResponse:
         (b"<html>", False),
     ],
 )
-def test_outputs_of_a_message_are_found_without_parsing_it(body: bytes, found: bool) -> None:
-    assert has_outputs(body) is found
+def test_outputs_of_a_message_are_found_without_parsing_it(body: bytes, expected: bool) -> None:
+    assert has_outputs(body) is expected
 
 
 @pytest.mark.parametrize(("has_output", "outcome"), [(True, Outcome.ANSWERED), (False, Outcome.ERROR)])

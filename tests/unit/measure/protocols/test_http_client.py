@@ -37,8 +37,8 @@ def parsed(api: Any = "kserve") -> Target:
 )
 def test_a_response_without_outputs_is_no_answer(status: int, body: bytes, header: int | None, words: str) -> None:
     to = replace(parsed(), outputs=(ModelInput("y", "FP32", (-1, 1)),))
-    found = problem(to, status, body, header=header, location="https://login.example/auth")
-    assert words in found
+    message = problem(to, status, body, header=header, location="https://login.example/auth")
+    assert words in message
 
 
 @pytest.mark.parametrize(
@@ -76,35 +76,35 @@ def test_a_wait_that_a_server_demands_has_an_end(text: str, seconds: float) -> N
 def test_binary_request_has_every_data_type(kind: str) -> None:
     inputs = (ModelInput("x", kind, (-1, 3)), ModelInput("y", "INT32", (-1, 1)))
     (payload, *_) = random_payloads(inputs, rows=Rows(2, 2), shapes={}, seed=1)
-    made = encode(replace(parsed(), inputs=inputs), payload)
-    assert made.header_length is not None
-    document = json.loads(made.body[: made.header_length])
-    sizes = [one["parameters"]["binary_data_size"] for one in document["inputs"]]
+    request = encode(replace(parsed(), inputs=inputs), payload)
+    assert request.header_length is not None
+    document = json.loads(request.body[: request.header_length])
+    sizes = [tensor["parameters"]["binary_data_size"] for tensor in document["inputs"]]
     content = raw_content(payload.tensors["x"], kind)
     assert sizes == [len(content), 8]
-    assert made.body[made.header_length :] == content + payload.tensors["y"].tobytes()
-    assert [(one["name"], one["datatype"], one["shape"]) for one in document["inputs"]] == [
+    assert request.body[request.header_length :] == content + payload.tensors["y"].tobytes()
+    assert [(tensor["name"], tensor["datatype"], tensor["shape"]) for tensor in document["inputs"]] == [
         ("x", kind, [2, 3]), ("y", "INT32", [2, 1]),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "said"),
+    ("kind", "value", "message"),
     [
         ("BF16", np.ones((1, 1), np.float32), "input x is of BF16, which has no form in JSON; use --encoding binary"),
         ("FP16", np.ones((1, 1), np.float16), "input x is of FP16"),
         ("BYTES", np.array([[b"\xff"]], np.object_), "input x has bytes that are no UTF-8"),
     ],
 )
-def test_value_without_a_form_in_json_is_an_error(kind: str, value: Any, said: str) -> None:
+def test_value_without_a_form_in_json_is_an_error(kind: str, value: Any, message: str) -> None:
     to = replace(parsed(), inputs=(ModelInput("x", kind, (-1, 1)),), encoding="json")
-    with pytest.raises(TensorError, match=said):
+    with pytest.raises(TensorError, match=message):
         encode(to, Payload({"x": value}, 1))
 
 
 def test_json_request_has_plain_values() -> None:
     to = replace(parsed(), inputs=(ModelInput("x", "BYTES", (-1, 2)),), encoding="json")
-    made = encode(to, Payload({"x": np.array([[b"a", b"b"]], np.object_)}, 1))
-    assert json.loads(made.body) == {
+    request = encode(to, Payload({"x": np.array([[b"a", b"b"]], np.object_)}, 1))
+    assert json.loads(request.body) == {
         "inputs": [{"name": "x", "shape": [1, 2], "datatype": "BYTES", "data": ["a", "b"]}]
     }

@@ -32,10 +32,10 @@ def payload(rows: int) -> Payload:
 
 def test_slots_of_a_region_do_not_overlap() -> None:
     slots, size = shared_memory.layout(TARGET, [payload(1), payload(7)])
-    places = [slot for one in slots for slot in (*one.inputs.values(), *one.outputs.values())]
-    assert [one.inputs["x"].size for one in slots] == [12, 84]
-    assert [one.inputs["s"].size for one in slots] == [6, 42]  # a string has a length of four bytes in front
-    assert [one.outputs["y"].size for one in slots] == [10, 70]
+    places = [place for slot in slots for place in (*slot.inputs.values(), *slot.outputs.values())]
+    assert [slot.inputs["x"].size for slot in slots] == [12, 84]
+    assert [slot.inputs["s"].size for slot in slots] == [6, 42]  # a string has a length of four bytes in front
+    assert [slot.outputs["y"].size for slot in slots] == [10, 70]
     ends = [place.offset + place.size for place in places]
     assert all(end <= place.offset for end, place in zip(ends, places[1:], strict=False))
     assert all(place.offset % 64 == 0 for place in places)
@@ -51,7 +51,7 @@ def test_outputs_of_unknown_size_come_in_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "has_functions", "said"),
+    ("changed", "has_functions", "message"),
     [
         ({"api": "tfserving"}, False, "api tfserving has no shared memory"),
         ({"encoding": "json"}, False, "encoding json puts the values into each request"),
@@ -60,9 +60,9 @@ def test_outputs_of_unknown_size_come_in_the_answer() -> None:
     ],
 )
 def test_protocols_and_functions_without_shared_memory_are_refused(
-    changed: dict[str, str], has_functions: bool, said: str
+    changed: dict[str, str], has_functions: bool, message: str
 ) -> None:
-    with pytest.raises(TargetError, match=said):
+    with pytest.raises(TargetError, match=message):
         shared_memory.check(Target.from_dict(TARGET.to_dict() | changed), has_functions=has_functions)
     shared_memory.check(TARGET, has_functions=False)
 

@@ -15,29 +15,29 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def test_a_run_is_a_row_with_the_names_of_the_document() -> None:
     first, second = bench_document(), bench_document(seed=2, rate_rps=50)
-    found = rows(csv_rows.text(stored(first, second)))
-    assert [float(row["latency.p99 [ms]"]) for row in found] == [first.latency.p99.value, second.latency.p99.value]
+    table = rows(csv_rows.text(stored(first, second)))
+    assert [float(row["latency.p99 [ms]"]) for row in table] == [first.latency.p99.value, second.latency.p99.value]
     interval = first.latency.p99.interval
     assert interval is not None
-    assert (float(found[0]["latency.p99.low"]), float(found[0]["latency.p99.high"])) == interval
-    assert [row["scenario.rate_rps"] for row in found] == ["100.0", "50.0"]
+    assert (float(table[0]["latency.p99.low"]), float(table[0]["latency.p99.high"])) == interval
+    assert [row["scenario.rate_rps"] for row in table] == ["100.0", "50.0"]
 
 
 def test_a_figure_without_a_value_is_an_empty_cell() -> None:
-    found = rows(csv_rows.text(stored(bench_document(sections=True), bench_document(objective_s=None))))
-    assert found[1]["goodput [requests/s]"] == ""
-    assert found[1]["energy.per_inference [J]"] == ""
-    assert "energy.gpu [J]" not in found[0]
+    table = rows(csv_rows.text(stored(bench_document(sections=True), bench_document(objective_s=None))))
+    assert table[1]["goodput [requests/s]"] == ""
+    assert table[1]["energy.per_inference [J]"] == ""
+    assert "energy.gpu [J]" not in table[0]
 
 
 def test_text_is_never_a_formula() -> None:
-    found = rows(csv_rows.text(stored(bench_document(model="=1+1"))))
-    assert found[0]["target.model"] == "'=1+1"
+    table = rows(csv_rows.text(stored(bench_document(model="=1+1"))))
+    assert table[0]["target.model"] == "'=1+1"
 
 
 def test_the_points_of_a_sweep_are_rows() -> None:
     document = bench_document().model_copy(update=answers())
-    found = rows(csv_rows.text(stored(document)))
-    assert len(found) == 7
-    assert [row["sweep.points.p99 [ms]"] for row in found] == ["", "5.0", "10.0", "15.0", "40.0", "80.0", "120.0"]
-    assert found[0]["capacity.rate [requests/s]"] == "98.0"
+    table = rows(csv_rows.text(stored(document)))
+    assert len(table) == 7
+    assert [row["sweep.points.p99 [ms]"] for row in table] == ["", "5.0", "10.0", "15.0", "40.0", "80.0", "120.0"]
+    assert table[0]["capacity.rate [requests/s]"] == "98.0"

@@ -28,15 +28,15 @@ def text_of(*documents, library: str = LIBRARY) -> str:  # noqa: ANN002  # resul
 
 def test_sections_follow_each_other_from_the_answer_to_the_data() -> None:
     html = text_of(*stored(bench_document(sections=True, failures=3)))
-    found = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
-    assert found == ["figures", "latency", "failures", "phases", "energy", "run", "data-section"]
+    sections = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
+    assert sections == ["figures", "latency", "failures", "phases", "energy", "run", "data-section"]
     assert html.index('class="answer"') < html.index("The run is valid") < html.index("<h2")
 
 
 def test_results_in_a_page_are_those_that_were_given() -> None:
-    given = stored(bench_document(model=HOSTILE, failures=2, message=HOSTILE), bench_document(seed=2))
-    found = embedded(text_of(*given))
-    assert found == [(one.name, one.data) for one in given]
+    results = stored(bench_document(model=HOSTILE, failures=2, message=HOSTILE), bench_document(seed=2))
+    data = embedded(text_of(*results))
+    assert data == [(result.name, result.data) for result in results]
 
 
 def test_text_of_a_server_is_never_markup() -> None:
@@ -121,10 +121,10 @@ def test_the_last_partial_second_of_a_chart_is_a_rate() -> None:
 
 
 def test_a_large_sweep_keeps_its_results_compressed() -> None:
-    given = grid(30)
-    html = text_of(*given)
+    results = grid(30)
+    html = text_of(*results)
     assert 'data-encoding="deflate"' in html
-    assert embedded(html) == [(one.name, one.data) for one in given]
+    assert embedded(html) == [(result.name, result.data) for result in results]
     assert len(html) < 30 * 8000
 
 
@@ -148,11 +148,11 @@ def test_the_policy_allows_the_script_of_the_page_alone() -> None:
 
 def test_answers_come_first_and_have_their_sections() -> None:
     html = text_of(*stored(bench_document(sections=True).model_copy(update=answers())))
-    found = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
+    sections = re.findall(r"<h2 id=\"([a-z-]+)\">", html)
     order = ["figures", "latency", "failures", "capacity", "sweep", "phases", "energy", "comparison", "leaderboard"]
-    assert found == [*order, "run", "data-section"]
+    assert sections == [*order, "run", "data-section"]
     sentences = re.findall(r'<p class="answer">(.*?)</p>', html)
-    assert [one[:11] for one in sentences] == ["One replica", "P99 of int8"]
+    assert [sentence[:11] for sentence in sentences] == ["One replica", "P99 of int8"]
     assert "<td>-12<small> [-18, -5]</small></td>" in html
     assert html.count('class="whisker shown"') == 1
     assert 'data-title="Latency by rate"' in html
@@ -185,10 +185,10 @@ def test_a_model_on_paper_has_its_roofline() -> None:
 
 def test_samples_of_hardware_are_charts_over_time() -> None:
     absent = {"value": None, "unit": "ratio", "n": 0, "source": "", "reason": "no GPU"}
-    one = {"value": 0.5, "unit": "ratio", "n": 3, "source": "metrics"}
-    cores = one | {"unit": "cores"}
+    share = {"value": 0.5, "unit": "ratio", "n": 3, "source": "metrics"}
+    cores = share | {"unit": "cores"}
     series = {name: {"mean": absent, "p10": absent, "p90": absent, "max": absent} for name, kind in Hardware.model_fields.items() if kind.annotation is Series}  # fmt: skip
-    series["machine_cpu"] = {"mean": one, "p10": one, "p90": one, "max": one, "values": [0.4, 0.5, 0.6]}
+    series["machine_cpu"] = {"mean": share, "p10": share, "p90": share, "max": share, "values": [0.4, 0.5, 0.6]}
     series["server_cpu"] = {"mean": cores, "p10": cores, "p90": cores, "max": cores, "values": [1.0, 2.0]}
     figures = {name: absent for name, kind in Hardware.model_fields.items() if kind.annotation is Figure}
     hardware = Hardware.model_validate(series | figures | {"samples": 3, "replicas": [], "notes": []})
@@ -202,7 +202,7 @@ def test_samples_of_hardware_are_charts_over_time() -> None:
 def lines_of(html: str, title: str) -> dict[str, list[str]]:
     """Return the lines of a chart by name, from the table beside it."""
     figure = next(
-        one for one in re.findall(r"<figure class=\"plot\".*?</figure>", html, re.DOTALL) if f">{title}<" in one
+        plot for plot in re.findall(r"<figure class=\"plot\".*?</figure>", html, re.DOTALL) if f">{title}<" in plot
     )
     names = re.findall(r"data-line=\"([^\"]+)\"", figure)
     rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in re.findall(r"<tr><th scope=\"row\".*?</tr>", figure)]
@@ -214,20 +214,20 @@ def test_models_have_a_line_each_in_charts_over_the_load() -> None:
         bench_document(model=model, rate_rps=rate, duration_s=5) for model in ("fp32", "int8") for rate in (20.0, 40.0)
     ]
     html = text_of(*stored(*runs))
-    found = lines_of(html, "P99 by rate")
-    assert list(found) == ["fp32", "int8"]
-    assert all("-" not in values for values in found.values())
+    lines = lines_of(html, "P99 by rate")
+    assert list(lines) == ["fp32", "int8"]
+    assert all("-" not in values for values in lines.values())
     assert list(lines_of(html, "Throughput by rate")) == ["fp32", "int8"]
 
 
 def test_replicas_of_a_sweep_have_a_line_each() -> None:
     sweep = answers()["sweep"]
-    few = [one for one in sweep.points if one.rows == "1"]
-    more = [one.model_copy(update={"replicas": 4, "p99": figure_of(2.0)}) for one in few]
+    few = [point for point in sweep.points if point.rows == "1"]
+    more = [point.model_copy(update={"replicas": 4, "p99": figure_of(2.0)}) for point in few]
     document = bench_document().model_copy(update={"sweep": sweep.model_copy(update={"points": (*few, *more)})})
-    found = lines_of(text_of(*stored(document)), "P99 by rate")
-    assert found["4 replicas"] == ["2", "2", "2"]
-    assert "2" not in found["1 replica"]
+    lines = lines_of(text_of(*stored(document)), "P99 by rate")
+    assert lines["4 replicas"] == ["2", "2", "2"]
+    assert "2" not in lines["1 replica"]
 
 
 def figure_of(value: float) -> Figure:

@@ -39,9 +39,9 @@ def test_a_small_delay_beside_a_long_answer_is_of_no_account() -> None:
 
 
 def test_a_limit_names_its_figures_and_a_remedy() -> None:
-    found = judge(used(cpu_s=9.4), late_p99_s=0.03, p50_s=0.02, is_open=True)
+    limit = judge(used(cpu_s=9.4), late_p99_s=0.03, p50_s=0.02, is_open=True)
     assert (
-        found.evidence
+        limit.evidence
         == "its busiest process used 94% of a core, and 1 % of the requests were sent 30.0 ms late or more"
     )
-    assert "--processes 2" in found.remedy
+    assert "--processes 2" in limit.remedy

@@ -12,11 +12,11 @@ from tests.bench_documents import bench_document
 
 def test_each_share_has_the_percentile_of_the_run() -> None:
     values = np.random.default_rng(1).gamma(2, 0.01, 5000)
-    found = distribution.of(Durations.of(values), Durations.of(values / 2))
-    assert found is not None
-    for share, latency in zip(found.shares, found.latency_ms, strict=True):
+    curve = distribution.of(Durations.of(values), Durations.of(values / 2))
+    assert curve is not None
+    for share, latency in zip(curve.shares, curve.latency_ms, strict=True):
         assert latency == pytest.approx(1000 * (statistics.percentile(values, share) or 0), abs=1e-4)
-    assert found.from_send_ms[-1] == pytest.approx(found.latency_ms[-1] / 2, abs=1e-4)
+    assert curve.from_send_ms[-1] == pytest.approx(curve.latency_ms[-1] / 2, abs=1e-4)
 
 
 def test_the_named_percentiles_are_among_the_shares() -> None:

@@ -42,7 +42,7 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("version", 2, "version: 2 (made by halcyon 0.1.0); this command reads version 1"),
         ("version", ..., "version: missing"),
@@ -57,11 +57,11 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("goodput", {"value": None, "unit": "requests/s", "n": 0, "source": "x"}, 'goodput.reason: empty; a null value needs one, for example "no'),
     ],
 )  # fmt: skip
-def test_a_wrong_field_is_named_with_its_value(tmp_path: Path, field: str, value: Any, said: str) -> None:
+def test_a_wrong_field_is_named_with_its_value(tmp_path: Path, field: str, value: Any, message: str) -> None:
     path = written(tmp_path, changed(field, value))
     with pytest.raises(DocumentError) as error:
         read(path)
-    assert str(error.value).startswith(f"{path}: {said}")
+    assert str(error.value).startswith(f"{path}: {message}")
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
@@ -73,7 +73,7 @@ def test_a_file_that_is_cut_off_says_so(tmp_path: Path, share: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "empty; copy the file again"),
         ("[1]", "not a result of halcyon bench: it must be an object"),
@@ -91,8 +91,8 @@ def test_a_file_that_is_cut_off_says_so(tmp_path: Path, share: float) -> None:
         ("<!doctype html><p>hello", "no results of halcyon bench are in this page"),
     ],
 )
-def test_another_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(DocumentError, match=said):
+def test_another_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
         read(written(tmp_path, text))
 
 
@@ -113,9 +113,9 @@ def test_results_of_the_same_name_have_their_paths_as_names(tmp_path: Path) -> N
     for path in paths:
         path.parent.mkdir()
         path.write_text(bench_document(duration_s=5).model_dump_json())
-    assert [one.name for one in read_all(paths)] == [str(path) for path in paths]
-    assert [one.name for one in read_all(paths[:1])] == ["bench.json"]
-    assert [one.name for one in read_all([paths[0]] * 2)] == [str(paths[0]), f"{paths[0]} (2)"]
+    assert [result.name for result in read_all(paths)] == [str(path) for path in paths]
+    assert [result.name for result in read_all(paths[:1])] == ["bench.json"]
+    assert [result.name for result in read_all([paths[0]] * 2)] == [str(paths[0]), f"{paths[0]} (2)"]
 
 
 def test_a_result_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_file_name_that_is_no_text_is_escaped(tmp_path: Path) -> None:
 
 def test_folder_stands_for_the_result_in_it(tmp_path: Path) -> None:
     (tmp_path / "bench.json").write_text(json.dumps(DOCUMENT))
-    (found,) = read(tmp_path)
-    assert found.name == "bench.json"
+    (result,) = read(tmp_path)
+    assert result.name == "bench.json"
     (tmp_path / "none").mkdir()
     with pytest.raises(DocumentError, match=r"none/bench.json: can't be read: No such file"):
         read(tmp_path / "none")

@@ -36,15 +36,15 @@ def peak(value: float, unit: str) -> Peak:
     return Peak(kind="measured", rate=figure, cv=0.01, how="test")
 
 
-def made(static: Static, *executions: Execution) -> Roofline:
+def roofline_of(static: Static, *executions: Execution) -> Roofline:
     compute, memory = peak(10e9, "FLOP/s"), peak(2e9, "bytes/s")
     return roofline(static, compute, memory, executions, datatype="FP32", source="the model alone")
 
 
 def test_a_roof_bends_at_the_ridge(static: Static) -> None:
-    found = made(static, Execution(1, 1e-3, None, 100), Execution(32, 1e-3, (0.8e-3, 1.25e-3), 100))
-    assert found.ridge == 5
-    low, high = found.points
+    roof = roofline_of(static, Execution(1, 1e-3, None, 100), Execution(32, 1e-3, (0.8e-3, 1.25e-3), 100))
+    assert roof.ridge == 5
+    low, high = roof.points
     assert low.intensity == pytest.approx(FLOPS / (WEIGHTS + ROW))
     assert low.roof == pytest.approx(2e9 * FLOPS / (WEIGHTS + ROW))
     assert (low.bound, high.bound) == ("bandwidth", "compute")
@@ -54,39 +54,39 @@ def test_a_roof_bends_at_the_ridge(static: Static) -> None:
 
 
 def test_the_batch_at_the_ridge_is_the_smallest_that_compute_limits(static: Static) -> None:
-    found = made(static)
-    crossing = found.bandwidth_bound_below
+    roof = roofline_of(static)
+    crossing = roof.bandwidth_bound_below
     assert crossing is not None
     intensities = [batch * FLOPS / (WEIGHTS + batch * ROW) for batch in (crossing - 1, crossing)]
-    assert intensities[0] < found.ridge <= intensities[1]
-    assert found.answer == f"Bandwidth-bound below batch {crossing}; nothing was measured."
+    assert intensities[0] < roof.ridge <= intensities[1]
+    assert roof.answer == f"Bandwidth-bound below batch {crossing}; nothing was measured."
 
 
 def test_the_answer_has_the_largest_share(static: Static) -> None:
-    found = made(static, Execution(1, 1e-3, None, 100), Execution(32, 1e-3, None, 100))
-    crossing = found.bandwidth_bound_below
-    assert found.answer == f"42 % of the roof at batch 32, bandwidth-bound below batch {crossing}."
-    assert found.above == ()
+    roof = roofline_of(static, Execution(1, 1e-3, None, 100), Execution(32, 1e-3, None, 100))
+    crossing = roof.bandwidth_bound_below
+    assert roof.answer == f"42 % of the roof at batch 32, bandwidth-bound below batch {crossing}."
+    assert roof.above == ()
 
 
 def test_a_point_above_the_roof_makes_it_wrong(static: Static) -> None:
-    found = made(static, Execution(32, 1e-5, None, 100))
-    assert found.above == (32,)
-    assert found.answer.startswith("The roof is wrong: batch 32 is above it")
-    assert any("ABOVE THE ROOF" in line for line in roofline_lines(found))
+    roof = roofline_of(static, Execution(32, 1e-5, None, 100))
+    assert roof.above == (32,)
+    assert roof.answer.startswith("The roof is wrong: batch 32 is above it")
+    assert any("ABOVE THE ROOF" in line for line in roofline_lines(roof))
 
 
 def test_a_model_without_bytes_has_no_roofline(tmp_path: Path) -> None:
     (tmp_path / "m.pt").write_bytes(b"x")
     with pytest.raises(ModelError, match="its bytes aren't known"):
-        made(static_from_flops(tmp_path / "m.pt", 1e9))
+        roofline_of(static_from_flops(tmp_path / "m.pt", 1e9))
 
 
 def test_a_peak_is_the_largest_sample() -> None:
-    found = measured_peak((9.0, 10.0, 11.0), "FLOP/s", "product")
-    assert (found.rate.value, found.rate.interval, found.rate.n) == (11.0, (9.0, 11.0), 3)
-    assert found.cv == pytest.approx(0.1)
-    assert "the machine was busy" in found.rate.reason
+    compute_peak = measured_peak((9.0, 10.0, 11.0), "FLOP/s", "product")
+    assert (compute_peak.rate.value, compute_peak.rate.interval, compute_peak.rate.n) == (11.0, (9.0, 11.0), 3)
+    assert compute_peak.cv == pytest.approx(0.1)
+    assert "the machine was busy" in compute_peak.rate.reason
     assert measured_peak((9.9, 10.0, 10.1), "FLOP/s", "product").rate.reason == ""
 
 
@@ -98,17 +98,17 @@ def test_a_published_peak_says_so(static: Static) -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "datatype", "said"),
+    ("product", "datatype", "message"),
     [
         ("NVIDIA-B999", "FP32", "the known products are Tesla-T4"),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "FP32", "a part of a GPU has no published peaks"),
         ("Tesla-V100-SXM2-16GB", "INT8", "no peak is published for INT8; there is one for FP32, FP16, BF16"),
     ],
 )
-def test_an_unknown_peak_is_an_error(product: str, datatype: str, said: str) -> None:
+def test_an_unknown_peak_is_an_error(product: str, datatype: str, message: str) -> None:
     with pytest.raises(ModelError) as caught:
         published.peaks(product, datatype)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_small_share_has_two_digits() -> None:

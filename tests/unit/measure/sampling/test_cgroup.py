@@ -40,9 +40,9 @@ def test_server_in_another_container_has_its_own_cgroup_of_version_2(tmp_path: P
         memory__max="max\n",
         memory__events="oom 1\noom_kill 1\n",
     )
-    found = cgroup.of_process(SERVER, proc=tmp_path)
-    assert found is not None
-    assert found.sample() == cgroup.CgroupSample(
+    group = cgroup.of_process(SERVER, proc=tmp_path)
+    assert group is not None
+    assert group.sample() == cgroup.CgroupSample(
         cpu_s=2.5, cpu_limit=1.5, memory=1048576, memory_limit=None, periods=50, throttled=5, oom_kills=1
     )
 
@@ -69,9 +69,9 @@ def test_server_in_another_container_has_its_own_cgroup_of_version_1(tmp_path: P
         memory__limit_in_bytes="9223372036854771712\n",
         memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
     )
-    found = cgroup.of_process(SERVER, proc=tmp_path)
-    assert found is not None
-    assert found.sample() == cgroup.CgroupSample(
+    group = cgroup.of_process(SERVER, proc=tmp_path)
+    assert group is not None
+    assert group.sample() == cgroup.CgroupSample(
         cpu_s=3, cpu_limit=2, memory=4096, memory_limit=None, periods=9, throttled=3, oom_kills=2
     )
 

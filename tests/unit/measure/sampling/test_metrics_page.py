@@ -25,17 +25,17 @@ nv_broken{
 
 
 def test_counters_are_those_of_the_model_over_its_versions() -> None:
-    found = metrics_page.server(TRITON, "m", 3.0)
-    assert found is not None
-    assert found.counters == Counters(42, 80, 10, 2.0, 0.001, 0.5, 0.002)
-    assert found.gpus == {"GPU-1": GpuSample(utilization=0.5, energy_j=1234.5)}
-    assert (found.machine_cpu, found.pinned, found.pinned_total) == (0.25, None, 268435456)
+    sample = metrics_page.server(TRITON, "m", 3.0)
+    assert sample is not None
+    assert sample.counters == Counters(42, 80, 10, 2.0, 0.001, 0.5, 0.002)
+    assert sample.gpus == {"GPU-1": GpuSample(utilization=0.5, energy_j=1234.5)}
+    assert (sample.machine_cpu, sample.pinned, sample.pinned_total) == (0.25, None, 268435456)
 
 
 def test_a_page_without_the_model_has_no_counters() -> None:
-    found = metrics_page.server(TRITON, "absent", 3.0)
-    assert found is not None
-    assert found.counters is None
+    sample = metrics_page.server(TRITON, "absent", 3.0)
+    assert sample is not None
+    assert sample.counters is None
 
 
 def test_other_pages_are_not_readings() -> None:
@@ -53,10 +53,10 @@ halcyon_agent_response_duration_seconds_count{slot="a"} 100
 halcyon_agent_held 0
 process_cpu_seconds_total 3.5
 """
-    found = metrics_page.balancer(text, 1.0)
-    assert found is not None
-    assert (found.request_s, found.requests, found.response_s, found.responses) == (12.5, 100, 8, 100)
-    assert (found.held, found.cpu_s, found.queued) == (0, 3.5, None)
+    sample = metrics_page.balancer(text, 1.0)
+    assert sample is not None
+    assert (sample.request_s, sample.requests, sample.response_s, sample.responses) == (12.5, 100, 8, 100)
+    assert (sample.held, sample.cpu_s, sample.queued) == (0, 3.5, None)
 
 
 def test_queues_of_haproxy_are_added() -> None:
@@ -65,6 +65,6 @@ haproxy_backend_current_queue{proxy="grpc"} 1
 haproxy_backend_http_requests_total{proxy="http"} 300
 haproxy_backend_http_requests_total{proxy="grpc"} 100
 """
-    found = metrics_page.balancer(text, 1.0)
-    assert found is not None
-    assert (found.queued, found.requests) == (4, 400)
+    sample = metrics_page.balancer(text, 1.0)
+    assert sample is not None
+    assert (sample.queued, sample.requests) == (4, 400)

@@ -31,8 +31,8 @@ def test_invalid_urls_are_refused(settings: SamplingSettings, text: str) -> None
 )
 def test_metrics_are_beside_the_other_ports(url: str, expected: str) -> None:
     target = parse(url, api="kserve", transport=None, encoding=None, model="m")
-    (one,) = Sampler(target, SamplingSettings()).observations().servers
-    assert one.samples == ()
+    (server,) = Sampler(target, SamplingSettings()).observations().servers
+    assert server.samples == ()
     assert [source.url for source in Sampler(target, SamplingSettings()).sources] == [expected]
 
 

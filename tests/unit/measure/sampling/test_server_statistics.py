@@ -14,7 +14,7 @@ def time(count: int, ms: float) -> dict[str, object]:
     return {"count": str(count), "ns": str(int(ms * 1e6))}
 
 
-ONE = {
+STATISTICS = {
     "name": "m",
     "version": "1",
     "inference_count": 12,
@@ -28,12 +28,12 @@ ONE = {
 
 
 def test_statistics_of_versions_are_added() -> None:
-    found = server_statistics.parse({"model_stats": [ONE, ONE]})
-    assert (found.counters.requests, found.counters.rows, found.counters.executions) == (24, 24, 6)
-    assert found.counters.queue_s == pytest.approx(1.2)
-    assert found.counters.output_s == 0
-    assert found.sizes[4].executions == 6
-    assert found.sizes == {4: SizeCounters(6, *(pytest.approx(value) for value in (0.006, 0.24, 0)))}
+    statistics = server_statistics.parse({"model_stats": [STATISTICS, STATISTICS]})
+    assert (statistics.counters.requests, statistics.counters.rows, statistics.counters.executions) == (24, 24, 6)
+    assert statistics.counters.queue_s == pytest.approx(1.2)
+    assert statistics.counters.output_s == 0
+    assert statistics.sizes[4].executions == 6
+    assert statistics.sizes == {4: SizeCounters(6, *(pytest.approx(value) for value in (0.006, 0.24, 0)))}
 
 
 @pytest.mark.parametrize("document", [[], {"error": "closed"}, {"model_stats": [{"name": "m"}]}])
@@ -43,33 +43,33 @@ def test_another_document_is_refused(document: object) -> None:
 
 
 def test_configuration_has_instances_over_groups_and_gpus() -> None:
-    found = server_statistics.parse_config(
+    config = server_statistics.parse_config(
         {
             "max_batch_size": 16,
             "instance_group": [{"count": 2, "gpus": [0, 1]}, {"kind": "KIND_CPU"}],
             "dynamic_batching": {"max_queue_delay_microseconds": "5000"},
         }
     )
-    assert found == ServerConfig(largest_batch=16, instances=5, max_queue_delay_s=0.005, most_rows=16)
+    assert config == ServerConfig(largest_batch=16, instances=5, max_queue_delay_s=0.005, most_rows=16)
 
 
 def test_configuration_names_the_inputs_that_may_be_left_out() -> None:
-    found = server_statistics.parse_config({"input": [{"name": "x"}, {"name": "seed", "optional": True}]})
-    assert found.optional == {"seed"}
+    config = server_statistics.parse_config({"input": [{"name": "x"}, {"name": "seed", "optional": True}]})
+    assert config.optional == {"seed"}
 
 
 def test_a_model_without_batching_has_batches_of_one_row() -> None:
-    found = server_statistics.parse_config({"max_batch_size": 0, "instance_group": [{"count": 1}]})
-    assert (found.largest_batch, found.instances, found.most_rows) == (1, 1, None)
+    config = server_statistics.parse_config({"max_batch_size": 0, "instance_group": [{"count": 1}]})
+    assert (config.largest_batch, config.instances, config.most_rows) == (1, 1, None)
     assert server_statistics.parse_config(None) == ServerConfig()
 
 
 def test_steps_of_an_ensemble_and_sequences_are_known() -> None:
     steps = [{"model_name": "tokenize"}, {"model_name": "bert"}, {"model_name": "tokenize"}]
-    found = server_statistics.parse_config({"ensemble_scheduling": {"step": steps}})
-    assert (found.steps, found.keeps_state) == (("tokenize", "bert"), False)
+    config = server_statistics.parse_config({"ensemble_scheduling": {"step": steps}})
+    assert (config.steps, config.keeps_state) == (("tokenize", "bert"), False)
     # Protobuf's JSON has a field without values as an empty object.
-    found = server_statistics.parse_config({"sequence_batching": {}})
-    assert (found.steps, found.keeps_state, found.is_decoupled) == ((), True, False)
-    found = server_statistics.parse_config({"model_transaction_policy": {"decoupled": True}})
-    assert (found.keeps_state, found.is_decoupled) == (False, True)
+    config = server_statistics.parse_config({"sequence_batching": {}})
+    assert (config.steps, config.keeps_state, config.is_decoupled) == ((), True, False)
+    config = server_statistics.parse_config({"model_transaction_policy": {"decoupled": True}})
+    assert (config.keeps_state, config.is_decoupled) == (False, True)

@@ -14,8 +14,8 @@ from halcyon_measure.schedule.scenario import Scenario
 
 
 def times(scenario: Scenario) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = list(chunks(scenario.check()))
-    return np.concatenate(found) if found else np.array([])
+    arrays = list(chunks(scenario.check()))
+    return np.concatenate(arrays) if arrays else np.array([])
 
 
 def test_sustained_arrivals_are_a_poisson_process_of_the_rate() -> None:
@@ -74,5 +74,5 @@ def test_a_number_of_requests_ends_the_schedule() -> None:
 
 
 def test_the_seed_decides_the_draw() -> None:
-    one, same, other = (times(Scenario(kind="sustained", rate_rps=50, seed=seed)).tolist() for seed in (1, 1, 2))
-    assert one == same != other
+    first, same, other = (times(Scenario(kind="sustained", rate_rps=50, seed=seed)).tolist() for seed in (1, 1, 2))
+    assert first == same != other

@@ -14,7 +14,7 @@ from halcyon_measure.schedule.scenario import KINDS, PRESETS, Scenario
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"kind": "sustained", "rate_rps": 20_001}, "rate is 20001 requests/s; it must be above 0 and at most 20000"),
         ({"kind": "sustained", "rate_rps": float("nan")}, "rate is nan"),
@@ -34,10 +34,10 @@ from halcyon_measure.schedule.scenario import KINDS, PRESETS, Scenario
         ({"kind": "wave"}, "scenario is wave; there are blocking, sustained, burst, ramp, trace, offline"),
     ],
 )
-def test_a_scenario_that_cannot_be_run_is_refused(fields: dict[str, Any], said: str) -> None:
+def test_a_scenario_that_cannot_be_run_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         Scenario(**fields).check()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -70,7 +70,7 @@ def test_a_trace_begins_at_its_first_arrival(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("t_s\n1\n0.5\n", "line 3: 0.5 comes after 1; sort the file by t_s"),
         ("t_s\n1\nnan\n", "line 3: t_s is 'nan'; it must be a time in seconds, for example 0.25"),
@@ -84,10 +84,10 @@ def test_a_trace_begins_at_its_first_arrival(tmp_path: Path) -> None:
         ("", "no column t_s"),
     ],
 )
-def test_a_trace_that_cannot_be_played_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_trace_that_cannot_be_played_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         trace_file.read(trace(tmp_path, text))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_trace_that_is_not_text_is_refused(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ def test_forms_of_tensors_are_axes() -> None:
 
 
 def test_several_grids_are_a_list_without_repetitions() -> None:
-    found = grid.points(["rate=10,20", "rate=20.5", "rate=10"])
-    assert [point.rate_rps for point in found] == [10, 20, 20.5]
+    points = grid.points(["rate=10,20", "rate=20.5", "rate=10"])
+    assert [point.rate_rps for point in points] == [10, 20, 20.5]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,9 @@ def test_invalid_grids_name_axis_value_and_example(text: str, message: str) -> N
         grid.points([text])
 
 
-@pytest.mark.parametrize(("count", "seconds", "said"), [(500, 7200, ""), (501, 60, "501 points"), (2, 7300, "2.0 h")])
-def test_large_sweeps_say_how_long_they_take(count: int, seconds: float, said: str) -> None:
-    assert said in grid.too_large(count, seconds)
-    assert bool(grid.too_large(count, seconds)) == bool(said)
+@pytest.mark.parametrize(
+    ("count", "seconds", "message"), [(500, 7200, ""), (501, 60, "501 points"), (2, 7300, "2.0 h")]
+)
+def test_large_sweeps_say_how_long_they_take(count: int, seconds: float, message: str) -> None:
+    assert message in grid.too_large(count, seconds)
+    assert bool(grid.too_large(count, seconds)) == bool(message)

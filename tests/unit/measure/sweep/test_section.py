@@ -7,13 +7,13 @@ from tests.bench_documents import answers, bench_document
 
 
 def test_a_sweep_is_valid_only_if_all_its_points_are() -> None:
-    found = answers()["sweep"]
+    sweep = answers()["sweep"]
     last = bench_document(duration_s=5).run
-    assert section.facts(last, found).valid
-    wrong = found.points[0].model_copy(update={"valid": False, "invalid_because": ("the client limits",)})
-    made = section.facts(last, found.model_copy(update={"points": (wrong, *found.points[1:]), "partial": True}))
-    assert (made.valid, made.partial) == (False, True)
-    assert made.invalid_because == (
+    assert section.facts(last, sweep).valid
+    wrong = sweep.points[0].model_copy(update={"valid": False, "invalid_because": ("the client limits",)})
+    facts = section.facts(last, sweep.model_copy(update={"points": (wrong, *sweep.points[1:]), "partial": True}))
+    assert (facts.valid, facts.partial) == (False, True)
+    assert facts.invalid_because == (
         "the sweep was interrupted",
         "1 of 6 points aren't valid; the table has the reasons",
     )

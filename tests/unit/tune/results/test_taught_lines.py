@@ -52,35 +52,35 @@ def search(*points: Point, log_factor: float = 0.0) -> Search:
     )
 
 
-ONE, TWO = Configuration(instances=1, max_batch=8), TODAY
+SINGLE, DOUBLE = Configuration(instances=1, max_batch=8), TODAY
 
 
 def test_line_of_the_served_instances_comes_first() -> None:
-    found = taught_lines(search(point(ONE, line()), point(TWO, line(1.5))), TODAY)
-    assert [one.instances for one in found] == [2, 1]
-    assert found[0].constant_milliseconds == pytest.approx(30)
-    assert found[0].per_row_milliseconds == pytest.approx(3)
-    assert [one.max_batch_size for one in found] == [8, 8]
+    lines = taught_lines(search(point(SINGLE, line()), point(DOUBLE, line(1.5))), TODAY)
+    assert [line.instances for line in lines] == [2, 1]
+    assert lines[0].constant_milliseconds == pytest.approx(30)
+    assert lines[0].per_row_milliseconds == pytest.approx(3)
+    assert [line.max_batch_size for line in lines] == [8, 8]
 
 
 def test_other_threads_teach_nothing() -> None:
     threads = Configuration(instances=1, max_batch=8, threads=4)
-    found = taught_lines(search(point(ONE, line()), point(TWO, line()), point(threads, line(9))), TODAY)
-    assert [one.instances for one in found] == [2, 1]
+    lines = taught_lines(search(point(SINGLE, line()), point(DOUBLE, line()), point(threads, line(9))), TODAY)
+    assert [line.instances for line in lines] == [2, 1]
 
 
 def test_batches_beyond_a_jump_teach_nothing_about_smaller_ones() -> None:
     times = line() | {16: 0.5, 32: 1.0}
-    found = taught_lines(search(point(ONE, times), point(TWO, line())), TODAY)
-    assert {one.max_batch_size for one in found} == {8}
-    assert found[1].per_row_milliseconds == pytest.approx(2, rel=0.01)
+    lines = taught_lines(search(point(SINGLE, times), point(DOUBLE, line())), TODAY)
+    assert {line.max_batch_size for line in lines} == {8}
+    assert lines[1].per_row_milliseconds == pytest.approx(2, rel=0.01)
 
 
 def test_unmeasured_instances_teach_nothing() -> None:
     with pytest.raises(TuneError, match="2 instances, batch 8 were measured"):
-        taught_lines(search(point(ONE, line())), TODAY)
+        taught_lines(search(point(SINGLE, line())), TODAY)
 
 
 def test_latencies_that_contradict_batch_times_teach_nothing() -> None:
     with pytest.raises(TuneError, match=r"4\.5 times as long"):
-        taught_lines(search(point(ONE, line()), point(TWO, line()), log_factor=1.5), TODAY)
+        taught_lines(search(point(SINGLE, line()), point(DOUBLE, line()), log_factor=1.5), TODAY)
