@@ -93,7 +93,7 @@ def bench_document(
 ) -> BenchDocument:
     """Return the result of the load of `bench_run`."""
     run = bench_run(rate_rps=rate_rps, rows=rows, duration_s=duration_s, seed=seed, failures=failures, message=message)
-    made = document_of(
+    document = document_of(
         run,
         rate_rps=rate_rps,
         rows=rows,
@@ -103,7 +103,7 @@ def bench_document(
         model=model,
         objective_s=objective_s,
     )
-    return made.model_copy(update=_sections(made)) if sections else made
+    return document.model_copy(update=_sections(document)) if sections else document
 
 
 def document_of(
@@ -137,9 +137,9 @@ def document_of(
     )
 
 
-def _sections(made: BenchDocument) -> dict[str, Any]:
+def _sections(document: BenchDocument) -> dict[str, Any]:
     def figure(value: float, unit: Unit, source: str = "counters of Triton") -> Figure:
-        return Figure(value=value, unit=unit, n=made.requests.answered, source=source)
+        return Figure(value=value, unit=unit, n=document.requests.answered, source=source)
 
     total = sum(mean for _, _, mean in _PARTS)
     parts = tuple(
@@ -316,7 +316,8 @@ def answers() -> dict[str, Any]:
 def stored(*documents: BenchDocument) -> tuple[StoredDocument, ...]:
     """Return documents as if they were read from files."""
     return tuple(
-        StoredDocument(f"bench-{n}.json", one, json.loads(one.model_dump_json())) for n, one in enumerate(documents)
+        StoredDocument(f"bench-{n}.json", document, json.loads(document.model_dump_json()))
+        for n, document in enumerate(documents)
     )
 
 

@@ -63,24 +63,24 @@ _CLOUDS = re.compile(r"sts\.amazonaws\.com|api://AzureADTokenExchange|//iam\.goo
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
 
 
-def found(obj: Object, *, namespace: str, name: str) -> Iterator[str]:
+def forbidden_properties(obj: Object, *, namespace: str, name: str) -> Iterator[str]:
     """Return the forbidden properties of a child of `namespace/name`, one sentence each.
 
     The object is checked as the operator writes it, without the API server's defaults.
     """
     kind, meta = obj["kind"], obj["metadata"]
-    where = f"{kind} {meta['name']}"
+    child = f"{kind} {meta['name']}"
     if kind not in KINDS:
-        yield f"{where}: of a kind that nobody makes"
+        yield f"{child}: of a kind that nobody makes"
     if meta.get("namespace") != namespace:
-        yield f"{where}: in namespace {meta.get('namespace')}"
+        yield f"{child}: in namespace {meta.get('namespace')}"
     if not (_SUBDOMAIN if kind in {"ConfigMap", "HTTPRoute", "GRPCRoute"} else _LABEL).fullmatch(meta["name"]):
-        yield f"{where}: no name"
+        yield f"{child}: no name"
     if not meta["name"].startswith(name):
-        yield f"{where}: not of {name}"
-    yield from (f"{where}: label {key}" for key in meta.get("labels", {}) if key not in _OUR_LABELS)
-    yield from (f"{where}: label {k}={v!r}" for k, v in meta.get("labels", {}).items() if len(v) > 63)
-    yield from (f"{where}: {said}" for said in _of_kind(obj, namespace, name))
+        yield f"{child}: not of {name}"
+    yield from (f"{child}: label {key}" for key in meta.get("labels", {}) if key not in _OUR_LABELS)
+    yield from (f"{child}: label {k}={v!r}" for k, v in meta.get("labels", {}).items() if len(v) > 63)
+    yield from (f"{child}: {violation}" for violation in _of_kind(obj, namespace, name))
 
 
 def _of_kind(obj: Object, namespace: str, name: str) -> Iterator[str]:
@@ -175,7 +175,7 @@ def pod(template: Object, *, name: str) -> Iterator[str]:
         yield f"tokens {tokens - stores}"
     for container in (*spec["initContainers"], *spec["containers"]):
         hidden = tokens - stores if container["name"] == "fetch" else tokens
-        yield from (f"{container['name']}: {said}" for said in _container(container, hidden))
+        yield from (f"{container['name']}: {violation}" for violation in _container(container, hidden))
 
 
 def _is_harmless(volume: Object) -> bool:
@@ -205,9 +205,9 @@ def _container(container: Object, tokens: set[str]) -> Iterator[str]:
     if container["name"] != "agent" and tokens & {mount["name"] for mount in container["volumeMounts"]}:
         yield "has a token"
     if container["name"] == "triton":
-        given = {argument.partition("=")[0] for argument in container["args"]}
+        options = {argument.partition("=")[0] for argument in container["args"]}
         # In any other mode, everyone who reaches Triton's API can load models.
         fixed = "--model-control-mode=none" in container["args"]
-        given -= {argument.partition("=")[0] for argument in container["args"] if _SETTING.fullmatch(argument)}
-        if container["command"] not in _STARTS or not given <= _TRITON or not fixed:
+        options -= {argument.partition("=")[0] for argument in container["args"] if _SETTING.fullmatch(argument)}
+        if container["command"] not in _STARTS or not options <= _TRITON or not fixed:
             yield f"runs {container['command']} {container['args']}"

@@ -76,19 +76,19 @@ class Row:
 
 def spec(path: str = "", value: Any = None) -> Document:
     """Return a valid spec with one field set."""
-    made: Document = {
+    fields: Document = {
         "model": {
             "source": {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
         },
         "runtime": {"gpu": {"count": 0}},
     }
     if path:
-        part = made
+        part = fields
         *parents, last = path.split(".")
         for parent in parents:
             part = part.setdefault(parent, {})
         part[last] = copy.deepcopy(value)
-    return made
+    return fields
 
 
 def unknown(path: str, value: Any) -> Attempt:
@@ -128,10 +128,10 @@ def _url(url: str, **more: Any) -> Attempt:
 
 
 def _deep(levels: int) -> Document:
-    made: Document = {}
+    nested: Document = {}
     for _ in range(levels):
-        made = {"a": made}
-    return made
+        nested = {"a": nested}
+    return nested
 
 
 def _gateway(**fields: Any) -> Document:

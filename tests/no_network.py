@@ -37,12 +37,12 @@ def _hear(event: str, args: tuple[object, ...]) -> None:
         _, address = args[0], args[1]
         # The address of a file is a text; the address of a kernel component (netlink) is a pair of numbers.
         if isinstance(address, tuple) and address and isinstance(address[0], str):
-            _refuse("connects to", _said(address))
+            _refuse("connects to", _shown(address))
     elif event == "socket.getaddrinfo" and isinstance(args[0], str | bytes) and not _is_address(args[0]):
         _refuse("looks up", str(args[0]))
 
 
-def _said(address: tuple[object, ...]) -> str:
+def _shown(address: tuple[object, ...]) -> str:
     return f"{address[0]} port {address[1]}" if len(address) > 1 else str(address[0])
 
 
@@ -54,10 +54,10 @@ def _is_address(host: str | bytes) -> bool:
     return True
 
 
-def _refuse(does: str, what: str) -> None:
-    said = f"{_held[-1].test} {does} {what}, and unit tests use no network: a test that needs a server belongs in tests/integration"
-    _held[-1].refused.append(said)
-    raise ReachedOutError(said)
+def _refuse(action: str, target: str) -> None:
+    message = f"{_held[-1].test} {action} {target}, and unit tests use no network: a test that needs a server belongs in tests/integration"
+    _held[-1].refused.append(message)
+    raise ReachedOutError(message)
 
 
 sys.addaudithook(_hear)

@@ -28,15 +28,15 @@ _DRAWN = 5_000
 """Weight of a test with drawn examples, in bytes."""
 
 
-_SAID = re.compile(rb"^WEIGHT_BYTES = ([0-9_]+)", re.MULTILINE)
+_DECLARED = re.compile(rb"^WEIGHT_BYTES = ([0-9_]+)", re.MULTILINE)
 """Weight that a file declares itself, if its size is no measure because its cases are generated in a loop."""
 
 
 def weight(file: Path) -> int:
     """Return the estimated weight of a file in bytes; 60,000 bytes take about a second."""
     text = file.read_bytes()
-    said = _SAID.search(text)
-    return int(said[1]) if said else len(text) + _DRAWN * text.count(b"@given(")
+    declared = _DECLARED.search(text)
+    return int(declared[1]) if declared else len(text) + _DRAWN * text.count(b"@given(")
 
 
 def divided(files: Sequence[Path], parts: int) -> list[list[Path]]:
@@ -83,8 +83,8 @@ def run(folder: Path, options: Sequence[str]) -> int:
         # Output goes to files, because a part with much output would block on a full pipe.
         later = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in parts[1:]]
         running = [
-            subprocess.Popen([*one, "--assert=plain"], stdout=out, env=environment)
-            for one, out in zip(commands, [None, *later], strict=True)
+            subprocess.Popen([*part_command, "--assert=plain"], stdout=out, env=environment)
+            for part_command, out in zip(commands, [None, *later], strict=True)
         ]
         try:
             ended = [process.wait() for process in running]
@@ -96,11 +96,13 @@ def run(folder: Path, options: Sequence[str]) -> int:
             sys.stdout.write(out.read())
         sys.stdout.flush()
         # What a second run finds changes nothing: a test that failed once has failed.
-        for one, status in zip(commands, ended, strict=True):
+        for part_command, status in zip(commands, ended, strict=True):
             if status == pytest.ExitCode.TESTS_FAILED:
                 sys.stdout.write("\nThe failed tests again, with the values of their assertions:\n")
                 sys.stdout.flush()
-                subprocess.run([*one, "--last-failed", "--last-failed-no-failures=none"], env=environment, check=False)
+                subprocess.run(
+                    [*part_command, "--last-failed", "--last-failed-no-failures=none"], env=environment, check=False
+                )
     return int(any(ended))
 
 

@@ -22,7 +22,7 @@ _next = itertools.cycle([*_mine()[_start:], *_mine()[:_start]])
 
 def free_ports(count: int) -> list[int]:
     """Return ports that are unused on all IPv4 addresses. A port is reused only after all others."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in itertools.islice(_next, _EACH):
         with socket.socket() as probe:
             # Set the same option as servers do, so that closed connections don't occupy a port.
@@ -31,7 +31,7 @@ def free_ports(count: int) -> list[int]:
                 probe.bind(("0.0.0.0", port))
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError(f"{count} ports are wanted, and of {_EACH} from {_mine().start} up {len(found)} are free")
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"{count} ports are wanted, and of {_EACH} from {_mine().start} up {len(ports)} are free")

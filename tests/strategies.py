@@ -89,13 +89,13 @@ def _build(model: type[BaseModel]) -> st.SearchStrategy[Document]:
 def _affinity() -> st.SearchStrategy[Document]:
     """Affinities with one term of each kind at most: drawn in full, they would be most of a spec."""
     required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
-    terms = documents(NodeRequirement).map(lambda one: {"matchExpressions": [one]})
+    terms = documents(NodeRequirement).map(lambda requirement: {"matchExpressions": [requirement]})
     nodes = {
         required: terms.map(lambda term: {"nodeSelectorTerms": [term]}),
         preferred: terms.map(lambda term: [{"weight": 1, "preference": term}]),
     }
     near = documents(PodRequirement).map(
-        lambda one: {"labelSelector": {"matchExpressions": [one]}, "topologyKey": "zone"}
+        lambda requirement: {"labelSelector": {"matchExpressions": [requirement]}, "topologyKey": "zone"}
     )
     pods = {
         required: near.map(lambda term: [term]),
@@ -134,14 +134,14 @@ def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
 
 
 def _bounds(marks: tuple[Any, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for mark in marks:
         for source in (mark, *(mark.metadata if isinstance(mark, FieldInfo) else ())):
             for name in ("ge", "le", "min_length", "max_length", "pattern"):
                 value = getattr(source, name, None)
                 if value is not None:
-                    found[name] = value
-    return found
+                    bounds[name] = value
+    return bounds
 
 
 def _integers(low: int, high: int) -> st.SearchStrategy[int]:
@@ -373,8 +373,8 @@ def _spec(document: Document, _: Any) -> Document:
 def _service(document: Document, _: Any) -> Document:
     """Use keys that a site allows by default."""
     kept = {k: v for k, v in document.items() if k != "sourceRanges" or document.get("type") == "LoadBalancer"}
-    if given := kept.get("annotations"):
-        kept["annotations"] = {f"service.beta.kubernetes.io/a{n}": text for n, text in enumerate(given.values())}
+    if annotations := kept.get("annotations"):
+        kept["annotations"] = {f"service.beta.kubernetes.io/a{n}": text for n, text in enumerate(annotations.values())}
     return kept
 
 

@@ -61,9 +61,9 @@ def requirements(name: str) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def plain(requirement: str) -> str:
-    found = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert found is not None
-    return re.sub(r"[-_.]+", "-", found[0]).lower()
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name is not None
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
 
 
 def paths(name: str) -> Iterator[Path]:
@@ -88,21 +88,21 @@ def providing() -> Mapping[str, list[str]]:
 @cache
 def modules() -> dict[str, tuple[str, Path]]:
     """Return the distribution and the file of each module."""
-    found: dict[str, tuple[str, Path]] = {}
+    by_name: dict[str, tuple[str, Path]] = {}
     for name, folder in FOLDERS.items():
         for path in paths(name):
             base = PACKAGE.parent if path.is_relative_to(PACKAGE) else folder
             module = ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
-            assert module not in found, f"{module} is in {found[module][0]} and {name}"
-            found[module] = (name, path)
-    return found
+            assert module not in by_name, f"{module} is in {by_name[module][0]} and {name}"
+            by_name[module] = (name, path)
+    return by_name
 
 
 @cache
 def imported(module: str) -> frozenset[str]:
     """Return the names that a module imports, in functions too, but not for types alone."""
     tree = ast.parse(modules()[module][1].read_bytes())
-    found = set()
+    names = set()
     open_: list[ast.AST] = [tree]
     while open_:
         node = open_.pop()
@@ -116,10 +116,10 @@ def imported(module: str) -> frozenset[str]:
         )
         if isinstance(node, ast.ImportFrom) and node.module:
             named = {f"{node.module}.{alias.name}" for alias in node.names} & modules().keys()
-            found |= named | {node.module}
+            names |= named | {node.module}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return frozenset(found)
+            names |= {alias.name for alias in node.names}
+    return frozenset(names)
 
 
 def reached(start: str) -> set[str]:
@@ -156,12 +156,12 @@ def test_each_module_of_the_package_is_in_one_distribution() -> None:
 def test_a_distribution_imports_what_it_requires(name: str) -> None:
     providers = providing()
     needed, extras = requirements(name)
-    everything = {plain(one) for one in [*needed, *(one for extra in extras.values() for one in extra)]}
+    everything = {plain(need) for need in [*needed, *(need for extra in extras.values() for need in extra)]}
     for distribution in [*everything]:
         if distribution in FOLDERS:  # what it brings, the extras aside
-            everything |= {plain(one) for one in requirements(distribution)[0]}
+            everything |= {plain(need) for need in requirements(distribution)[0]}
             if "halcyon-core" in requirements(distribution)[0]:
-                everything |= {plain(one) for one in requirements("halcyon-core")[0]}
+                everything |= {plain(need) for need in requirements("halcyon-core")[0]}
     missing = []
     for module, (owner, _) in modules().items():
         if owner != name:
@@ -169,8 +169,8 @@ def test_a_distribution_imports_what_it_requires(name: str) -> None:
         ours = {modules()[other][0] for other in imported(module) if other in modules()} - {name}
         missing += [(module, other) for other in ours if other not in everything and module != "halcyon.main"]
         for top in foreign(module):
-            known = {plain(one) for one in providers.get(top, [top])}
-            known |= {BROUGHT[one] for one in known if one in BROUGHT}
+            known = {plain(provider) for provider in providers.get(top, [top])}
+            known |= {BROUGHT[provider] for provider in known if provider in BROUGHT}
             if not known & everything:
                 missing.append((module, top))
     assert missing == []
@@ -178,10 +178,10 @@ def test_a_distribution_imports_what_it_requires(name: str) -> None:
 
 def test_commands_outside_of_measurements_need_no_extra() -> None:
     _, extras = requirements("halcyon-cli")
-    needed = {plain(one) for one in requirements("halcyon-cli")[0] + requirements("halcyon-core")[0]}
-    of_extras = {plain(one) for extra in extras.values() for one in extra} - needed
+    needed = {plain(need) for need in requirements("halcyon-cli")[0] + requirements("halcyon-core")[0]}
+    of_extras = {plain(need) for extra in extras.values() for need in extra} - needed
     providers = providing()
-    heavy = {top for top, names in providers.items() if {plain(one) for one in names} & of_extras} | {"grpc", "numba"}
+    heavy = {top for top, names in providers.items() if {plain(name) for name in names} & of_extras} | {"grpc", "numba"}
     assert {"numpy", "PIL", "aiohttp", "tritonclient"} <= heavy
     light = {
         name: entry[0].partition(":")[0]
@@ -206,20 +206,22 @@ def test_the_command_line_has_at_most_twenty_packages() -> None:
     """By the lock file's versions, as they are installed here. The row `4` of the table `adoption` installs it."""
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415
 
-    found, open_ = {"halcyon-cli"}, {plain(one) for one in requirements("halcyon-cli")[0]}
+    names, open_ = {"halcyon-cli"}, {plain(need) for need in requirements("halcyon-cli")[0]}
     while open_:
         name = open_.pop()
-        found.add(name)
+        names.add(name)
         if name in FOLDERS:
-            open_ |= {plain(one) for one in requirements(name)[0]} - found
+            open_ |= {plain(need) for need in requirements(name)[0]} - names
             continue
         try:
-            needs = [Requirement(one) for one in requires(name) or ()]
+            needs = [Requirement(text) for text in requires(name) or ()]
         except PackageNotFoundError:
             pytest.fail(f"{name} isn't installed")
-        open_ |= {plain(one.name) for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})} - found
-    assert {"halcyon-operator", "kubernetes", "aiohttp", "kopf"} & found == set()
-    assert len(found) <= MAX_PACKAGES, sorted(found)
+        open_ |= {
+            plain(need.name) for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})
+        } - names
+    assert {"halcyon-operator", "kubernetes", "aiohttp", "kopf"} & names == set()
+    assert len(names) <= MAX_PACKAGES, sorted(names)
 
 
 def test_modules_read_the_versions_of_installed_distributions_only() -> None:
@@ -235,11 +237,11 @@ def test_modules_read_the_versions_of_installed_distributions_only() -> None:
 
 def test_extras_that_are_required_exist() -> None:
     """pip warns at each installation if an extra doesn't."""
-    needed = [Requirement(one) for name in FOLDERS for group in groups(name) for one in group]
-    wanted = {(one.name, extra) for one in needed for extra in one.extras}
-    assert ("tritonclient", "grpc") in wanted
-    has = {one: set(metadata(one).get_all("Provides-Extra") or ()) for one, _ in wanted}
-    assert [(one, extra) for one, extra in sorted(wanted) if extra not in has[one]] == []
+    needed = [Requirement(text) for name in FOLDERS for group in groups(name) for text in group]
+    required = {(need.name, extra) for need in needed for extra in need.extras}
+    assert ("tritonclient", "grpc") in required
+    has = {package: set(metadata(package).get_all("Provides-Extra") or ()) for package, _ in required}
+    assert [(package, extra) for package, extra in sorted(required) if extra not in has[package]] == []
 
 
 def groups(name: str) -> list[list[str]]:
@@ -320,8 +322,8 @@ def test_each_distribution_has_the_files_of_its_wheel_and_its_scripts_run(enviro
     assert (done.returncode, done.stderr) == (0, "")
 
     python = environment / "bin" / "python"
-    said = subprocess.run([str(python), "-I", "-c", _LIST], capture_output=True, text=True, check=True).stdout
-    held = json.loads(said)
+    listing = subprocess.run([str(python), "-I", "-c", _LIST], capture_output=True, text=True, check=True).stdout
+    held = json.loads(listing)
     byte_code = {name for files in held.values() for name in files if name.endswith(".pyc")}
     assert len(byte_code) == 5
     own = {
@@ -344,19 +346,19 @@ def test_each_distribution_has_the_files_of_its_wheel_and_its_scripts_run(enviro
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"operator/halcyon/api/spec.py": "def"}, "invalid syntax"),
         ({"operator/halcyon/dashboard/server.py": ""}, "`make bootstrap` fetches it"),
         ({"cli/pyproject.toml": _OPERATOR.replace("operator/halcyon", "halcyon_cli")}, "halcyon_cli is not there"),
     ],
 )
-def test_an_image_is_not_built_without_a_part(tmp_path: Path, changed: dict[str, str], said: str) -> None:
+def test_an_image_is_not_built_without_a_part(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     venv.create(tmp_path / "environment", symlinks=True)
     files = FILES | {"pyproject.toml": _OPERATOR} | changed
     done = install(tmp_path / "environment", fake_repository(tmp_path / "source", files))
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("image", ["operator", "bench"])
@@ -365,7 +367,7 @@ def test_a_dockerfile_copies_what_its_distributions_name(image: str) -> None:
     copied = [
         words[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line for words in [line.split()]
     ]
-    sources = {source for found in copied for source in found}
+    sources = {source for copies in copied for source in copies}
     kept = (ROOT / "images" / image / "Dockerfile.dockerignore").read_text().splitlines()
     assert sources <= {line.removeprefix("!") for line in kept} | {"cli"}
 
@@ -388,5 +390,5 @@ def test_each_distribution_declares_the_releases_of_python_that_support_names() 
     for name in FOLDERS:
         described = project(name)["project"]
         assert described["requires-python"] == f">=3.{first}", name
-        assert [one for one in described["classifiers"] if ":: Python :: 3." in one] == releases, name
+        assert [entry for entry in described["classifiers"] if ":: Python :: 3." in entry] == releases, name
     assert f"python3.{last} python3;" in (ROOT / "scripts" / "bootstrap").read_text()

@@ -69,8 +69,8 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> 
 def test_commands_stand_in_blocks_that_are_run(page: Path) -> None:
     assert _INDENTED.findall(_FENCED.sub("", page.read_text())) == []
     assert all(block.startswith("$ ") for block in blocks(page, "console"))
-    said = _FENCED.findall(page.read_text())
-    assert not [block for block in said if block.startswith(("```bash", "```shell", "```\n$ "))]
+    code_blocks = _FENCED.findall(page.read_text())
+    assert not [block for block in code_blocks if block.startswith(("```bash", "```shell", "```\n$ "))]
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "concepts").glob("*.md")), ids=shown)
@@ -81,16 +81,16 @@ def test_a_concept_has_a_picture(page: Path) -> None:
 
 def test_targets_of_make_are_there() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = {
+    targets_used = {
         word
         for page in PAGES
         for command in [*commands(page), *"".join(blocks(page, "sh")).splitlines()]
-        if (found := re.match(r"(?:\S+=\S+ )*make ([^#]*)", command))
-        for word in found[1].split()
+        if (match := re.match(r"(?:\S+=\S+ )*make ([^#]*)", command))
+        for word in match[1].split()
         if "=" not in word
     }
-    assert "demo" in asked
-    assert asked - targets == set()
+    assert "demo" in targets_used
+    assert targets_used - targets == set()
 
 
 def test_pages_with_python_commands_name_the_environment_of_the_clone() -> None:
@@ -101,9 +101,9 @@ def test_pages_with_python_commands_name_the_environment_of_the_clone() -> None:
 
 
 def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
-    shown_ones = [command for page in PAGES for command in commands(page)]
+    listed = [command for page in PAGES for command in commands(page)]
     for start in elsewhere.RUN_BY | elsewhere.NOT_RUN:
-        assert any(command.startswith(start) for command in shown_ones), start
+        assert any(command.startswith(start) for command in listed), start
     for test in elsewhere.RUN_BY.values():
         assert (ROOT / test).is_file(), test
 
@@ -132,13 +132,13 @@ def test_words_that_differ_from_those_of_the_cluster_are_on_their_page() -> None
     for page in PAGES:
         for step in console_steps(page):
             words = elsewhere.entry(step, elsewhere.SUBSTITUTES) or {}
-            assert [one for one in words if one not in (step.output or "")] == [], step.name
+            assert [word for word in words if word not in (step.output or "")] == [], step.name
 
 
 def test_every_command_that_can_be_run_shows_its_output() -> None:
-    shown_ones = [step for page in documents.PAGES for step in console_steps(page) if not elsewhere.is_not_run(step)]
-    assert len(shown_ones) > 90
-    assert [step.name for step in shown_ones if step.output is None] == []
+    listed = [step for page in documents.PAGES for step in console_steps(page) if not elsewhere.is_not_run(step)]
+    assert len(listed) > 90
+    assert [step.name for step in listed if step.output is None] == []
 
 
 def test_a_shell_block_that_is_run_shows_its_output() -> None:
@@ -221,18 +221,20 @@ def test_the_row_counts_blocks_whose_last_run_agrees(tmp_path: Path) -> None:
     page.write_text(
         "```console\n$ a \\\n  --b\nprinted\n$ cosign x\n$ c\n```\n\n```sh\none\n```\n\n```text\n1\n```\n\n```sh\ntwo\n```\n"
     )
-    found = documents.counts((page,), file)
-    assert (found["commands"], found["commands without output"]) == (3, 1), "one is listed with the reason"
-    assert (found["commands that printed what their page shows"], found["commands not shown to print it"]) == (0, 2)
+    counts = documents.counts((page,), file)
+    assert (counts["commands"], counts["commands without output"]) == (3, 1), "one is listed with the reason"
+    assert (counts["commands that printed what their page shows"], counts["commands not shown to print it"]) == (0, 2)
     first, _, last = console_steps(page)
     of_commands = {step.script: outcome.compare(step, text) for step, text in ((first, "printed\n"), (last, ""))}
     outcome.record(page, of_commands, file=file)
-    found = documents.counts((page,), file)
-    assert (found["commands without output"], found["commands not shown to print it"]) == (0, 0), "nothing was printed"
-    assert (found["blocks of shell"], found["blocks not shown to print it"]) == (2, 2)
+    counts = documents.counts((page,), file)
+    assert (counts["commands without output"], counts["commands not shown to print it"]) == (0, 0), (
+        "nothing was printed"
+    )
+    assert (counts["blocks of shell"], counts["blocks not shown to print it"]) == (2, 2)
     outcomes = [outcome.compare(step, printed) for step, printed in zip(steps(page), ("1\n", "2\n"), strict=True)]
-    assert [one.difference is None for one in outcomes] == [True, False]
-    outcome.record(page, {step.script: one for step, one in zip(steps(page), outcomes, strict=True)}, file=file)
+    assert [result.difference is None for result in outcomes] == [True, False]
+    outcome.record(page, {step.script: result for step, result in zip(steps(page), outcomes, strict=True)}, file=file)
     assert documents.counts((page,), file)["blocks that printed what their page shows"] == 1
     page.write_text(page.read_text().replace("text\n1\n", "text\n4\n"))
     assert documents.counts((page,), file)["blocks that printed what their page shows"] == 0
@@ -282,14 +284,14 @@ def test_concept_pages_name_no_module_and_show_no_measurement() -> None:
     """They are for users. Contributors have docs/inside-a-balancer.md and others, and figures are in docs/benchmarks."""
     pages = sorted((ROOT / "docs" / "concepts").glob("*.md"))
     wrong = re.compile(r"\w\.py\b|\btests/|\[measured\]|\bcallgrind\b|\bresident\b|median|instructions", re.IGNORECASE)
-    found = {
+    matches = {
         f"{page.name}:{number}": line
         for page in pages
         for number, line in enumerate(page.read_text().splitlines(), 1)
         if wrong.search(line)
     }
     assert len(pages) >= 8
-    assert found == {}
+    assert matches == {}
 
 
 @cache
@@ -339,5 +341,7 @@ def test_documented_yaml_is_valid(page: Path, block: str) -> None:
     assert all({"apiVersion", "kind"} <= document.keys() for document in all_loaded(block)), (
         "neither values nor objects"
     )
-    found = [f"{one.line}: {one.message}" for one in check(block, str(page)).findings if one.level == "error"]
-    assert found == []
+    errors = [
+        f"{finding.line}: {finding.message}" for finding in check(block, str(page)).findings if finding.level == "error"
+    ]
+    assert errors == []

@@ -58,14 +58,14 @@ def text_of(page: Path) -> str:
 
 def on(pages: Iterable[Path], unknown: Callable[[Path], Collection[str]]) -> dict[str, list[str]]:
     """Return what is unknown on each page, for those with any: one test for all pages, since a thousand small ones take seconds."""
-    return {shown(page): sorted(found) for page in pages if (found := unknown(page))}
+    return {shown(page): sorted(names) for page in pages if (names := unknown(page))}
 
 
 @cache
 def schema(plural: str) -> dict[str, Any]:
     crd = loaded((ROOT / "crds" / f"{plural}.serving.halcyon.dev.yaml").read_text())
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    return found
+    properties: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return properties
 
 
 def has(path: str) -> bool:
@@ -166,7 +166,7 @@ def unknown_metrics(page: Path) -> set[str]:
     used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bhalcyon_\w+", text_of(page))}
     used -= {"halcyon_batch", "halcyon_cli", "halcyon_measure", "halcyon_simulator", "halcyon_tune"}  # packages
     unknown = used - metrics()
-    families = {name for name in unknown if name.endswith("_") and any(one.startswith(name) for one in metrics())}
+    families = {name for name in unknown if name.endswith("_") and any(metric.startswith(name) for metric in metrics())}
     return unknown - families
 
 
@@ -240,11 +240,11 @@ def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
     for chart in charts:
         assert loaded((chart / "Chart.yaml").read_text())["kubeVersion"] == f">={oldest}.0-0"
     ranges = {
-        (shown(page), found)
+        (shown(page), versions)
         for page in [*PAGES, *(chart / "README.md" for chart in charts)]
-        for found in re.findall(r"Kubernetes (1\.\d+) (?:to|and) (1\.\d+)", text_of(page))
+        for versions in re.findall(r"Kubernetes (1\.\d+) (?:to|and) (1\.\d+)", text_of(page))
     }
-    assert {found for _, found in ranges} == {(oldest, newest)}, ranges
+    assert {versions for _, versions in ranges} == {(oldest, newest)}, ranges
     install = (ROOT / "docs" / "guides" / "install.md").read_text()
     table = install.partition("## Supported versions")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ((?:1\.\d+(?:, )?)+)", table, re.MULTILINE)
@@ -271,7 +271,7 @@ def resources() -> Iterator[tuple[str, dict[str, Any]]]:
     for page in PAGES:
         for block in blocks(page, "yaml"):
             if "kind: ModelDeployment" in block:
-                yield shown(page), next(one for one in all_loaded(block) if one["kind"] == "ModelDeployment")
+                yield shown(page), next(obj for obj in all_loaded(block) if obj["kind"] == "ModelDeployment")
     for file in EXAMPLES:
         for document in all_loaded(file.read_text()):
             if document and document["kind"] == "ModelDeployment":
@@ -283,17 +283,17 @@ RESOURCES = list(resources())
 
 def test_the_first_examples_run_without_a_gpu() -> None:
     """A cluster without GPUs is where most people begin."""
-    first = [spec for place, spec in RESOURCES if place in {"README.md", "manifests/examples/minimal.yaml"}]
+    first = [resource for place, resource in RESOURCES if place in {"README.md", "manifests/examples/minimal.yaml"}]
     assert len(first) == 2
-    assert [parse("m", one["spec"]).runtime.gpus for one in first] == [0, 0]
+    assert [parse("m", resource["spec"]).runtime.gpus for resource in first] == [0, 0]
     assert "manifests/examples/minimal.yaml" in (ROOT / "docs" / "quickstart.md").read_text()
 
 
 def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     waiting = {
-        place: "queueTimeout" in one["spec"].get("traffic", {})
-        for place, one in RESOURCES
-        if one["spec"].get("scaling", {}).get("minReplicas") == 0
+        place: "queueTimeout" in resource["spec"].get("traffic", {})
+        for place, resource in RESOURCES
+        if resource["spec"].get("scaling", {}).get("minReplicas") == 0
     }
     assert "manifests/examples/planner.yaml" in waiting
     assert waiting == dict.fromkeys(waiting, True)
@@ -372,7 +372,7 @@ def printed() -> Iterator[tuple[Path, str, str, bool]]:
 
 @pytest.mark.parametrize(
     ("command", "output", "alone"),
-    [pytest.param(*one, id=f"{page.stem}: {one[0]}") for page, *one in printed()],
+    [pytest.param(*case, id=f"{page.stem}: {case[0]}") for page, *case in printed()],
 )
 def test_the_output_of_a_command_is_what_its_page_shows(
     command: str, output: str, alone: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -387,8 +387,10 @@ def test_the_output_of_a_command_is_what_its_page_shows(
         status = end.code
     assert not status
     real = capsys.readouterr().out.splitlines()
-    said = [line for line in output.splitlines() if line != "..."]
-    assert [line for line in said if line in real] == said if alone else set(said) & set(real), "\n".join(real)
+    shown_lines = [line for line in output.splitlines() if line != "..."]
+    assert [line for line in shown_lines if line in real] == shown_lines if alone else set(shown_lines) & set(real), (
+        "\n".join(real)
+    )
 
 
 def test_links_of_the_changelog_lead_somewhere() -> None:

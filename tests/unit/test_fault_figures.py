@@ -41,7 +41,7 @@ def campaign(
 
 def rows_of(known: dict[str, Results], mutations: Any = tuple(REPLICAS[:1]), code: Code = PRESENT) -> list[Row]:
     """Rows of these results, with both versions of the code known."""
-    return rows(known, mutations, {made.digest: made for made in (PRESENT, code)}, PRESENT)
+    return rows(known, mutations, {version.digest: version for version in (PRESENT, code)}, PRESENT)
 
 
 def test_crash_points_hold_when_all_plans_have_run_without_a_divergence() -> None:
@@ -80,11 +80,11 @@ def test_crashes_at_former_points_of_a_workload_do_not_count() -> None:
 
 def test_refused_mutations_count_while_the_schema_is_the_same() -> None:
     code = earlier(modules=50)
-    for made, count in ((code, 1), (earlier(modules=50, schema="other"), 0)):
+    for version, count in ((code, 1), (earlier(modules=50, schema="other"), 0)):
         known = campaign()
-        known["mutations"].add("replicas/unset/null", Result(False, [], "c", made.digest))
-        known["mutations"].add("replicas/changed/2", Result(True, [], "c", made.digest))
-        assert rows_of(known, REPLICAS, made)[2].value["mutations"] == count
+        known["mutations"].add("replicas/unset/null", Result(False, [], "c", version.digest))
+        known["mutations"].add("replicas/changed/2", Result(True, [], "c", version.digest))
+        assert rows_of(known, REPLICAS, version)[2].value["mutations"] == count
 
 
 def test_mutations_are_counted_by_field_and_kind_of_problem() -> None:

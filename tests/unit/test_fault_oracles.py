@@ -44,10 +44,10 @@ def objects(space: str, number: int) -> list[tuple[str, dict[str, Any]]]:
 
 
 def outcome(space: str, number: int, change: Any = None) -> Outcome:
-    made = copy.deepcopy(objects(space, number))
+    state = copy.deepcopy(objects(space, number))
     if change:
-        change(made)
-    return Outcome(canonical(made, space), Counts(Counter({("Deployment", "m-a"): 1})))
+        change(state)
+    return Outcome(canonical(state, space), Counts(Counter({("Deployment", "m-a"): 1})))
 
 
 def test_runs_that_differ_in_identities_only_are_equal() -> None:
@@ -56,8 +56,8 @@ def test_runs_that_differ_in_identities_only_are_equal() -> None:
 
 def test_ages_in_a_message_are_measurements_of_the_moment() -> None:
     def silent_for(seconds: int) -> Any:
-        def change(made: Any) -> None:
-            made[0][1]["status"] = {"message": f"a balancer reported last {seconds} s ago; the limit is 10 s"}
+        def change(state: Any) -> None:
+            state[0][1]["status"] = {"message": f"a balancer reported last {seconds} s ago; the limit is 10 s"}
 
         return change
 
@@ -65,8 +65,8 @@ def test_ages_in_a_message_are_measurements_of_the_moment() -> None:
 
 
 def test_changed_fields_of_any_object_are_differences() -> None:
-    def scale(made: Any) -> None:
-        made[0][1]["spec"]["replicas"] = 2
+    def scale(state: Any) -> None:
+        state[0][1]["spec"]["replicas"] = 2
 
     assert divergences(outcome("f-one", 1, scale), outcome("f-two", 2)) == [
         "Deployment m-a[0].spec.replicas: 2, should be 1"
@@ -74,17 +74,17 @@ def test_changed_fields_of_any_object_are_differences() -> None:
 
 
 def test_a_former_replica_set_is_no_difference_after_a_reversal() -> None:
-    def reversed_change(made: Any) -> None:
-        former = copy.deepcopy(made[1])
+    def reversed_change(state: Any) -> None:
+        former = copy.deepcopy(state[1])
         former[1]["metadata"] |= {"name": "m-a-other", "uid": "uid-former", "labels": {"pod-template-hash": "other"}}
         former[1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "2"}
-        made[1][1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "3"}
-        made.append(former)
+        state[1][1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "3"}
+        state.append(former)
 
-    def of_the_change(made: Any) -> None:
-        reversed_change(made)
-        made[-1][1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "4"}
-        made[-1][1]["spec"] = {"replicas": 2}
+    def of_the_change(state: Any) -> None:
+        reversed_change(state)
+        state[-1][1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "4"}
+        state[-1][1]["spec"] = {"replicas": 2}
 
     before, after, changed = (
         current(outcome(space, number, change).state)
@@ -95,26 +95,26 @@ def test_a_former_replica_set_is_no_difference_after_a_reversal() -> None:
 
 
 def test_owners_that_no_longer_exist_are_differences() -> None:
-    def orphan(made: Any) -> None:
-        made[1][1]["metadata"]["ownerReferences"][0]["uid"] = "uid-of-a-former-one"
+    def orphan(state: Any) -> None:
+        state[1][1]["metadata"]["ownerReferences"][0]["uid"] = "uid-of-a-former-one"
 
-    found = divergences(outcome("f-one", 1, orphan), outcome("f-two", 2))
-    assert [line.partition(":")[0] for line in found] == ["ReplicaSet m-a[0].metadata.ownerReferences[0].uid"]
+    differing = divergences(outcome("f-one", 1, orphan), outcome("f-two", 2))
+    assert [line.partition(":")[0] for line in differing] == ["ReplicaSet m-a[0].metadata.ownerReferences[0].uid"]
 
 
 def test_missing_and_additional_objects_are_differences() -> None:
-    def drop(made: Any) -> None:
-        made.pop()
+    def drop(state: Any) -> None:
+        state.pop()
 
     assert divergences(outcome("f-one", 1, drop), outcome("f-two", 2)) == ["Pod m-a: is missing"]
     assert len(divergences(outcome("f-one", 1), outcome("f-two", 2, drop))) == 1
 
 
 def test_additional_creates_and_deletes_are_differences_in_equal_states() -> None:
-    found, wanted = outcome("f-one", 1), outcome("f-two", 2)
-    found.counts.created["Pod", "m-a"] = 2
-    found.counts.deleted["Pod", "m-a"] = 1
-    assert divergences(found, wanted) == [
+    actual, expected = outcome("f-one", 1), outcome("f-two", 2)
+    actual.counts.created["Pod", "m-a"] = 2
+    actual.counts.deleted["Pod", "m-a"] = 1
+    assert divergences(actual, expected) == [
         "Pod m-a: created 2 times, should be 0",
         "Pod m-a: deleted 1 times, should be 0",
     ]
@@ -122,13 +122,13 @@ def test_additional_creates_and_deletes_are_differences_in_equal_states() -> Non
 
 def test_documents_in_a_text_are_compared_field_by_field() -> None:
     def documented(size: int) -> Any:
-        def change(made: Any) -> None:
-            made[0][1]["data"] = {"plan.json": json.dumps({"size": size, "resourceVersion": str(size)})}
+        def change(state: Any) -> None:
+            state[0][1]["data"] = {"plan.json": json.dumps({"size": size, "resourceVersion": str(size)})}
 
         return change
 
-    found = divergences(outcome("f-one", 1, documented(1)), outcome("f-two", 2, documented(2)))
-    assert found == ["Deployment m-a[0].data.plan.json.size: 1, should be 2"]
+    differing = divergences(outcome("f-one", 1, documented(1)), outcome("f-two", 2, documented(2)))
+    assert differing == ["Deployment m-a[0].data.plan.json.size: 1, should be 2"]
 
 
 def test_masked_fields_are_at_most_five_with_a_reason_each() -> None:
@@ -139,25 +139,25 @@ def test_masked_fields_are_at_most_five_with_a_reason_each() -> None:
 def test_results_are_the_same_after_they_were_written(tmp_path: Path) -> None:
     shared, of_the_machine = tmp_path / "shared", tmp_path / "machine"
     assert load(shared, "create", of_the_machine) == Results("create")
-    made = Results("create", wall_s=1.5)
+    results = Results("create", wall_s=1.5)
     points = [Point(MODEL, "PATCH", "services/m", 1)]
-    made.reference = Reference(points, outcome("f-one", 1), ["services ADDED m 1"], "code")
-    made.add("create/crash-before/x", Result(hit=True, problems=["a"], commit="c", code="code", seconds=2.5))
-    save(shared, made, of_the_machine)
-    assert load(shared, "create", of_the_machine) == made
-    assert made.problems() == {"create/crash-before/x": ["a"]}
-    assert made.runs == 1
+    results.reference = Reference(points, outcome("f-one", 1), ["services ADDED m 1"], "code")
+    results.add("create/crash-before/x", Result(hit=True, problems=["a"], commit="c", code="code", seconds=2.5))
+    save(shared, results, of_the_machine)
+    assert load(shared, "create", of_the_machine) == results
+    assert results.problems() == {"create/crash-before/x": ["a"]}
+    assert results.runs == 1
 
 
 def test_outcomes_of_a_run_are_of_one_machine_and_code(tmp_path: Path) -> None:
     shared, of_the_machine = tmp_path / "shared", tmp_path / "machine"
-    made = Results("create", Reference([], outcome("f-one", 1), [], "code"))
-    save(shared, made, of_the_machine)
+    results = Results("create", Reference([], outcome("f-one", 1), [], "code"))
+    save(shared, results, of_the_machine)
     for elsewhere in (load(shared, "create"), load(shared, "create", tmp_path / "another")):
         assert elsewhere.reference == Reference([], None, [], "code")
-    made.reference = Reference([], None, [], "newer")
-    save(shared, made, of_the_machine)
-    assert load(shared, "create", of_the_machine).reference == made.reference
+    results.reference = Reference([], None, [], "newer")
+    save(shared, results, of_the_machine)
+    assert load(shared, "create", of_the_machine).reference == results.reference
 
 
 def urgencies(known: Results, plans: Sequence[Plan], *, again: bool = False) -> list[int | None]:
@@ -175,9 +175,9 @@ def test_plans_without_a_result_are_first_and_the_oldest_code_next() -> None:
         known.add(plan.id, Result(True, ["a"] if plan.place == "wrong" else [], "c", code))
     ranks = urgencies(known, plans)
     assert ranks[-1] is None
-    found = [rank for rank in ranks if rank is not None]
-    assert found == sorted(set(found))
-    assert len(found) == 4
+    numbers = [rank for rank in ranks if rank is not None]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == 4
 
 
 def test_divergences_are_run_again_on_request_only() -> None:
@@ -190,20 +190,20 @@ def test_divergences_are_run_again_on_request_only() -> None:
 
 def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
     def counted(number: int) -> Any:
-        def change(made: Any) -> None:
-            deployment = made[0][1]
+        def change(state: Any) -> None:
+            deployment = state[0][1]
             deployment["metadata"] |= {"generation": number}
             deployment["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": str(number)}
             deployment["status"] = {"observedGeneration": number, "replicas": number}
-            kept = {"namespace": made[0][1]["metadata"]["namespace"], "uid": f"uid-{number}", "resourceVersion": "1"}
-            made += [
+            kept = {"namespace": state[0][1]["metadata"]["namespace"], "uid": f"uid-{number}", "resourceVersion": "1"}
+            state += [
                 ("ControllerRevision", {"metadata": {"name": f"m-{n}", **kept, "uid": f"c-{n}"}, "revision": n})
                 for n in range(number)
             ]
-            made.append(("ConfigMap", {"metadata": {"name": f"m-{number}-files", **kept}, "immutable": True}))
+            state.append(("ConfigMap", {"metadata": {"name": f"m-{number}-files", **kept}, "immutable": True}))
             counters = {f"deployment.kubernetes.io/{name}": str(number) for name in ("revision", "max-replicas")}
             named = {"name": "m-a-7dc659d6b8", "labels": {"pod-template-hash": "7dc659d6b8"}, "annotations": counters}
-            made.append(("ReplicaSet", {"metadata": {**named, **kept, "uid": "uid-of-rs"}}))
+            state.append(("ReplicaSet", {"metadata": {**named, **kept, "uid": "uid-of-rs"}}))
 
         return change
 
@@ -213,13 +213,13 @@ def test_counters_of_changes_are_no_difference_after_a_reversal() -> None:
 
 def test_numbers_with_as_many_digits_as_a_hash_are_compared() -> None:
     def limited(value: int) -> Any:
-        def change(made: Any) -> None:
-            made[0][1]["spec"] = {"limit": value, "name": f"m-{value:010x}"}
+        def change(state: Any) -> None:
+            state[0][1]["spec"] = {"limit": value, "name": f"m-{value:010x}"}
 
         return change
 
-    one, other = (current(outcome("f-one", 1, limited(value)).state) for value in (2147483648, 2147483649))
-    assert differences(one, other) == ["Deployment m-a[0].spec.limit: 2147483648, should be 2147483649"]
+    first, second = (current(outcome("f-one", 1, limited(value)).state) for value in (2147483648, 2147483649))
+    assert differences(first, second) == ["Deployment m-a[0].spec.limit: 2147483648, should be 2147483649"]
 
 
 def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
@@ -228,15 +228,15 @@ def test_names_and_certificates_of_an_installation_are_no_difference() -> None:
         body = f'{{"server_name": "halcyon.{installation}.svc", "ca_pem": "{pem}"}}'
         return [("ConfigMap", {"metadata": {"name": "m", "uid": installation}, "data": {"plan.json": body}})]
 
-    found = [canonical(plan(name), "f-one", {name: "INSTALLATION"}) for name in ("halcyon-1a", "halcyon-2b")]
-    assert differences(found[0], found[1]) == []
+    states = [canonical(plan(name), "f-one", {name: "INSTALLATION"}) for name in ("halcyon-1a", "halcyon-2b")]
+    assert differences(states[0], states[1]) == []
 
 
 def test_nodes_of_pods_may_differ_if_each_has_one() -> None:
     def on(name: str) -> Any:
-        def change(made: Any) -> None:
-            made[2][1]["spec"] = {"nodeName": name} if name else {}
-            made[2][1]["status"]["hostIP"] = f"10.1.0.{len(name)}"
+        def change(state: Any) -> None:
+            state[2][1]["spec"] = {"nodeName": name} if name else {}
+            state[2][1]["status"]["hostIP"] = f"10.1.0.{len(name)}"
 
         return change
 
@@ -248,9 +248,9 @@ def test_nodes_of_pods_may_differ_if_each_has_one() -> None:
 
 def test_keys_of_a_model_s_drain_are_no_difference() -> None:
     def drained(key: str) -> Any:
-        def change(made: Any) -> None:
-            made[0][1]["spec"]["args"] = [f"--drain-key={key}"]
-            made[0][1]["spec"]["headers"] = [{"name": DRAIN_HEADER, "value": key}]
+        def change(state: Any) -> None:
+            state[0][1]["spec"]["args"] = [f"--drain-key={key}"]
+            state[0][1]["spec"]["headers"] = [{"name": DRAIN_HEADER, "value": key}]
 
         return change
 
@@ -259,10 +259,10 @@ def test_keys_of_a_model_s_drain_are_no_difference() -> None:
 
 def test_gpu_times_and_former_replica_sets_are_no_difference() -> None:
     def costly(gpu_s: int) -> Any:
-        def change(made: Any) -> None:
+        def change(state: Any) -> None:
             meta = {"name": "m", "uid": f"uid-{gpu_s}", "resourceVersion": "1"}
-            made.append(("ModelDeployment", {"metadata": meta, "status": {"cost": {"gpuSeconds": gpu_s}}}))
-            former = copy.deepcopy(made[1])
+            state.append(("ModelDeployment", {"metadata": meta, "status": {"cost": {"gpuSeconds": gpu_s}}}))
+            former = copy.deepcopy(state[1])
             former[1]["metadata"] |= {
                 "name": "m-a-other",
                 "uid": "uid-former",
@@ -270,7 +270,7 @@ def test_gpu_times_and_former_replica_sets_are_no_difference() -> None:
             }
             former[1]["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "0"}
             former[1]["spec"]["replicas"] = gpu_s
-            made.append(former)
+            state.append(former)
 
         return change
 
@@ -315,11 +315,11 @@ def test_models_of_a_wave_claim_hostnames_of_their_own() -> None:
     """A mutated name or hostname stays as it is."""
     usual = {"traffic": {"gateway": mutations.GATEWAY}}
     mutated = {"traffic": {"gateway": {**mutations.GATEWAY, "name": "other"}}}
-    one, two, changed = (
+    first, second, changed = (
         deployment_of(name, spec)["spec"]["traffic"]["gateway"]
         for name, spec in (("x", usual), ("y", usual), ("x", mutated))
     )
-    assert (one["name"], two["name"], changed["name"]) == ("edge-x", "edge-y", "other")
-    assert one["http"]["hostnames"] == changed["http"]["hostnames"] == ["x.digits.example.com"]
-    assert two["grpc"]["hostnames"] == ["y.grpc.digits.example.com"]
+    assert (first["name"], second["name"], changed["name"]) == ("edge-x", "edge-y", "other")
+    assert first["http"]["hostnames"] == changed["http"]["hostnames"] == ["x.digits.example.com"]
+    assert second["grpc"]["hostnames"] == ["y.grpc.digits.example.com"]
     assert usual["traffic"]["gateway"]["name"] == "edge"

@@ -50,18 +50,18 @@ def test_pods_are_points_without_the_random_part_of_their_name() -> None:
 def test_crashes_cover_each_point_before_and_after_once() -> None:
     points = Points()
     seen = [points.add(MODEL, "PATCH", f"services/{name}") for name in ("m", "m", "n")]
-    found = crashes("create", [*seen, *seen])
-    assert len({plan.id for plan in found}) == len(found) == 6
-    assert found[0] == Plan("create", "crash-before", "model:PATCH:services/m:1")
+    plans = crashes("create", [*seen, *seen])
+    assert len({plan.id for plan in plans}) == len(plans) == 6
+    assert plans[0] == Plan("create", "crash-before", "model:PATCH:services/m:1")
 
 
 @given(st.lists(st.integers(), max_size=60), st.integers(1, 20))
 def test_samples_have_the_ends_and_no_more_than_asked(items: list[int], most: int) -> None:
-    found = spread(items, most)
-    assert len(found) == min(len(items), most)
+    sample = spread(items, most)
+    assert len(sample) == min(len(items), most)
     if items:
-        assert found[0] == items[0]
-        assert most == 1 or found[-1] == items[-1]
+        assert sample[0] == items[0]
+        assert most == 1 or sample[-1] == items[-1]
 
 
 def test_plans_of_all_workloads_are_in_a_slice_in_turn() -> None:
@@ -215,9 +215,9 @@ class Scene:
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A scene with an operator that was started long ago."""
-    made = Scene()
-    monkeypatch.setattr(rest, "time", made.clock)
-    return made
+    fresh = Scene()
+    monkeypatch.setattr(rest, "time", fresh.clock)
+    return fresh
 
 
 def test_runs_are_at_rest_soon_when_the_queues_are_empty(scene: Scene) -> None:
@@ -392,11 +392,11 @@ def test_schemas_are_compared_without_descriptions() -> None:
 
 
 def test_share_of_changed_modules_counts_added_and_removed_ones() -> None:
-    one = Code({"a": "1", "b": "1", "c": "1"}, "s", "c1", "t")
+    first = Code({"a": "1", "b": "1", "c": "1"}, "s", "c1", "t")
     other = Code({"a": "1", "b": "2", "d": "1"}, "s", "c2", "t")
-    assert one.changed(other) == other.changed(one) == 0.75
-    assert one.is_close_to(one)
-    assert not one.is_close_to(other)
+    assert first.changed(other) == other.changed(first) == 0.75
+    assert first.is_close_to(first)
+    assert not first.is_close_to(other)
 
 
 def test_versions_of_the_code_are_the_same_after_they_were_written(tmp_path: Path) -> None:

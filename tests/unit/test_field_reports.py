@@ -42,13 +42,15 @@ def test_the_tests_of_a_case_are_in_the_tree(case: Any) -> None:
 
 
 def deployment(spec: dict[str, Any]) -> dict[str, Any]:
-    found = rendered.children(parse("digits", {"model": {"source": PVC}, **spec}))
-    return next(one for one in found if one["kind"] == "Deployment" and one["metadata"]["name"] == "digits-a")
+    children = rendered.children(parse("digits", {"model": {"source": PVC}, **spec}))
+    return next(
+        child for child in children if child["kind"] == "Deployment" and child["metadata"]["name"] == "digits-a"
+    )
 
 
 def triton(spec: dict[str, Any]) -> dict[str, Any]:
     containers: list[dict[str, Any]] = deployment(spec)["spec"]["template"]["spec"]["containers"]
-    return next(one for one in containers if one["name"] == "triton")
+    return next(container for container in containers if container["name"] == "triton")
 
 
 def test_1_a_load_may_take_as_long_as_startup_timeout() -> None:
@@ -57,10 +59,10 @@ def test_1_a_load_may_take_as_long_as_startup_timeout() -> None:
 
 
 def test_2_the_liveness_probe_does_not_depend_on_the_model() -> None:
-    made = triton({})
-    assert made["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
+    container = triton({})
+    assert container["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
     # A server that doesn't respond is given 30 s: each try waits for its time-out.
-    assert made["livenessProbe"]["timeoutSeconds"] * made["livenessProbe"]["failureThreshold"] >= 30
+    assert container["livenessProbe"]["timeoutSeconds"] * container["livenessProbe"]["failureThreshold"] >= 30
 
 
 def test_17_shared_memory_has_the_size_that_the_spec_states() -> None:
@@ -89,8 +91,8 @@ def test_51_zero_replicas_are_a_minimum_like_any_other() -> None:
 
 
 def test_56_a_good_canary_is_promoted_by_evidence() -> None:
-    found = run(Rollout(1), limit_s=90)
-    assert found.ended_s is not None
+    rollout = run(Rollout(1), limit_s=90)
+    assert rollout.ended_s is not None
 
 
 @pytest.mark.parametrize("uri", ["models/digits", "digits", "kserve-lab/kserve-lab/gemma-2b"])
@@ -102,9 +104,9 @@ def test_59_an_address_without_a_scheme_is_rejected_with_an_example(uri: str) ->
 
 
 def test_66_a_change_of_the_count_does_not_change_the_pods() -> None:
-    one, many = deployment({"replicas": 1}), deployment({"replicas": 7})
-    assert one["spec"]["template"] == many["spec"]["template"]
-    assert (one["spec"]["replicas"], many["spec"]["replicas"]) == (1, 7)
+    single, many = deployment({"replicas": 1}), deployment({"replicas": 7})
+    assert single["spec"]["template"] == many["spec"]["template"]
+    assert (single["spec"]["replicas"], many["spec"]["replicas"]) == (1, 7)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
@@ -184,20 +186,26 @@ def test_79_the_last_sample_does_not_decide_alone(last: float) -> None:
 
 
 def test_93_own_containers_can_have_the_limits_of_a_quota() -> None:
-    made = parse(
+    spec = parse(
         "digits",
         {
             "model": {"source": PVC},
             "runtime": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "8Gi"}}},
         },
     )
-    children = rendered.children(made, site=replace(rendered.SITE, cpu_limit="2"))
+    children = rendered.children(spec, site=replace(rendered.SITE, cpu_limit="2"))
     templates = rendered.pods(children)
-    containers = [one for pod in templates for part in ("initContainers", "containers") for one in pod["spec"][part]]
+    containers = [
+        container for pod in templates for part in ("initContainers", "containers") for container in pod["spec"][part]
+    ]
 
-    assert {one["name"] for one in containers} == {"fetch", "triton", "agent", "haproxy"}
-    assert [one["name"] for one in containers if not {"cpu", "memory"} <= set(one["resources"]["limits"])] == []
-    assert {one["resources"]["limits"]["cpu"] for one in containers if one["name"] != "triton"} == {"2"}
+    assert {container["name"] for container in containers} == {"fetch", "triton", "agent", "haproxy"}
+    assert [
+        container["name"] for container in containers if not {"cpu", "memory"} <= set(container["resources"]["limits"])
+    ] == []
+    assert {container["resources"]["limits"]["cpu"] for container in containers if container["name"] != "triton"} == {
+        "2"
+    }
 
 
 @pytest.mark.parametrize("name", ["ibm-granite/granite-3b", "qwen2.5:32b", "a b", "Modèle", "x" * 500])
@@ -209,8 +217,8 @@ def test_96_a_model_name_that_no_url_has_is_rejected(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ResNet50", "qwen2.5", "resnet_50", "0-Llama"])
 def test_97_a_model_name_may_have_capitals_dots_and_underscores(name: str) -> None:
-    made = triton({"model": {"source": PVC, "name": name}})
-    assert made["readinessProbe"]["httpGet"]["path"] == f"/v2/models/{name}/ready"
+    container = triton({"model": {"source": PVC, "name": name}})
+    assert container["readinessProbe"]["httpGet"]["path"] == f"/v2/models/{name}/ready"
 
 
 def open_at(start: str, *times: str) -> list[bool]:
@@ -234,8 +242,8 @@ def test_100_ranges_and_names_of_weekdays_are_the_same_days(weekdays: str) -> No
 def test_108_labels_of_the_object_change_no_pod() -> None:
     plain = rendered.children(parse("digits", {"model": {"source": PVC}}))
     # The renderer gets the spec, the name and the uid, and nothing else of the object's metadata.
-    assert {one.name for one in fields(rendered.SUBJECT)} == {"namespace", "name", "uid"}
-    annotations = [one["metadata"].get("annotations", {}) for one in (*plain, *rendered.pods(plain))]
+    assert {field.name for field in fields(rendered.SUBJECT)} == {"namespace", "name", "uid"}
+    annotations = [obj["metadata"].get("annotations", {}) for obj in (*plain, *rendered.pods(plain))]
     assert not any("last-applied" in key for each in annotations for key in each)
 
 
@@ -244,17 +252,17 @@ def test_111_the_deployment_waits_as_long_as_a_model_may_load() -> None:
 
 
 def test_113_a_single_pod_can_be_evicted() -> None:
-    made = rendered.children(parse("digits", {"model": {"source": PVC}, "replicas": 1}))
-    budgets = [one["spec"] for one in made if one["kind"] == "PodDisruptionBudget"]
+    children = rendered.children(parse("digits", {"model": {"source": PVC}, "replicas": 1}))
+    budgets = [child["spec"] for child in children if child["kind"] == "PodDisruptionBudget"]
     assert len(budgets) == 2
-    assert all(one["maxUnavailable"] == 1 and "minAvailable" not in one for one in budgets)
+    assert all(budget["maxUnavailable"] == 1 and "minAvailable" not in budget for budget in budgets)
 
 
 def test_114_all_pods_have_the_pull_secrets_of_the_spec() -> None:
-    made = rendered.children(
+    children = rendered.children(
         parse("digits", {"model": {"source": PVC}, "runtime": {"imagePullSecrets": [{"name": "registry"}]}})
     )
-    pulls = [one["spec"]["imagePullSecrets"] for one in rendered.pods(made)]
+    pulls = [pod["spec"]["imagePullSecrets"] for pod in rendered.pods(children)]
     assert pulls == [[{"name": "registry"}]] * 2
 
 
@@ -267,18 +275,23 @@ def test_115_a_pod_without_an_open_stream_ends_within_seconds() -> None:
 
 
 def test_130_requests_of_own_containers_are_those_that_the_limits_name() -> None:
-    made = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}})))
-    containers = [one for pod in made for one in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])]
-    own = [one["resources"] for one in containers if one["name"] != "triton"]
-    assert {one["requests"]["cpu"] for one in own} == {"10m", "50m"}
-    assert {one["requests"]["memory"] for one in own} == {"32Mi", "48Mi", "64Mi"}
-    assert max(quantity(one["limits"]["memory"]) / quantity(one["requests"]["memory"]) for one in own) == 20
+    pods = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}})))
+    containers = [
+        container for pod in pods for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])
+    ]
+    own = [container["resources"] for container in containers if container["name"] != "triton"]
+    assert {resources["requests"]["cpu"] for resources in own} == {"10m", "50m"}
+    assert {resources["requests"]["memory"] for resources in own} == {"32Mi", "48Mi", "64Mi"}
+    assert (
+        max(quantity(resources["limits"]["memory"]) / quantity(resources["requests"]["memory"]) for resources in own)
+        == 20
+    )
 
 
 def test_132_all_pods_of_a_model_run_on_linux_nodes() -> None:
     placement = {"placement": {"nodeSelector": {"pool": "gpus"}}}
-    made = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}, "runtime": placement})))
-    assert [one["spec"]["nodeSelector"]["kubernetes.io/os"] for one in made] == ["linux"] * 2
+    pods = rendered.pods(rendered.children(parse("digits", {"model": {"source": PVC}, "runtime": placement})))
+    assert [pod["spec"]["nodeSelector"]["kubernetes.io/os"] for pod in pods] == ["linux"] * 2
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "crds").glob("*.yaml")), ids=lambda file: file.stem)
@@ -297,19 +310,19 @@ def test_136_a_warm_up_of_an_unknown_input_names_the_models_inputs() -> None:
         "m",
         {"model": {"source": PVC, "warmup": {"inputs": [{"name": "input", "dataType": "UINT8", "dims": [8, 8, 3]}]}}},
     )
-    said = spec_check.problem(config, model_overlay.build("m", spec))
-    assert "spec.model.warmup.inputs has input, which is not an input of the model; config.pbtxt has image" in said
+    message = spec_check.problem(config, model_overlay.build("m", spec))
+    assert "spec.model.warmup.inputs has input, which is not an input of the model; config.pbtxt has image" in message
 
 
 def test_147_durations_and_quantities_are_stored_as_texts() -> None:
     properties = loaded((ROOT / "crds/modeldeployments.serving.halcyon.dev.yaml").read_text())["spec"]["versions"][0][
         "schema"
     ]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    found = {
+    texts = {
         "traffic": ("drainTimeout", "queueTimeout", "responseTimeout", "maxRequestSize"),
         "runtime": ("startupTimeout", "sharedMemory"),
     }
-    for part, names in found.items():
+    for part, names in texts.items():
         for name in names:
             field = properties[part]["properties"][name]
             assert field["type"] == "string", name
@@ -323,15 +336,15 @@ def test_148_a_crd_fits_in_the_annotation_of_kubectl_apply(file: Path) -> None:
 
 def test_150_network_policies_allow_the_dns_ports_of_kubernetes_and_openshift() -> None:
     site = SiteNetwork(operator=({"podSelector": {}},))
-    made = (
+    policies = (
         network_policies.balancers(rendered.SUBJECT, site, operator_port=10250),
         network_policies.servers(rendered.SUBJECT, site, balancers=True, clients=False, ports=[443]),
     )
-    for policy in made:
+    for policy in policies:
         ports = [
-            (one["port"], one["protocol"])
+            (port["port"], port["protocol"])
             for rule in policy["spec"]["egress"]
             if "to" not in rule
-            for one in rule["ports"]
+            for port in rule["ports"]
         ]
         assert ports == [(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")]

@@ -7,9 +7,9 @@ from benchmarks.quality.rows import holds
 
 
 def test_tests_pages_and_words_that_close_a_finding_exist() -> None:
-    found = findings()
-    assert len(found) > 100
-    assert {one.finding: one.missing() for one in found if one.missing()} == {}
+    known = findings()
+    assert len(known) > 100
+    assert {finding.finding: finding.missing() for finding in known if finding.missing()} == {}
 
 
 def test_a_line_without_its_evidence_is_noticed() -> None:
@@ -38,6 +38,6 @@ def test_the_row_counts_left_out_features_apart_from_closed_findings() -> None:
 
 
 def test_findings_stand_once_and_open_ones_have_a_reason() -> None:
-    names = [one.finding for one in findings()]
+    names = [finding.finding for finding in findings()]
     assert len(names) == len(set(names))
-    assert all(len(one.evidence.split()) > 3 for one in findings() if one.state == "open")
+    assert all(len(finding.evidence.split()) > 3 for finding in findings() if finding.state == "open")

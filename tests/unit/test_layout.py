@@ -68,28 +68,28 @@ def test_folders_hold_at_most_sixteen_test_modules() -> None:
 
 def test_names_have_at_most_twelve_words() -> None:
     assert len(NAMES) > 2000
-    assert [found for found in NAMES if len(found[1].split("_")) - 1 > MAX_WORDS] == []
+    assert [test for test in NAMES if len(test[1].split("_")) - 1 > MAX_WORDS] == []
 
 
 def test_names_have_no_banned_word() -> None:
-    assert [found for found in NAMES if BANNED & set(found[1].split("_"))] == []
+    assert [test for test in NAMES if BANNED & set(test[1].split("_"))] == []
 
 
 def test_names_begin_with_a_noun_and_not_with_a_pronoun() -> None:
     subject = re.compile(rf"test_(({'|'.join(sorted(PRONOUNS))})_|one_(that|who|whose|of)_)")
-    assert [found for found in NAMES if subject.match(found[1])] == []
+    assert [test for test in NAMES if subject.match(test[1])] == []
 
 
 def test_names_are_unique_in_their_module() -> None:
-    assert [found for found, count in Counter(NAMES).items() if count > 1] == []
+    assert [test for test, count in Counter(NAMES).items() if count > 1] == []
 
 
 def test_each_test_is_in_the_map_of_tests_and_the_reverse() -> None:
     """See scripts/test_map.py, which adds new tests with `--write`, and compares bodies too."""
     mapped = [line.split("\t")[1] for line in MAP.read_text().splitlines() if not line.startswith("#")]
     assert [test for test, count in Counter(mapped).items() if count > 1 and test != "-"] == []
-    there = {f"{path}::{name}" for path, name in NAMES}
-    assert {"not in the tree": set(mapped) - {"-"} - there, "not in the map": there - set(mapped)} == {
+    present = {f"{path}::{name}" for path, name in NAMES}
+    assert {"not in the tree": set(mapped) - {"-"} - present, "not in the map": present - set(mapped)} == {
         "not in the tree": set(),
         "not in the map": set(),
     }

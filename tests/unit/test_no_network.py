@@ -20,7 +20,7 @@ TEST = "tests/unit/test_a.py::test_b"
 
 
 @pytest.mark.parametrize(
-    ("family", "address", "said"),
+    ("family", "address", "attempt"),
     [
         (socket.AF_INET, ("127.0.0.1", 1), "connects to 127.0.0.1 port 1"),
         (socket.AF_INET, ("192.0.2.1", 443), "connects to 192.0.2.1 port 443"),
@@ -28,17 +28,17 @@ TEST = "tests/unit/test_a.py::test_b"
     ],
 )
 def test_a_connection_is_refused_with_test_address_and_where_it_belongs(
-    family: socket.AddressFamily, address: tuple[str, int], said: str
+    family: socket.AddressFamily, address: tuple[str, int], attempt: str
 ) -> None:
     with (
         pytest.raises(ReachedOutError) as caught,
         no_network(TEST),
-        socket.socket(family) as one,
+        socket.socket(family) as client,
     ):
-        one.connect(address)
+        client.connect(address)
 
     assert str(caught.value) == (
-        f"{TEST} {said}, and unit tests use no network: a test that needs a server belongs in tests/integration"
+        f"{TEST} {attempt}, and unit tests use no network: a test that needs a server belongs in tests/integration"
     )
 
 
@@ -51,17 +51,17 @@ def test_a_datagram_and_a_lookup_are_refused() -> None:
     with (
         pytest.raises(ReachedOutError, match=r"connects to 127\.0\.0\.1 port 53"),
         no_network(TEST),
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
     ):
-        one.sendto(b"x", ("127.0.0.1", 53))
+        client.sendto(b"x", ("127.0.0.1", 53))
     with pytest.raises(ReachedOutError, match=r"looks up kubernetes\.default\.svc,"), no_network(TEST):
         socket.getaddrinfo("kubernetes.default.svc", 443)
 
 
 def test_a_test_that_survives_a_refused_connection_fails_at_its_end() -> None:
     def goes_on() -> None:
-        with contextlib.suppress(Exception), socket.socket() as one:
-            one.connect(("127.0.0.1", 1))
+        with contextlib.suppress(Exception), socket.socket() as client:
+            client.connect(("127.0.0.1", 1))
 
     with pytest.raises(ReachedOutError, match=r"connects to 127\.0\.0\.1 port 1"), no_network(TEST):
         goes_on()
@@ -72,10 +72,10 @@ def test_sockets_of_files_and_pairs_are_let_through(tmp_path: Path) -> None:
         server.bind(str(tmp_path / "s"))
         server.listen()
         client.connect(str(tmp_path / "s"))
-        one, other = socket.socketpair()
-        with one, other:
-            one.sendall(b"x")
-            assert other.recv(1) == b"x"
+        first, second = socket.socketpair()
+        with first, second:
+            first.sendall(b"x")
+            assert second.recv(1) == b"x"
 
 
 def test_no_cluster_is_configured_here_or_in_child_processes() -> None:

@@ -25,11 +25,11 @@ def test_each_file_is_in_one_part_and_parts_are_equally_large(tmp_path: Path, pa
     for n, file in enumerate(files):
         file.write_text("#" * 10 * (n + 1))
 
-    found = divided(files, parts)
+    division = divided(files, parts)
 
-    assert sorted(file for part in found for file in part) == files
-    assert len(found) == min(parts, 7)
-    sizes = [sum(file.stat().st_size for file in part) for part in found]
+    assert sorted(file for part in division for file in part) == files
+    assert len(division) == min(parts, 7)
+    sizes = [sum(file.stat().st_size for file in part) for part in division]
     assert max(sizes) - min(sizes) <= 70
 
 
@@ -48,12 +48,12 @@ def test_a_failure_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.Captu
 
     assert run(tmp_path, ["-q"]) == 1
 
-    said = capfd.readouterr().out
-    assert "1 passed" in said
-    assert "assert len('small') == 6" in said
+    output = capfd.readouterr().out
+    assert "1 passed" in output
+    assert "assert len('small') == 6" in output
     # Plain at first, and then with the values, of the failed test alone. The summary repeats the values if CI is set.
-    assert said.count("1 failed") == 2
-    assert len(re.findall(r"^E .*assert 5 == 6$", said, re.MULTILINE)) == 1
+    assert output.count("1 failed") == 2
+    assert len(re.findall(r"^E .*assert 5 == 6$", output, re.MULTILINE)) == 1
 
 
 def test_a_part_that_is_killed_fails_the_run(tmp_path: Path) -> None:

@@ -19,12 +19,12 @@ METRICS = "rollout.canary.analysis.metrics"
 
 
 def test_mutations_cover_all_leaf_fields_and_kinds() -> None:
-    made = MUTATIONS
+    all_mutations = MUTATIONS
     assert len({leaf.path for leaf in LEAVES}) == len(LEAVES) >= 190
-    assert {mutation.path for mutation in made} == {leaf.path for leaf in LEAVES}
-    assert len(made) >= 1000
-    assert len({mutation.id for mutation in made}) >= 0.99 * len(made)
-    kinds = Counter(mutation.kind for mutation in made)
+    assert {mutation.path for mutation in all_mutations} == {leaf.path for leaf in LEAVES}
+    assert len(all_mutations) >= 1000
+    assert len({mutation.id for mutation in all_mutations}) >= 0.99 * len(all_mutations)
+    kinds = Counter(mutation.kind for mutation in all_mutations)
     assert kinds.keys() == {"unset", "changed", "bound", "invalid", "semantic"}
     assert kinds["unset"] == len(LEAVES)
 
@@ -57,16 +57,16 @@ def test_invalid_values_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "wanted"),
+    ("path", "value", "expected"),
     [
         ("a.b", 1, {"a": {"b": 1}}),
         ("a.[].b", 1, {"a": [{"b": 1}]}),
         ("c", None, {}),
     ],
 )
-def test_fields_are_set_with_their_parents(path: str, value: object, wanted: object) -> None:
-    assert changed({}, path, value) == wanted
-    assert get(wanted, path) == value
+def test_fields_are_set_with_their_parents(path: str, value: object, expected: object) -> None:
+    assert changed({}, path, value) == expected
+    assert get(expected, path) == value
 
 
 def test_bounds_of_durations_and_sizes_come_from_their_rules() -> None:

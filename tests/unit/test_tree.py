@@ -94,26 +94,26 @@ def parsed(module: str) -> ast.Module:
 @cache
 def statements(module: str) -> tuple[ast.stmt, ...]:
     """Return all statements of a module, those in functions too. Expressions, which are most of a tree, hold none."""
-    found: list[ast.stmt] = []
+    collected: list[ast.stmt] = []
     open_: list[ast.AST] = [parsed(module)]
     while open_:
         for below in ast.iter_child_nodes(open_.pop()):
             if isinstance(below, ast.stmt):
-                found.append(below)
+                collected.append(below)
                 open_.append(below)
             elif isinstance(below, ast.excepthandler | ast.match_case):
                 open_.append(below)
-    return tuple(found)
+    return tuple(collected)
 
 
 def imports(module: str) -> set[str]:
     """Return the modules of ours that one imports, in functions and for types alone too."""
-    found = set()
+    imported = set()
     for node in statements(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in SOURCES:
             named = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (named & MODULES.keys()) or {str(node.module)}
-    return found - {module}
+            imported |= (named & MODULES.keys()) or {str(node.module)}
+    return imported - {module}
 
 
 def folder(module: str) -> str:
@@ -159,16 +159,16 @@ def test_the_distributions_have_one_version_and_require_just_that(monkeypatch: p
 
     def required(folder: Path) -> tuple[str, str, list[str]]:
         core = ProjectMetadata(str(folder), PluginManager()).core
-        extras = [one for needed in core.optional_dependencies.values() for one in needed]
+        extras = [requirement for needed in core.optional_dependencies.values() for requirement in needed]
         return core.raw_name, str(core.config["version"]), [*core.dependencies, *extras]
 
     here = [required(folder) for folder in DISTRIBUTIONS]
     monkeypatch.setenv("HALCYON_RELEASE", "1")
     released = [required(folder) for folder in DISTRIBUTIONS]
-    [version] = {found for _, found, _ in released}
+    [version] = {number for _, number, _ in released}
 
     assert [name for name, _, _ in released] == list(DISTRIBUTIONS.values())
-    ours = [{one for one in needed if one.startswith("halcyon-")} for _, _, needed in released]
+    ours = [{requirement for requirement in needed if requirement.startswith("halcyon-")} for _, _, needed in released]
     assert ours == [
         {f"halcyon-core=={version}"},
         set(),
@@ -176,7 +176,7 @@ def test_the_distributions_have_one_version_and_require_just_that(monkeypatch: p
         {f"halcyon-core=={version}"},
         {f"halcyon-operator=={version}"},
     ]
-    of_clone = {one for _, _, needed in here for one in needed if one.startswith("halcyon-")}
+    of_clone = {requirement for _, _, needed in here for requirement in needed if requirement.startswith("halcyon-")}
     assert of_clone == {
         f"{name} @ {folder.as_uri()}" for folder, name in DISTRIBUTIONS.items() if name != "halcyon-cli"
     }
@@ -206,7 +206,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 def test_constants_say_max_and_min() -> None:
     """MAX_, MIN_ and _INTERVAL_S, as CONTRIBUTING has them."""
     other = re.compile(r"_?(MOST|LEAST|FEWEST|LONGEST|SHORTEST)(_|$)|.*_(EVERY|AGAIN)_S$")
-    found = [
+    constants = [
         f"{module}.{name.id}"
         for module in MODULES
         for node in parsed(module).body
@@ -214,7 +214,7 @@ def test_constants_say_max_and_min() -> None:
         for name in ast.walk(node)
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and other.match(name.id)
     ]
-    assert found == []
+    assert constants == []
 
 
 def words(name: str) -> set[str]:

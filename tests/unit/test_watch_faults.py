@@ -28,22 +28,22 @@ def line(name: str, kind: str = "MODIFIED") -> bytes:
     return json.dumps({"type": kind, "object": {"metadata": meta}}).encode() + b"\n"
 
 
-async def lines(*given: bytes) -> AsyncIterator[bytes]:
-    for one in given:
-        yield one
+async def lines(*events: bytes) -> AsyncIterator[bytes]:
+    for event in events:
+        yield event
 
 
-def sent(fault: WatchFault, *given: bytes) -> list[bytes]:
+def sent(fault: WatchFault, *events: bytes) -> list[bytes]:
     """The lines that are sent if the fault is that of the event of b."""
 
     async def collect() -> list[bytes]:
-        found: list[bytes] = []
+        received: list[bytes] = []
         try:
-            async for one in disturbed("services", lines(*given), lambda e: fault if e.key.name == "b" else None):
-                found.append(one)  # noqa: PERF401  # those before an error count
+            async for line in disturbed("services", lines(*events), lambda e: fault if e.key.name == "b" else None):
+                received.append(line)  # noqa: PERF401  # those before an error count
         except BrokenWatchError:
-            found.append(b"broken")
-        return found
+            received.append(b"broken")
+        return received
 
     return asyncio.run(collect())
 
@@ -80,11 +80,11 @@ def test_events_wait_for_an_open_gate_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "name", "wanted"),
+    ("resource", "name", "expected"),
     [
         ("services", "m", "services:ADDED:m"),
         ("pods", "m-a-6b7f9c8d5-x2x4z", "pods:ADDED:m-a-*"),
     ],
 )
-def test_names_of_events_leave_out_random_parts(resource: str, name: str, wanted: str) -> None:
-    assert name_of(WatchEvent(resource, "ADDED", Key("n", name), "u")) == wanted
+def test_names_of_events_leave_out_random_parts(resource: str, name: str, expected: str) -> None:
+    assert name_of(WatchEvent(resource, "ADDED", Key("n", name), "u")) == expected

@@ -128,7 +128,7 @@ _BY_RULES = (
     Signal("queueDepth", 61.5, 16, at=AT - 1, shown=61.5),
     Signal("gpuUtilization", 287.0, 80, at=AT - 3, shown=95.7),
 )
-_ASKED = (
+_PROPOSALS = (
     SignalProposal("queueDepth", 16, 61.5, 0.961, 4, tolerated=True),
     SignalProposal("gpuUtilization", 80, 287.0, 0.897, 4),
 )
@@ -162,7 +162,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _RULED,
         replicas=4,
         ready=4,
-        verdict=of_hpa(4, _ASKED, at=AT, signals=_BY_RULES, has_reports=True),
+        verdict=of_hpa(4, _PROPOSALS, at=AT, signals=_BY_RULES, has_reports=True),
         hpa=_HPA_SAYS,
         changes=(Change(AT - 31, 3, 4, "4 replicas: queueDepth 60 at 16 per replica needs 4; gpuUtilization 221 at 80 per replica needs 3"),),
     ),
@@ -170,7 +170,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _RULED,
         replicas=8,
         ready=8,
-        verdict=of_hpa(8, (SignalProposal("queueDepth", 16, 310.0, 2.42, 20), _ASKED[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), has_reports=True),
+        verdict=of_hpa(8, (SignalProposal("queueDepth", 16, 310.0, 2.42, 20), _PROPOSALS[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), has_reports=True),
         hpa={
             "desiredReplicas": 8,
             "conditions": [

@@ -51,7 +51,7 @@ def pod(
         {"type": "Ready", "status": str(ready), "lastTransitionTime": rfc3339(START + 60 if ready else START + 1)},
     ]
     usual = [{"name": "triton", "state": RUNNING, "started": True, "restartCount": 0}]
-    told = {
+    pod_status = {
         "phase": "Running" if ready else "Pending",
         "conditions": conditions,
         "initContainerStatuses": [FETCHED] if init is None else init,
@@ -62,15 +62,15 @@ def pod(
         "kind": "Pod",
         "metadata": {**meta, **more.get("metadata", {})},
         "spec": {"nodeName": "gpu-1"} if more.get("node", True) else {},
-        "status": {**told, **more.get("status", {})},
+        "status": {**pod_status, **more.get("status", {})},
     }
 
 
 def unschedulable(name: str, key: str, message: str = NO_GPU, **more: Any) -> Object:
     """Return a pod that fits on no node."""
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     never = {"type": "Ready", "status": "False"}
-    return pod(name, key=key, node=False, init=[], containers=[], status={"conditions": [said, never]}, **more)
+    return pod(name, key=key, node=False, init=[], containers=[], status={"conditions": [scheduled, never]}, **more)
 
 
 def dressed(server: Server) -> Object:
@@ -100,17 +100,17 @@ def inventory(
     balancer["status"] = {"availableReplicas": 2, "readyReplicas": 2}
     now = replace(now, children={**now.children, (kinds.DEPLOYMENT, "digits-balancer"): balancer})
     spec = cluster.spec
-    found = resource(spec, status=status.make(now, make(now), now=rfc3339(cluster.now)))
-    found["metadata"] |= {"annotations": cluster.annotations, "creationTimestamp": rfc3339(START)}
+    document = resource(spec, status=status.make(now, make(now), now=rfc3339(cluster.now)))
+    document["metadata"] |= {"annotations": cluster.annotations, "creationTimestamp": rfc3339(START)}
     for obj in children:
         obj["metadata"].setdefault("creationTimestamp", rfc3339(START))
     records = [revision.record(SUBJECT, r) for r in cluster.records.values()]
     for record in records:
         record["metadata"]["creationTimestamp"] = rfc3339(START)
     beside = [pod(f"digits-balancer-{n}", component=names.BALANCER, ready=True, init=[]) for n in range(2)]
-    model(found)
+    model(document)
     return Inventory(
-        model=found,
+        model=document,
         deployments=[o for o in children if o["kind"] == "Deployment"],
         pods=[*map(dressed, cluster.servers), *more, *beside],
         hpas=[o for o in children if o["kind"] == "HorizontalPodAutoscaler"],
@@ -122,12 +122,12 @@ def steady() -> Inventory:
     """Return a model with two pods that serve, scaled by an HPA."""
     cluster = served(room=2, count=2)
     cluster.spec["scaling"] = dict(SCALED)
-    found = inventory(cluster, metrics_api=OURS)
-    found.hpas[0]["status"] = {
+    scaled = inventory(cluster, metrics_api=OURS)
+    scaled.hpas[0]["status"] = {
         "desiredReplicas": 2,
         "conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}],
     }
-    return found
+    return scaled
 
 
 def no_room() -> Inventory:

@@ -83,18 +83,18 @@ class Stage:
         traffic = {"traffic": {"queueLimit": 5000}}
         return {"model": {"source": PVC}, "runtime": {"gpu": {"count": self.gpus}}, **traffic, **scaled}
 
-    def told(self) -> ExplainedResource:
+    def run(self) -> ExplainedResource:
         """Return the resulting ModelDeployment."""
-        found: list[ExplainedResource] = []
+        results: list[ExplainedResource] = []
 
         async def play(world: OperatorReplica) -> None:
             theatre = StagedCluster(self, world)
             async with Running(world.scaler):
                 await self.scene(theatre)
-                found.append(self._read(theatre))
+                results.append(self._read(theatre))
 
         live(play)
-        return found[0]
+        return results[0]
 
     def _read(self, theatre: StagedCluster) -> ExplainedResource:
         count, now = theatre.world.replicas(), EPOCH + theatre.world.time()
@@ -102,24 +102,24 @@ class Stage:
         before = scope_of(accepted, metrics_api=THEIRS)
         planned = make(before)
         assert planned.target is not None
-        there = children(before)
-        there[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": 2}
+        objects = children(before)
+        objects[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": 2}
         key = planned.target.key
         pods = self.pods(key, now) if self.pods else tuple(server(key, f"digits-a-{n}", now) for n in range(count))
-        asked = resource(accepted | self.spec)
-        asked["metadata"]["annotations"] = dict(self.annotations)
+        model = resource(accepted | self.spec)
+        model["metadata"]["annotations"] = dict(self.annotations)
         seen = replace(
             before,
-            resource=asked,
-            children=there,
+            resource=model,
+            children=objects,
             revisions=(planned.target,),
             pods=pods,
             scaling=theatre.world.scaler.published(DIGITS),
             now=now,
             **self.seen,
         )
-        told = status.make(seen, make(seen), now=rfc3339(now))
-        return ExplainedResource(copy.deepcopy(asked | {"status": told}), datetime.fromtimestamp(now, UTC))
+        model_status = status.make(seen, make(seen), now=rfc3339(now))
+        return ExplainedResource(copy.deepcopy(model | {"status": model_status}), datetime.fromtimestamp(now, UTC))
 
 
 class StagedCluster:
@@ -147,32 +147,32 @@ class StagedCluster:
         each = world._batches[DIGITS] // len(ready) if ready else 0
         ran = BatchStats(EPOCH + now, ((8, each, each * 80_000),)) if each else None
         seen = [triton(name, at=now, batches=ran, gpu=gpu, succeeded=8 * each, rows=8 * each) for name in ready]
-        said = haproxy(requests=world._requests[DIGITS], **balancer)
+        reported = haproxy(requests=world._requests[DIGITS], **balancer)
         world.hub.receive(
-            record(now, *seen, agent="digits-balancer-0", balancer=said, namespace="team", name="digits"), now
+            record(now, *seen, agent="digits-balancer-0", balancer=reported, namespace="team", name="digits"), now
         )
 
     def _have(self, key: Key, count: int) -> None:
         """Set the number of model pods. New ones are ready after their start time."""
         now = self.world.time()
-        wanted = [f"digits-a-{n}" for n in range(count)]
-        for name in self._pods.keys() - {*wanted}:
+        pod_names = [f"digits-a-{n}" for n in range(count)]
+        for name in self._pods.keys() - {*pod_names}:
             del self._pods[name]
             self.world.caches.pods._store(Key("team", name), None)
-        for name in [name for name in wanted if name not in self._pods]:
+        for name in [name for name in pod_names if name not in self._pods]:
             late = bool(self.stage.start_s and now)
             self._pods[name] = now + self.stage.start_s if now else 0.0
-            made, up = (rfc3339(EPOCH + at) for at in ((now, now) if now else (-600, self.stage.start_s - 600)))
-            there = ready_pod(name, key.name, names.SERVER, created_at=made, ready_at=None if late else up)
-            self.world.caches.pods._store(Key("team", name), there)
+            created, up = (rfc3339(EPOCH + at) for at in ((now, now) if now else (-600, self.stage.start_s - 600)))
+            pod = ready_pod(name, key.name, names.SERVER, created_at=created, ready_at=None if late else up)
+            self.world.caches.pods._store(Key("team", name), pod)
             if late:
-                asyncio.get_running_loop().call_later(self.stage.start_s, self._ready, name, made)
+                asyncio.get_running_loop().call_later(self.stage.start_s, self._ready, name, created)
 
-    def _ready(self, name: str, made: str) -> None:
+    def _ready(self, name: str, created_at: str) -> None:
         if name in self._pods:
             at = rfc3339(EPOCH + self.world.time())
-            there = ready_pod(name, "digits", names.SERVER, created_at=made, ready_at=at)
-            self.world.caches.pods._store(Key("team", name), there)
+            pod = ready_pod(name, "digits", names.SERVER, created_at=created_at, ready_at=at)
+            self.world.caches.pods._store(Key("team", name), pod)
 
     def quota(self, *, hard: int, others: int) -> Callable[[], None]:
         """Set a ResourceQuota of `hard` GPUs, of which `others` are in use.
@@ -187,7 +187,7 @@ class StagedCluster:
         )
 
         def count() -> None:
-            made = {
+            quota = {
                 "metadata": {
                     "namespace": "team",
                     "name": "gpus",
@@ -196,7 +196,7 @@ class StagedCluster:
                 },
                 "status": {"hard": {GPU: str(hard)}, "used": {GPU: str(others + len(self._pods))}},
             }
-            self.world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(made))
+            self.world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(quota))
 
         return count
 
@@ -218,8 +218,8 @@ def server(
     waits = {"waiting": {"reason": "PodInitializing"}}
     done = {"terminated": {"exitCode": 0, "startedAt": rfc3339(fetching), "finishedAt": rfc3339(fetched)}}
     runs = {"running": {"startedAt": rfc3339(fetched)}}
-    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": unschedulable}
-    scheduled = said if unschedulable else {"type": "PodScheduled", "status": "True"}
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": unschedulable}
+    scheduled = unscheduled if unschedulable else {"type": "PodScheduled", "status": "True"}
     conditions = [
         {"type": "Ready", "status": str(ready), "lastTransitionTime": rfc3339(up if ready else created)},
         scheduled | {"lastTransitionTime": rfc3339(bound)},
@@ -242,11 +242,11 @@ def and_others(ready: int, **others: Any) -> Pods:
     """Return a function that yields `ready` ready pods, and others created with the given arguments."""
     number = others.pop("number", 1)
 
-    def made(key: str, now: float) -> tuple[Object, ...]:
+    def pods(key: str, now: float) -> tuple[Object, ...]:
         up = [server(key, f"digits-a-{n}", now) for n in range(ready)]
         return (*up, *(server(key, f"digits-a-x{n}", now, ready=False, **others) for n in range(number)))
 
-    return made
+    return pods
 
 
 async def _silence(theatre: StagedCluster) -> None:
@@ -319,8 +319,8 @@ def _blocked() -> ExplainedResource:
     cluster.now += 90
     cluster.operate()
     seen = cluster.look()
-    told = status.make(seen, plan.make(seen), now=rfc3339(cluster.now))
-    return ExplainedResource(dict(seen.resource) | {"status": told}, datetime.fromtimestamp(cluster.now, UTC))
+    model_status = status.make(seen, plan.make(seen), now=rfc3339(cluster.now))
+    return ExplainedResource(dict(seen.resource) | {"status": model_status}, datetime.fromtimestamp(cluster.now, UTC))
 
 
 _OFFICE = {"name": "office-hours", "start": "* * * * *", "duration": "10h", "timeZone": "UTC", "minReplicas": 4}
@@ -332,33 +332,33 @@ _LOADS = {"running": {"startedAt": "2026-11-22T00:00:00Z"}}
 _KEDA = "HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits"
 
 STAGES: dict[str, Callable[[], ExplainedResource]] = {
-    "at-the-most": Stage({"maxReplicas": 3}, scene=_steady(400)).told,
-    "at-the-least": Stage({"minReplicas": 3}, replicas=3, scene=_steady(16)).told,
-    "schedule-raises": Stage({"schedules": [_OFFICE]}, scene=_steady(16)).told,
-    "schedule-caps": Stage({"schedules": [_NIGHT]}, scene=_steady(400)).told,
-    "metric-missing": Stage(replicas=2).told,
-    "metric-stale": Stage(scene=_silence).told,
-    "other-autoscaler": Stage(replicas=5, seen={"external_hpa": _KEDA}, scene=_steady(400)).told,
-    "other-writer": Stage(scene=_fought).told,
-    "no-gpu": Stage(gpus=1, pods=and_others(3, number=2, unschedulable=NO_NODE), scene=_steady(400, gpu=0.9)).told,
+    "at-the-most": Stage({"maxReplicas": 3}, scene=_steady(400)).run,
+    "at-the-least": Stage({"minReplicas": 3}, replicas=3, scene=_steady(16)).run,
+    "schedule-raises": Stage({"schedules": [_OFFICE]}, scene=_steady(16)).run,
+    "schedule-caps": Stage({"schedules": [_NIGHT]}, scene=_steady(400)).run,
+    "metric-missing": Stage(replicas=2).run,
+    "metric-stale": Stage(scene=_silence).run,
+    "other-autoscaler": Stage(replicas=5, seen={"external_hpa": _KEDA}, scene=_steady(400)).run,
+    "other-writer": Stage(scene=_fought).run,
+    "no-gpu": Stage(gpus=1, pods=and_others(3, number=2, unschedulable=NO_NODE), scene=_steady(400, gpu=0.9)).run,
     "paused": Stage(
         {"mode": "Paused"}, replicas=2, annotations={REASON: "load test until noon"}, scene=_steady(400)
-    ).told,
-    "recommend": Stage({"mode": "Recommend"}, replicas=2, scene=_steady(400)).told,
-    "idle-at-zero": Stage(_ZERO, scene=_idle).told,
-    "waking": Stage(_ZERO, start_s=40, pods=and_others(0, age_s=3, init=_CREATED), scene=_woken).told,
-    "backlog": Stage(start_s=40, scene=_flooded).told,
-    "forecast": Stage(replicas=3, start_s=60, scene=_rising).told,
-    "held-before-going-down": Stage(scene=_fallen).told,
-    "gpu-veto": Stage(gpus=1, scene=_busy).told,
-    "quota": Stage(gpus=1, scene=_full).told,
-    "gpu-budget": Stage(gpus=1, scene=_shared).told,
+    ).run,
+    "recommend": Stage({"mode": "Recommend"}, replicas=2, scene=_steady(400)).run,
+    "idle-at-zero": Stage(_ZERO, scene=_idle).run,
+    "waking": Stage(_ZERO, start_s=40, pods=and_others(0, age_s=3, init=_CREATED), scene=_woken).run,
+    "backlog": Stage(start_s=40, scene=_flooded).run,
+    "forecast": Stage(replicas=3, start_s=60, scene=_rising).run,
+    "held-before-going-down": Stage(scene=_fallen).run,
+    "gpu-veto": Stage(gpus=1, scene=_busy).run,
+    "quota": Stage(gpus=1, scene=_full).run,
+    "gpu-budget": Stage(gpus=1, scene=_shared).run,
     "rollout-blocked": _blocked,
-    "load-failed": Stage(pods=and_others(0, main=_LOADS), seen={"signals": Signals(load_errors={"digits-a-x0": BROKEN})}).told,
-    "image-not-pulled": Stage(pods=and_others(0, init=_PULL)).told,
-    "starting": Stage(pods=and_others(2, number=3, age_s=20, main=_LOADS), scene=_steady(400)).told,
-    "learning": Stage(replicas=2, scene=_steady(4, 3)).told,
-    "fixed": Stage(None, replicas=3, annotations={REASON: "three nodes"}).told,
-    "refused": Stage(replicas=2, spec={"batching": {"maxBatchSize": 0}}, scene=_steady(160)).told,
+    "load-failed": Stage(pods=and_others(0, main=_LOADS), seen={"signals": Signals(load_errors={"digits-a-x0": BROKEN})}).run,
+    "image-not-pulled": Stage(pods=and_others(0, init=_PULL)).run,
+    "starting": Stage(pods=and_others(2, number=3, age_s=20, main=_LOADS), scene=_steady(400)).run,
+    "learning": Stage(replicas=2, scene=_steady(4, 3)).run,
+    "fixed": Stage(None, replicas=3, annotations={REASON: "three nodes"}).run,
+    "refused": Stage(replicas=2, spec={"batching": {"maxBatchSize": 0}}, scene=_steady(160)).run,
 }  # fmt: skip
 """Stages by name. A stage is run when it is called."""

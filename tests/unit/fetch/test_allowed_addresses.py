@@ -18,18 +18,18 @@ from halcyon.fetch.egress_proxy import is_open
     ],
 )  # fmt: skip
 def test_forbidden_download_addresses_are_refused(address: str) -> None:
-    found = ipaddress.ip_address(address)
-    assert not is_open(found, private=False)
-    assert not is_open(found, private=True)
+    parsed = ipaddress.ip_address(address)
+    assert not is_open(parsed, private=False)
+    assert not is_open(parsed, private=True)
 
 
 @pytest.mark.parametrize(
     "address", ["10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "64:ff9b::a00:1"]
 )
 def test_a_private_network_is_open_where_the_site_has_named_the_server(address: str) -> None:
-    found = ipaddress.ip_address(address)
-    assert not is_open(found, private=False)
-    assert is_open(found, private=True)
+    parsed = ipaddress.ip_address(address)
+    assert not is_open(parsed, private=False)
+    assert is_open(parsed, private=True)
 
 
 @pytest.mark.parametrize("address", ["52.216.1.1", "2600:1fa0::1", "::ffff:52.216.1.1", "64:ff9b::34d8:101"])

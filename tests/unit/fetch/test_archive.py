@@ -23,8 +23,8 @@ MIB = 2**20
 
 def packed(*members: tarfile.TarInfo | tuple[str, bytes], mode: str = "w:gz") -> io.BytesIO:
     """An archive of files (name, content) and of other members."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode) as archive:  # type: ignore[call-overload]  # the mode is a variable
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]  # the mode is a variable
         for member in members:
             if isinstance(member, tarfile.TarInfo):
                 archive.addfile(member)
@@ -32,8 +32,8 @@ def packed(*members: tarfile.TarInfo | tuple[str, bytes], mode: str = "w:gz") ->
                 info = tarfile.TarInfo(member[0])
                 info.size = len(member[1])
                 archive.addfile(info, io.BytesIO(member[1]))
-    made.seek(0)
-    return made
+    buffer.seek(0)
+    return buffer
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
@@ -88,9 +88,9 @@ def test_a_path_stays_inside_whatever_the_name(name: str) -> None:
     ],
 )  # fmt: skip
 def test_links_to_what_is_not_in_the_archive_are_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
-    said = refusal(packed(("1/b", b"x"), member), tmp_path)
-    assert f"{member.name} in the archive is a link to {member.linkname}, which isn't in the archive" in said
-    assert "tar --dereference" in said
+    message = refusal(packed(("1/b", b"x"), member), tmp_path)
+    assert f"{member.name} in the archive is a link to {member.linkname}, which isn't in the archive" in message
+    assert "tar --dereference" in message
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE])
@@ -130,11 +130,11 @@ def test_attributes_of_macos_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_bomb_stops_at_the_limit_before_it_is_written(tmp_path: Path) -> None:
-    said = refusal(packed(("1/a", b"\0" * (2 * MIB))), tmp_path)
-    assert "sizeLimit is 0.0 GiB; raise it" in said
+    message = refusal(packed(("1/a", b"\0" * (2 * MIB))), tmp_path)
+    assert "sizeLimit is 0.0 GiB; raise it" in message
     assert sum(file.stat().st_size for file in tmp_path.rglob("*")) <= MIB
-    said = refusal(packed(*((f"1/{n}", b"\0" * (MIB // 2)) for n in range(3))), tmp_path)
-    assert "sizeLimit" in said
+    message = refusal(packed(*((f"1/{n}", b"\0" * (MIB // 2)) for n in range(3))), tmp_path)
+    assert "sizeLimit" in message
 
 
 def test_a_file_of_endless_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,33 +147,33 @@ def test_a_file_of_endless_names_is_refused(tmp_path: Path, monkeypatch: pytest.
     [
         lambda _: b"",
         lambda _: b"<html>not found</html>" * 100,
-        lambda whole: whole[: len(whole) // 2],
-        lambda whole: whole[:40] + b"\xff" * 40 + whole[80:],
+        lambda archive: archive[: len(archive) // 2],
+        lambda archive: archive[:40] + b"\xff" * 40 + archive[80:],
     ],
     ids=["empty", "a page", "cut", "damaged"],
 )
 def test_a_broken_archive_is_reported(tmp_path: Path, broken: Callable[[bytes], bytes]) -> None:
     content = bytes(range(256)) * 64
-    whole = packed(("1/model.onnx", content)).getvalue()
-    assert "not a complete tar archive" in refusal(io.BytesIO(broken(whole)), tmp_path)
+    archive = packed(("1/model.onnx", content)).getvalue()
+    assert "not a complete tar archive" in refusal(io.BytesIO(broken(archive)), tmp_path)
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
 def test_archives_of_several_compressed_streams_come_out_whole(
     tmp_path: Path, compress: Callable[[bytes], bytes]
 ) -> None:
-    whole = packed(("1/model.onnx", b"x" * 512), ("1/weights.bin", b"y" * 512), mode="w").getvalue()
-    members = io.BytesIO(compress(whole[:1024]) + compress(whole[1024:]))
+    archive = packed(("1/model.onnx", b"x" * 512), ("1/weights.bin", b"y" * 512), mode="w").getvalue()
+    members = io.BytesIO(compress(archive[:1024]) + compress(archive[1024:]))
     assert unpack(members, tmp_path, limit_bytes=MIB) == 1024
     assert (tmp_path / "1" / "weights.bin").read_bytes() == b"y" * 512
 
 
 @pytest.mark.parametrize("at", ["content", "checksum", "end"])
 def test_an_archive_with_another_checksum_is_reported(tmp_path: Path, at: str) -> None:
-    whole = packed(("1/weights.bin", b"y" * 512), mode="w").getvalue()
-    damaged = bytearray(gzip.compress(whole, 0))
+    archive = packed(("1/weights.bin", b"y" * 512), mode="w").getvalue()
+    damaged = bytearray(gzip.compress(archive, 0))
     damaged[damaged.find(b"yyyy") if at == "content" else -8] ^= 1
-    content = gzip.compress(whole)[:-9] if at == "end" else bytes(damaged)
+    content = gzip.compress(archive)[:-9] if at == "end" else bytes(damaged)
     assert "not a complete tar archive" in refusal(io.BytesIO(content), tmp_path)
 
 
@@ -201,9 +201,10 @@ def test_a_file_and_a_folder_of_one_name_are_refused_by_name(tmp_path: Path, nam
     if names[1].endswith("/"):
         members[1] = tarfile.TarInfo(names[1])
         members[1].type = tarfile.DIRTYPE
-    said = refusal(packed(*members), tmp_path)
+    message = refusal(packed(*members), tmp_path)
     assert (
-        f"{names[1].rstrip('/')} in the model's source can't be written: a file and a folder have the same name" in said
+        f"{names[1].rstrip('/')} in the model's source can't be written: a file and a folder have the same name"
+        in message
     )
 
 

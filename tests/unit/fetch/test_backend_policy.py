@@ -19,9 +19,9 @@ ALLOWED = "--backends=onnxruntime,tensorrt"
 
 @pytest.fixture
 def pod(tmp_path: Path) -> Pod:
-    made = Pod(tmp_path)
-    made.put("1/model.onnx")
-    return made
+    filled = Pod(tmp_path)
+    filled.put("1/model.onnx")
+    return filled
 
 
 def test_a_model_of_a_backend_on_the_list_is_brought(pod: Pod) -> None:
@@ -33,7 +33,7 @@ def test_a_model_of_a_backend_on_the_list_is_brought(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("own", "part"),
     [
         ('backend: "python"', "names the backend python, and this site allows onnxruntime, tensorrt"),
         ('platform: "pytorch_libtorch"', "names the backend pytorch"),
@@ -50,11 +50,11 @@ def test_a_model_of_a_backend_on_the_list_is_brought(pod: Pod) -> None:
         ('backend: "onnxruntime" newer_field: 1', "accepts no file with unknown fields"),
     ],
 )
-def test_a_model_whose_backend_is_not_on_the_list_is_refused(pod: Pod, own: str, said: str) -> None:
+def test_a_model_whose_backend_is_not_on_the_list_is_refused(pod: Pod, own: str, part: str) -> None:
     pod.put("config.pbtxt", own)
     reason, message = pod.refusal(Overlay("m"), ALLOWED)
     assert reason == "ModelConfigInvalid"
-    assert said in message
+    assert part in message
     assert not (pod.repository / "m").exists()
 
 

@@ -127,10 +127,10 @@ def pod(tmp_path: Path) -> Pod:
 )
 def test_an_ensemble_error_names_step_tensor_and_value(pod: Pod, files: dict[str, str], message: str) -> None:
     put(pod, {f"{name}/config.pbtxt": content for name, content in files.items()})
-    reason, found = pod.refusal(Overlay("pipeline"))
+    reason, refusal = pod.refusal(Overlay("pipeline"))
 
     assert reason == "ModelConfigInvalid"
-    assert found.startswith("config.pbtxt of the ensemble pipeline" + message)
+    assert refusal.startswith("config.pbtxt of the ensemble pipeline" + message)
 
 
 @pytest.mark.parametrize(

@@ -104,32 +104,32 @@ def test_a_projected_config_map_becomes_links_and_a_merged_configuration(
 ) -> None:
     pod.project({"config.pbtxt": OWN, "1/model.py": "code", "2/model.py": "newer", "labels.txt": "a"})
     assert pod.fetch(Overlay("m", dynamic_batching=DynamicBatching(max_queue_delay_us=2000))) == 0
-    made = pod.repository / "m"
-    assert names_in(made) == ["1", "2", "config.pbtxt", "labels.txt"]
-    assert (made / "1").readlink() == pod.source / "1"
-    assert (made / "2" / "model.py").read_text() == "newer"
-    assert not (made / "config.pbtxt").is_symlink()
+    folder = pod.repository / "m"
+    assert names_in(folder) == ["1", "2", "config.pbtxt", "labels.txt"]
+    assert (folder / "1").readlink() == pod.source / "1"
+    assert (folder / "2" / "model.py").read_text() == "newer"
+    assert not (folder / "config.pbtxt").is_symlink()
     merged = config_pbtxt.parse(pod.written().encode())
     assert (merged.max_batch_size, merged.dynamic_batching.max_queue_delay_microseconds) == (8, 2000)
     assert not pod.termination_log.exists()
     assert capsys.readouterr().out == (
-        f"{made}: config.pbtxt merged (dynamic_batching); links into {pod.source}: 3; versions: 1, 2\n"
+        f"{folder}: config.pbtxt merged (dynamic_batching); links into {pod.source}: 3; versions: 1, 2\n"
     )
 
 
 def test_a_models_own_stub_is_copied_so_that_triton_can_run_it(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
     pod.project({"config.pbtxt": OWN, "1/model.py": "code", STUB: "#!/bin/bash", "labels.txt": "a"})
     assert pod.fetch() == 0
-    made = pod.repository / "m"
-    assert [name for name in names_in(made) if (made / name).is_symlink()] == ["1", "labels.txt"]
-    assert (made / STUB).read_text() == "#!/bin/bash"
-    assert (made / STUB).stat().st_mode & 0o777 == 0o755
+    folder = pod.repository / "m"
+    assert [name for name in names_in(folder) if (folder / name).is_symlink()] == ["1", "labels.txt"]
+    assert (folder / STUB).read_text() == "#!/bin/bash"
+    assert (folder / STUB).stat().st_mode & 0o777 == 0o755
     # As Triton does, where the stub doesn't end as it should when it is tried.
-    (made / STUB).chmod(0o100)
+    (folder / STUB).chmod(0o100)
     assert (pod.source / STUB).stat().st_mode & 0o777 == 0o644
     assert capsys.readouterr().out.endswith(f"links into {pod.source}: 2; versions: 1; {STUB} is the model's own\n")
     assert pod.fetch() == 0
-    assert (made / STUB).stat().st_mode & 0o777 == 0o755
+    assert (folder / STUB).stat().st_mode & 0o777 == 0o755
 
 
 def test_a_stub_that_can_not_be_one_is_refused_by_its_size(pod: Pod) -> None:
@@ -350,17 +350,17 @@ def test_a_missing_overlay_is_reported(pod: Pod) -> None:
     assert json.loads(pod.termination_log.read_text())["reason"] == "OverlayInvalid"
 
 
-@pytest.mark.parametrize("where", ["link", "file", "folder"])
-def test_foreign_files_in_the_repository_are_left_alone(pod: Pod, where: str) -> None:
+@pytest.mark.parametrize("kind", ["link", "file", "folder"])
+def test_foreign_files_in_the_repository_are_left_alone(pod: Pod, kind: str) -> None:
     pod.put("1/model.py")
     precious = pod.root / "precious"
     (precious / "deep").mkdir(parents=True)
     (precious / "deep" / "file").write_text("kept")
     pod.repository.mkdir()
     target = pod.repository / "m"
-    if where == "link":
+    if kind == "link":
         target.symlink_to(precious)
-    elif where == "file":
+    elif kind == "file":
         target.write_text("kept")
     else:
         (target / "1").mkdir(parents=True)

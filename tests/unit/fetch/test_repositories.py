@@ -84,8 +84,8 @@ def test_empty_version_folders_beside_others_are_left_out(pod: Pod) -> None:
 
     assert pod.fetch(Overlay("m")) == 0
     assert sorted(p.name for p in (pod.repository / "m").iterdir()) == ["1", "config.pbtxt"]
-    found = mounted_source.read(pod.source)
-    assert (found.versions, found.left_out) == ((1,), ("2", "3", "4", "5"))
+    source = mounted_source.read(pod.source)
+    assert (source.versions, source.left_out) == ((1,), ("2", "3", "4", "5"))
 
 
 def test_folders_that_triton_takes_for_versions_are_left_out(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,9 +122,9 @@ def test_a_configuration_has_only_spaces_and_bytes_for_triton(pod: Pod, own: byt
 def test_a_requested_version_without_files_is_named(pod: Pod) -> None:
     pod.put("1/model.py")
     (pod.source / "2").mkdir()
-    said = pod.refusal(Overlay("m", version_policy=VersionPolicy(specific=(2,))))[1]
+    message = pod.refusal(Overlay("m", version_policy=VersionPolicy(specific=(2,))))[1]
 
-    assert said.endswith("the source has no such version folder; it has 1, and without files 2")
+    assert message.endswith("the source has no such version folder; it has 1, and without files 2")
 
 
 def test_the_empty_version_folder_of_an_ensemble_stays(pod: Pod) -> None:
@@ -148,9 +148,9 @@ def test_a_link_into_a_cache_that_was_not_copied_is_named(pod: Pod) -> None:
     (pod.source / "1").mkdir(parents=True)
     (pod.source / "1" / "model.onnx").symlink_to("../../../blobs/9c")
 
-    said = pod.refusal()[1]
-    assert "1/model.onnx in the model's source is a link without a target: ../../../blobs/9c isn't in" in said
-    assert "cp --recursive --dereference" in said
+    message = pod.refusal()[1]
+    assert "1/model.onnx in the model's source is a link without a target: ../../../blobs/9c isn't in" in message
+    assert "cp --recursive --dereference" in message
 
 
 def test_a_link_into_the_server_s_image_is_left_to_triton(pod: Pod) -> None:

@@ -25,9 +25,9 @@ def ensemble(*steps: str) -> str:
     """An ensemble that passes its input x through these steps to its output y."""
     tensors = ["x", *(f"after_{step}" for step in steps[:-1]), "y"]
     listed = ",\n".join(
-        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "x" value: "{given}" }} '
-        f'output_map {{ key: "y" value: "{made}" }} }}'
-        for step, (given, made) in zip(steps, itertools.pairwise(tensors), strict=True)
+        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "x" value: "{source}" }} '
+        f'output_map {{ key: "y" value: "{target}" }} }}'
+        for step, (source, target) in zip(steps, itertools.pairwise(tensors), strict=True)
     )
     return f'platform: "ensemble"\nmax_batch_size: 8\n{_TENSORS}ensemble_scheduling {{ step [ {listed} ] }}\n'
 
@@ -145,9 +145,9 @@ def test_a_missing_step_of_an_ensemble_is_named_with_the_models_there(pod: Pod, 
     reason, message = pod.refusal(Overlay("pipeline"), *path)
 
     assert reason == "ModelSourceNotFound"
-    step, there = ("pre", "pipeline") if path else ("post", "main, pipeline, pre")
+    step, folders = ("pre", "pipeline") if path else ("post", "main, pipeline, pre")
     assert f"pipeline is an ensemble with the step '{step}', and the source has no model folder of this name" in message
-    assert f"it has {there}. " in message
+    assert f"it has {folders}. " in message
     assert f"pipeline/config.pbtxt and {step}/1/model.py" in message
     assert not (pod.repository / "pipeline").exists()
 
@@ -173,9 +173,9 @@ def test_steps_of_an_ensemble_in_an_ensemble_are_checked(pod: Pod) -> None:
 )
 def test_errors_of_a_companion_have_its_name(pod: Pod, files: dict[str, str], reason: str, part: str) -> None:
     put(pod, PIPELINE | files)
-    found, message = pod.refusal(Overlay("pipeline"))
+    actual, message = pod.refusal(Overlay("pipeline"))
 
-    assert found == reason
+    assert actual == reason
     assert message.startswith("model pre of the source: ")
     assert part in message
 

@@ -47,9 +47,9 @@ def test_the_serving_certificate_has_its_names_and_purpose() -> None:
 
 
 def test_a_ca_signs_its_own_and_no_others() -> None:
-    one, other = make_ca(NOW), make_ca(NOW)
-    cert = issue(one, NAMES, NOW).cert_pem
-    assert issued_by(cert, one.cert_pem)
+    ca, other = make_ca(NOW), make_ca(NOW)
+    cert = issue(ca, NAMES, NOW).cert_pem
+    assert issued_by(cert, ca.cert_pem)
     assert not issued_by(cert, other.cert_pem)
 
 
@@ -77,18 +77,18 @@ def test_certificates_stay_while_no_renewal_is_due() -> None:
 def test_certificates_of_a_clock_that_was_ahead_are_replaced() -> None:
     ahead = renewed(None, NAMES, NOW + 3 * DAY)
     assert load(ahead.serving.cert_pem).not_valid_before_utc > NOW, "no client accepts it yet"
-    found = renewed(ahead, NAMES, NOW)
-    for pem in (found.serving.cert_pem, found.ca.cert_pem):
+    certificates = renewed(ahead, NAMES, NOW)
+    for pem in (certificates.serving.cert_pem, certificates.ca.cert_pem):
         assert load(pem).not_valid_before_utc <= NOW
-    assert issued_by(found.serving.cert_pem, found.ca.cert_pem)
+    assert issued_by(certificates.serving.cert_pem, certificates.ca.cert_pem)
 
     # Only the serving certificate was renewed by the wrong clock.
     stored = renewed(None, NAMES, NOW - 61 * DAY)
     later = renewed(stored, NAMES, NOW + 3 * DAY)
     assert later.serving != stored.serving
-    found = renewed(later, NAMES, NOW)
-    assert found.ca == stored.ca
-    assert load(found.serving.cert_pem).not_valid_before_utc <= NOW
+    certificates = renewed(later, NAMES, NOW)
+    assert certificates.ca == stored.ca
+    assert load(certificates.serving.cert_pem).not_valid_before_utc <= NOW
 
 
 def test_changed_names_make_a_new_certificate_of_the_same_ca() -> None:

@@ -54,10 +54,10 @@ def test_a_connection_that_sends_nothing_is_replaced_before_one_that_shakes_hand
         accepted(connections, "a")
     silent = [accepted(connections, "a", silent=True) for _ in range(LIMITS.pressure - 3)]
     assert connections.admit("a", MIN_SILENT_S - 0.1) == "source"
-    for one in silent:
+    for connection in silent:
         admitted = connections.admit("a", MIN_SILENT_S)
         assert isinstance(admitted, tuple)
-        assert admitted[1] is one
+        assert admitted[1] is connection
     assert connections.admit("a", MIN_SILENT_S) == "source"
 
 
@@ -160,24 +160,24 @@ def test_a_stream_leaves_no_state() -> None:
 def test_limits_are_never_exceeded(deeds: list[tuple[str, str]]) -> None:
     connections, held = Connections(LIMITS), list[Connection]()
     for now, (source, deed) in enumerate(deeds):
-        held = [one for one in held if not one.closed]
+        held = [connection for connection in held if not connection.closed]
         if deed == "admit":
             admitted = connections.admit(source, float(now))
             held += [admitted[0]] if isinstance(admitted, tuple) else []
         elif held:
-            one = held[ord(source) % len(held)]
+            connection = held[ord(source) % len(held)]
             if deed == "request":
-                connections.begin_request(one)
-            elif deed == "known" and one.in_request:
-                connections.identify(one, source)
-            elif deed == "answer" and one.in_request:
-                if not connections.end_request(one, float(now)):
-                    connections.end(one)
+                connections.begin_request(connection)
+            elif deed == "known" and connection.in_request:
+                connections.identify(connection, source)
+            elif deed == "answer" and connection.in_request:
+                if not connections.end_request(connection, float(now)):
+                    connections.end(connection)
             elif deed == "end":
-                connections.end(one)
-        held = [one for one in held if not one.closed]
-        unidentified = [one for one in held if not one.caller]
-        idle = [one.caller for one in held if one.caller and not one.in_request]
+                connections.end(connection)
+        held = [connection for connection in held if not connection.closed]
+        unidentified = [connection for connection in held if not connection.caller]
+        idle = [connection.caller for connection in held if connection.caller and not connection.in_request]
         assert len(unidentified) == connections.unidentified <= LIMITS.unidentified
         assert len(idle) == connections._idle_total <= LIMITS.idle
         assert all(idle.count(caller) <= LIMITS.idle_per_caller for caller in idle)

@@ -146,8 +146,8 @@ def test_keys_are_read_as_the_api_server_publishes_them() -> None:
     entry = {"use": "sig", "kty": "RSA", "kid": "rsa", "alg": "RS256", "n": number(numbers.n), "e": number(numbers.e)}
     published = Issuer.of(NAME, {"keys": [entry, {"kty": "oct", "kid": "shared", "k": text(b"secret")}]})
     assert set(published.keys) == {"rsa"}
-    found = service_account_tokens.account(signed(GOOD), published, audience=AUDIENCE, now_s=NOW)
-    assert found == Account(AGENT, "team")
+    account = service_account_tokens.account(signed(GOOD), published, audience=AUDIENCE, now_s=NOW)
+    assert account == Account(AGENT, "team")
 
 
 def test_a_public_key_is_no_shared_secret() -> None:

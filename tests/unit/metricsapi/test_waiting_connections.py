@@ -7,24 +7,24 @@ from halcyon.metricsapi.waiting_connections import MAX_WAIT_S, WaitingConnection
 
 def waiting(*sockets: str, limit: int = 100) -> WaitingConnections[str]:
     """Return waiting sockets. The first letter of each is its source."""
-    made: WaitingConnections[str] = WaitingConnections(limit)
-    for one in sockets:
-        assert made.add(one[0], one, 0.0) is None
-    return made
+    queue: WaitingConnections[str] = WaitingConnections(limit)
+    for socket in sockets:
+        assert queue.add(socket[0], socket, 0.0) is None
+    return queue
 
 
-def begun(of: WaitingConnections[str], most: int, *, never: str = "") -> list[str]:
+def begun(queue: WaitingConnections[str], most: int, *, never: str = "") -> list[str]:
     """Begin at most `most` sockets, and none of the sources `never`."""
-    found: list[str] = []
+    started: list[str] = []
 
-    def may_begin(source: str, one: str) -> bool:
-        if len(found) == most or source in never:
+    def may_begin(source: str, socket: str) -> bool:
+        if len(started) == most or source in never:
             return False
-        found.append(one)
+        started.append(socket)
         return True
 
-    of.begin(may_begin)
-    return found
+    queue.begin(may_begin)
+    return started
 
 
 def test_sources_take_turns_and_each_is_served_in_order() -> None:
@@ -47,8 +47,8 @@ def test_a_source_that_may_not_begin_delays_no_other() -> None:
 
 def test_all_sources_get_a_turn_though_most_are_skipped() -> None:
     sockets = waiting(*(f"{letter}1" for letter in "abcdefghijz"))
-    found = [one for _ in range(5) for one in begun(sockets, 100, never="abcdefghij")]
-    assert found == ["z1"]
+    started = [socket for _ in range(5) for socket in begun(sockets, 100, never="abcdefghij")]
+    assert started == ["z1"]
 
 
 def test_a_full_room_closes_the_newest_socket_of_the_largest_source() -> None:

@@ -368,29 +368,29 @@ FLOAT32 = st.floats(width=32, allow_nan=False)
 @st.composite
 def configs(draw: st.DrawFn) -> ModelConfig:
     """Configurations with something in most kinds of field: scalars, floats, lists, maps, a scheduler."""
-    made = model_config_proto.empty()
-    made.name, made.backend = draw(TEXT), draw(st.sampled_from(["", "python"]))
-    made.max_batch_size = draw(st.integers(0, 64))
+    config = model_config_proto.empty()
+    config.name, config.backend = draw(TEXT), draw(st.sampled_from(["", "python"]))
+    config.max_batch_size = draw(st.integers(0, 64))
     for name in draw(st.lists(st.sampled_from("XYZ"), unique=True)):
-        made.input.add(
+        config.input.add(
             name=name, data_type=draw(st.integers(1, 14)), dims=draw(st.lists(st.integers(-1, 9), max_size=3))
         )
     for key, value in draw(st.dictionaries(TEXT, TEXT, max_size=3)).items():
-        made.parameters[key].string_value = value
-        made.metric_tags[value] = key
+        config.parameters[key].string_value = value
+        config.metric_tags[value] = key
     for count in draw(st.lists(INT32, max_size=2)):
-        made.instance_group.add(count=count, kind=draw(st.integers(0, 3)), gpus=draw(st.lists(INT32, max_size=2)))
+        config.instance_group.add(count=count, kind=draw(st.integers(0, 3)), gpus=draw(st.lists(INT32, max_size=2)))
     scheduler = draw(st.sampled_from(["", "dynamic_batching", "sequence_batching"]))
     if scheduler == "dynamic_batching":
-        made.dynamic_batching.preferred_batch_size.extend(draw(st.lists(st.integers(1, 64), max_size=2)))
-        made.dynamic_batching.priority_queue_policy[draw(st.integers(0, 9))].max_queue_size = 3
+        config.dynamic_batching.preferred_batch_size.extend(draw(st.lists(st.integers(1, 64), max_size=2)))
+        config.dynamic_batching.priority_queue_policy[draw(st.integers(0, 9))].max_queue_size = 3
     elif scheduler == "sequence_batching":
-        control = made.sequence_batching.control_input.add(name=draw(TEXT)).control.add()
+        control = config.sequence_batching.control_input.add(name=draw(TEXT)).control.add()
         control.fp32_false_true.extend(draw(st.lists(FLOAT32, max_size=2)))
-        made.sequence_batching.direct.minimum_slot_utilization = draw(FLOAT32)
-    buckets = made.model_metrics.metric_control.add().histogram_options.buckets
+        config.sequence_batching.direct.minimum_slot_utilization = draw(FLOAT32)
+    buckets = config.model_metrics.metric_control.add().histogram_options.buckets
     buckets.extend(draw(st.lists(st.floats(allow_nan=False), max_size=2)))
-    return made
+    return config
 
 
 @given(configs())
@@ -416,22 +416,26 @@ def test_merging_again_changes_nothing(own: ModelConfig, overlay: Overlay) -> No
 @given(configs(), OVERLAYS)
 def test_fields_absent_from_the_overlay_stay_equal_byte_for_byte(own: ModelConfig, overlay: Overlay) -> None:
     merged = merged_or_skip(own, overlay)
-    said: dict[str, object] = {
+    overlaid: dict[str, object] = {
         "name": True,
         "max_batch_size": overlay.max_batch_size,
         "dynamic_batching": overlay.dynamic_batching,
     }
-    said |= {"instance_group": overlay.instances, "version_policy": overlay.version_policy, "backend": overlay.backend}
-    said |= {"parameters": overlay.parameters or overlay.millicores, "model_warmup": overlay.warmup}
-    said |= {"response_cache": overlay.response_cache}
+    overlaid |= {
+        "instance_group": overlay.instances,
+        "version_policy": overlay.version_policy,
+        "backend": overlay.backend,
+    }
+    overlaid |= {"parameters": overlay.parameters or overlay.millicores, "model_warmup": overlay.warmup}
+    overlaid |= {"response_cache": overlay.response_cache}
     before, after = model_config_proto.empty(), model_config_proto.empty()
     before.CopyFrom(own)
     after.CopyFrom(merged)
     for message in (before, after):
-        for field in (name for name, value in said.items() if value):
+        for field in (name for name, value in overlaid.items() if value):
             message.ClearField(field)
     assert after.SerializeToString(deterministic=True) == before.SerializeToString(deterministic=True)
-    assert set(changes(own, merged)) <= {name for name, value in said.items() if value}
+    assert set(changes(own, merged)) <= {name for name, value in overlaid.items() if value}
 
 
 @given(configs(), st.dictionaries(TEXT, TEXT, max_size=4))

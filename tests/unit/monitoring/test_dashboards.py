@@ -14,47 +14,51 @@ from generators.monitoring.alerts import ALERTS
 from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import COLUMNS, SOURCE, GrafanaDashboard, Panel, PanelRow, Query, dashboard
 
-MADE = {name: dashboard(board) for name, board in DASHBOARDS.items()}
+BOARDS = {name: dashboard(board) for name, board in DASHBOARDS.items()}
 OF_GRAFANA = {"__rate_interval", "__all"}
 
 
-def of(made: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for panel in made["panels"] if panel["type"] != "row"]
+def of(board: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_a_dashboard_has_what_grafana_needs(name: str) -> None:
-    made = MADE[name]
-    assert json.loads(json.dumps(made)) == made, "JSON and nothing else"
-    assert re.fullmatch(r"[a-z-]{1,40}", made["uid"])
-    assert made["schemaVersion"] >= 36
-    assert made["title"].startswith("Halcyon / ")
-    assert made["description"]
-    numbers = [panel["id"] for panel in made["panels"]]
+    board = BOARDS[name]
+    assert json.loads(json.dumps(board)) == board, "JSON and nothing else"
+    assert re.fullmatch(r"[a-z-]{1,40}", board["uid"])
+    assert board["schemaVersion"] >= 36
+    assert board["title"].startswith("Halcyon / ")
+    assert board["description"]
+    numbers = [panel["id"] for panel in board["panels"]]
     assert len(numbers) == len(set(numbers))
-    assert {panel["type"] for panel in made["panels"]} <= {"row", "timeseries", "stat", "table", "state-timeline"}
+    assert {panel["type"] for panel in board["panels"]} <= {"row", "timeseries", "stat", "table", "state-timeline"}
 
 
 def test_dashboards_are_found_apart() -> None:
-    assert len({made["uid"] for made in MADE.values()}) == len({made["title"] for made in MADE.values()}) == len(MADE)
+    assert (
+        len({board["uid"] for board in BOARDS.values()})
+        == len({board["title"] for board in BOARDS.values()})
+        == len(BOARDS)
+    )
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_panels_lie_beside_each_other_and_none_over_another(name: str) -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in MADE[name]["panels"]:
+    occupied: set[tuple[int, int]] = set()
+    for panel in BOARDS[name]["panels"]:
         place = panel["gridPos"]
         assert 0 <= place["x"] < place["x"] + place["w"] <= COLUMNS
         cells = set(
             itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"]))
         )
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_every_panel_shows_its_meaning_unit_and_lines(name: str) -> None:
-    for panel in of(MADE[name]):
+    for panel in of(BOARDS[name]):
         assert panel["title"], panel
         assert panel["description"].endswith("."), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
@@ -68,45 +72,45 @@ def test_every_panel_shows_its_meaning_unit_and_lines(name: str) -> None:
             assert (target["format"] == "table") == (panel["type"] == "table")
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_variables_are_used_if_and_only_if_defined(name: str) -> None:
-    made = MADE[name]
-    there = {variable["name"] for variable in made["templating"]["list"]}
-    asked = json.dumps([made["panels"], [v.get("definition", "") for v in made["templating"]["list"]]])
-    used = set(re.findall(r"\$\{?(\w+)", asked)) - OF_GRAFANA
-    assert used == there
+    board = BOARDS[name]
+    defined = {variable["name"] for variable in board["templating"]["list"]}
+    text = json.dumps([board["panels"], [v.get("definition", "") for v in board["templating"]["list"]]])
+    used = set(re.findall(r"\$\{?(\w+)", text)) - OF_GRAFANA
+    assert used == defined
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_a_legend_names_only_labels_that_the_query_leaves(name: str) -> None:
-    for panel in of(MADE[name]):
+    for panel in of(BOARDS[name]):
         for target in panel["targets"]:
-            wanted = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            labels = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
             outer = re.match(r"(?:topk\(10, |time\(\) - )?(?:sum|max|avg|count) by \(([^)]*)\)", target["expr"])
             left = {label.strip() for label in outer[1].split(",")} if outer else {"instance"}
-            assert wanted <= left | (
+            assert labels <= left | (
                 {"cluster", "namespace", "model_deployment"} if "histogram_quantile" in target["expr"] else set()
             ), target["expr"]
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_every_query_selects_clusters_and_keeps_those_of_a_model_apart(name: str) -> None:
-    for panel in of(MADE[name]):
+    for panel in of(BOARDS[name]):
         for target in panel["targets"]:
             selectors = re.findall(r"\{([^{}]*)\}", target["expr"])
             assert selectors, target["expr"]
             assert all(selector.startswith('cluster=~"$cluster"') for selector in selectors), target["expr"]
             groups = re.findall(r"by \(([^)]*)\)", target["expr"])
             assert all("cluster" in group for group in groups if "model_deployment" in group), target["expr"]
-    (variable,) = [one for one in MADE[name]["templating"]["list"] if one["name"] == "cluster"]
+    (variable,) = [entry for entry in BOARDS[name]["templating"]["list"] if entry["name"] == "cluster"]
     assert (variable["includeAll"], variable["allValue"]) == (True, ".*"), "series without the label are selected too"
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", BOARDS)
 def test_all_selects_no_program_but_halcyon(name: str) -> None:
-    variables = {one["name"]: one for one in MADE[name]["templating"]["list"]}
-    anything = {f'{one}=~"${one}"' for one, made in variables.items() if made.get("allValue")}
-    for panel in of(MADE[name]):
+    variables = {variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]}
+    anything = {f'{label}=~"${label}"' for label, variable in variables.items() if variable.get("allValue")}
+    for panel in of(BOARDS[name]):
         for target in panel["targets"]:
             for metric, selector in re.findall(r"(\w+)\{([^{}]*)\}", target["expr"]):
                 if not metric.startswith("halcyon_"):

@@ -49,11 +49,11 @@ def test_no_family_is_listed_twice_except_those_of_every_process() -> None:
 
 
 def test_every_series_of_a_query_is_listed_with_known_labels() -> None:
-    for asked in (*queries.panels(CHOSEN), *queries.watched(PLACES), *queries.raised(PLACES)):
-        found = {re.sub("_bucket$", "", name) for name in WORDS.findall(asked.expression)} - {"up"}
-        assert found <= NAMES, asked.where
-        assert "$" not in asked.expression, asked.where
-        assert "__" not in asked.expression, asked.where
+    for query in (*queries.panels(CHOSEN), *queries.watched(PLACES), *queries.raised(PLACES)):
+        metrics = {re.sub("_bucket$", "", name) for name in WORDS.findall(query.expression)} - {"up"}
+        assert metrics <= NAMES, query.where
+        assert "$" not in query.expression, query.where
+        assert "__" not in query.expression, query.where
 
 
 def test_instruments_match_the_list_and_a_rate_has_a_beginning() -> None:
@@ -62,7 +62,7 @@ def test_instruments_match_the_list_and_a_rate_has_a_beginning() -> None:
     instruments.gauge(operator_metrics.STREAMS, registry).set(3)
     instruments.Read({operator_metrics.API_WRITES: lambda: 5.0, operator_metrics.LEADER: lambda: 1.0}, registry)
     DecisionMetrics(list, registry)
-    told = {f.name: f for f in text_string_to_metric_families(generate_latest(registry).decode())}
+    families = {f.name: f for f in text_string_to_metric_families(generate_latest(registry).decode())}
     expected = (
         operator_metrics.RECONCILES,
         operator_metrics.STREAMS,
@@ -71,21 +71,23 @@ def test_instruments_match_the_list_and_a_rate_has_a_beginning() -> None:
         operator_metrics.DECISION,
     )
     for listed in expected:
-        family = told[listed.name.removesuffix("_total")]
+        family = families[listed.name.removesuffix("_total")]
         assert (family.type, family.documentation) == (listed.kind, listed.meaning)
-    assert {(s.labels["result"], s.value) for s in told["halcyon_reconciles"].samples if s.name.endswith("_total")} == {
+    assert {
+        (s.labels["result"], s.value) for s in families["halcyon_reconciles"].samples if s.name.endswith("_total")
+    } == {
         ("done", 0),
         ("requeue", 0),
         ("error", 0),
     }
-    assert told["halcyon_api_writes"].samples[0].value == 5
+    assert families["halcyon_api_writes"].samples[0].value == 5
 
 
 def test_a_value_that_is_not_known_has_no_family() -> None:
     registry = CollectorRegistry()
     instruments.Read({operator_metrics.MEMORY_LIMIT: lambda: None, operator_metrics.LEADER: lambda: 1.0}, registry)
-    [told] = text_string_to_metric_families(generate_latest(registry).decode())
-    assert told.name == operator_metrics.LEADER.name
+    [family] = text_string_to_metric_families(generate_latest(registry).decode())
+    assert family.name == operator_metrics.LEADER.name
 
 
 def test_a_label_with_quotes_backslashes_and_lines_is_read_back() -> None:

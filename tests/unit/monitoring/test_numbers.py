@@ -28,8 +28,8 @@ OF_DECISIONS = {
 
 def words(page: str, place: str) -> set[str]:
     """Return the words that the definitions list for a page of the dashboard."""
-    found = re.findall(rf"(?:^|; )(?:fleet, )?{page}(?:, model)?: ([^;]*)", place)
-    return {word.strip() for text in found for word in text.split(",")} | set(found)
+    entries = re.findall(rf"(?:^|; )(?:fleet, )?{page}(?:, model)?: ([^;]*)", place)
+    return {word.strip() for text in entries for word in text.split(",")} | set(entries)
 
 
 def test_names_of_numbers_are_unique() -> None:

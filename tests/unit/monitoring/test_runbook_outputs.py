@@ -58,12 +58,12 @@ def explained(file: str) -> Callable[[], str]:
 
 
 def status(stage: str) -> dict[str, Any]:
-    found: dict[str, Any] = STAGES[stage]().resource["status"]
-    return found
+    stage_status: dict[str, Any] = STAGES[stage]().resource["status"]
+    return stage_status
 
 
 def condition_of(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next(one for one in status["conditions"] if one["type"] == kind)
+    return next(entry for entry in status["conditions"] if entry["type"] == kind)
 
 
 def blocked() -> str:
@@ -99,10 +99,10 @@ def expiring() -> str:
 
 def balancer_message() -> str:
     trouble = f"pod digits-balancer-7c9d8b6f5-x2k4w: Secret digits-tls, as in use: {expiring()}"
-    found = condition(deployed(balancer_errors=(trouble,)), "BalancerReady")
-    assert found is not None
-    assert found[1] == "BalancerDegraded"
-    return found[2]
+    degraded = condition(deployed(balancer_errors=(trouble,)), "BalancerReady")
+    assert degraded is not None
+    assert degraded[1] == "BalancerDegraded"
+    return degraded[2]
 
 
 def agents_log() -> str:

@@ -53,15 +53,19 @@ def content_of(spec: Spec) -> Content | None:
 def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, tolerance: bool = True) -> list[Object]:
     """Return every object that is rendered for a ModelDeployment. `tolerance` is whether HPAs support it."""
     content = content_of(spec)
-    made = revision.render(subject, spec, site, content, number=1)
+    rendered = revision.render(subject, spec, site, content, number=1)
     accepted = balancer.plan(subject, spec, site, (names.SLOT_A,))
-    objects = [revision.overlay_map(subject, made)]
-    if content is not None and made.snapshot is not None:
-        objects.append(revision.snapshot_map(subject, made.snapshot, content))
+    objects = [revision.overlay_map(subject, rendered)]
+    if content is not None and rendered.snapshot is not None:
+        objects.append(revision.snapshot_map(subject, rendered.snapshot, content))
     objects += [
-        revision.record(subject, made),
+        revision.record(subject, rendered),
         server.deployment(
-            subject, names.SLOT_A, made.template, replicas=spec.replicas, startup_timeout_s=made.startup_timeout_s
+            subject,
+            names.SLOT_A,
+            rendered.template,
+            replicas=spec.replicas,
+            startup_timeout_s=rendered.startup_timeout_s,
         ),
         balancer.config_map(subject, accepted, "{}"),
         server.slot_service(subject, names.SLOT_A),
@@ -72,8 +76,8 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
         objects.append(hpa.hpa(subject, spec, tolerance=tolerance))
     if site.network is not None:
         balanced = not routing_mode.is_direct(spec)
-        (fetcher,) = made.template["spec"]["initContainers"]
-        ports = [network_policies.download_port(*where) for where in download.servers(fetcher["args"])]
+        (fetcher,) = rendered.template["spec"]["initContainers"]
+        ports = [network_policies.download_port(*address) for address in download.servers(fetcher["args"])]
         objects.append(
             network_policies.servers(subject, site.network, balancers=balanced, clients=not balanced, ports=ports)
         )
@@ -83,22 +87,22 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
 
 def _way(spec: Spec, subject: Subject, site: Site) -> list[Object]:
     """Return the objects that clients connect to."""
-    gateway, made = spec.traffic.gateway, []
+    gateway, routes = spec.traffic.gateway, []
     if gateway is not None:
         shares = [(names.SLOT_A, 100)]
-        made.append(
+        routes.append(
             gateway_routes.http_route(
                 subject, spec, gateway, shares, model=model_overlay.model_name(subject.name, spec)
             )
         )
         if gateway.grpc is not None:
-            made.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
+            routes.append(gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares))
         if routing_mode.is_direct(spec):
-            made.append(gateway_routes.slot_service(subject, spec, names.SLOT_A))
+            routes.append(gateway_routes.slot_service(subject, spec, names.SLOT_A))
     if routing_mode.is_direct(spec):
-        return [*made, services.service(subject, spec), services.headless(subject, spec)]
+        return [*routes, services.service(subject, spec), services.headless(subject, spec)]
     return [
-        *made,
+        *routes,
         balancer.service_account(subject),
         balancer.role(subject),
         balancer.role_binding(subject),
@@ -110,8 +114,8 @@ def _way(spec: Spec, subject: Subject, site: Site) -> list[Object]:
 
 def find(objects: Iterable[Object], kind: str, name: str) -> Object:
     """Return the only object of this kind and name."""
-    (found,) = (o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
-    return found
+    (obj,) = (o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
+    return obj
 
 
 def pods(objects: Iterable[Object]) -> list[dict[str, Any]]:

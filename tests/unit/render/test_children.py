@@ -59,9 +59,9 @@ def names_and_labels_fit(_: Spec, __: Subject, objects: list[Object]) -> None:
 
 
 def no_two_share_a_kind_and_a_name(_: Spec, __: Subject, objects: list[Object]) -> None:
-    there = [(o["kind"], o["metadata"]["name"]) for o in objects]
+    keys = [(o["kind"], o["metadata"]["name"]) for o in objects]
 
-    assert len(there) == len(set(there))
+    assert len(keys) == len(set(keys))
 
 
 def every_child_is_found_by_its_labels_and_goes_with_its_owner(
@@ -157,9 +157,9 @@ def the_documents_in_config_maps_are_read_back(spec: Spec, subject: Subject, obj
 
 
 def a_record_is_read_back_as_the_revision(spec: Spec, subject: Subject, _: list[Object]) -> None:
-    made = revision.render(subject, spec, SITE, content_of(spec), number=7)
+    rendered = revision.render(subject, spec, SITE, content_of(spec), number=7)
 
-    assert revision.read(json.loads(json.dumps(revision.record(subject, made)))) == made
+    assert revision.read(json.loads(json.dumps(revision.record(subject, rendered)))) == rendered
 
 
 def every_child_keeps_to_the_schema_of_its_kind(_: Spec, __: Subject, objects: list[Object]) -> None:
@@ -206,9 +206,9 @@ def test_the_children_of_any_model_keep_to_every_rule(spec: Spec, name: str) -> 
 @given(documents())
 @FEW
 def test_rendering_twice_gives_the_same_text(document: dict[str, Any]) -> None:
-    one, other = parse("digits", document), parse("digits", copy.deepcopy(document))
+    first, second = parse("digits", document), parse("digits", copy.deepcopy(document))
 
-    assert json.dumps(children(one)) == json.dumps(children(other))
+    assert json.dumps(children(first)) == json.dumps(children(second))
 
 
 def test_data_of_a_later_version_stays_in_a_record() -> None:
@@ -216,9 +216,9 @@ def test_data_of_a_later_version_stays_in_a_record() -> None:
     spec = parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claimName": "models"}}}})
     stored = revision.record(SUBJECT, revision.render(SUBJECT, spec, SITE, None, number=7))
     stored["data"] |= {"volumes": [{"later": True}]}
-    found = revision.read(stored)
-    assert found is not None
-    assert revision.record(SUBJECT, replace(found, note="{}"))["data"] == stored["data"]
+    restored = revision.read(stored)
+    assert restored is not None
+    assert revision.record(SUBJECT, replace(restored, note="{}"))["data"] == stored["data"]
 
 
 def test_a_record_of_another_format_is_left_alone() -> None:
@@ -331,10 +331,10 @@ def test_a_later_version_finds_the_records_of_this_one() -> None:
 def test_the_content_of_a_config_map_is_part_of_the_revision() -> None:
     spec = spec_of(model={"source": {"configMap": {"name": "m", "items": [{"key": "model", "path": "1/model.onnx"}]}}})
     other = revision.Content(data=CONTENT.data, binary={"model": "AAED"})
-    one, two = (revision.render(SUBJECT, spec, SITE, content, number=1) for content in (CONTENT, other))
+    first, second = (revision.render(SUBJECT, spec, SITE, content, number=1) for content in (CONTENT, other))
 
-    assert one.key != two.key
-    assert one.snapshot != two.snapshot
+    assert first.key != second.key
+    assert first.snapshot != second.snapshot
 
 
 def test_a_changed_name_is_another_revision() -> None:
@@ -470,9 +470,9 @@ def test_home_is_a_size_limited_volume_that_triton_may_write_to() -> None:
     assert home.startswith("/halcyon/")
 
 
-@pytest.mark.parametrize("said", [{"value": "/tmp"}, {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])
-def test_a_home_that_the_spec_names_is_the_only_one(said: dict[str, Any]) -> None:
-    _, triton = server_pod(runtime={"env": [{"name": "A", "value": "a"}, {"name": "HOME", **said}]})
+@pytest.mark.parametrize("home", [{"value": "/tmp"}, {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])
+def test_a_home_that_the_spec_names_is_the_only_one(home: dict[str, Any]) -> None:
+    _, triton = server_pod(runtime={"env": [{"name": "A", "value": "a"}, {"name": "HOME", **home}]})
 
     assert [entry["name"] for entry in triton["env"]].count("HOME") == 1
     assert [entry["name"] for entry in triton["env"]][-2:] == ["A", "HOME"]
@@ -545,8 +545,8 @@ def test_a_volume_is_mounted_read_only() -> None:
 
 
 def test_the_autoscaler_has_both_targets_as_average_values() -> None:
-    given = {"maxReplicas": 8, "policy": "Rules"}
-    hpa = render_hpa.hpa(SUBJECT, spec_of(scaling=given, batching={"maxBatchSize": 16}), tolerance=True)["spec"]
+    scaling = {"maxReplicas": 8, "policy": "Rules"}
+    hpa = render_hpa.hpa(SUBJECT, spec_of(scaling=scaling, batching={"maxBatchSize": 16}), tolerance=True)["spec"]
 
     assert hpa["scaleTargetRef"] == {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
@@ -689,12 +689,12 @@ def test_balancers_and_servers_pull_with_secrets_of_model_and_site(
     own: list[str], of_the_site: tuple[str, ...], used: list[str] | None
 ) -> None:
     runtime = {"imagePullSecrets": [{"name": name} for name in own]} if own else {}
-    made = children(spec_of(runtime=runtime), site=replace(SITE, pull_secrets=of_the_site))
+    objects = children(spec_of(runtime=runtime), site=replace(SITE, pull_secrets=of_the_site))
 
-    assert len(pods(made)) == 2
-    for template in pods(made):
-        found = template["spec"].get("imagePullSecrets")
-        assert found == (None if used is None else [{"name": name} for name in used])
+    assert len(pods(objects)) == 2
+    for template in pods(objects):
+        secrets = template["spec"].get("imagePullSecrets")
+        assert secrets == (None if used is None else [{"name": name} for name in used])
 
 
 def test_balancers_follow_the_sites_placement_and_servers_the_models() -> None:
@@ -705,9 +705,9 @@ def test_balancers_follow_the_sites_placement_and_servers_the_models() -> None:
     }
     runtime = {"placement": {"nodeSelector": {"pool": "gpus"}}, "gpu": {"count": 0}}
     site = replace(SITE, balancers=Placement.model_validate(of_the_site))
-    made = [template["spec"] for template in pods(children(spec_of(runtime=runtime), site=site))]
-    (front,) = (pod for pod in made if pod["containers"][0]["name"] == "haproxy")
-    (server,) = (pod for pod in made if pod["containers"][0]["name"] == "triton")
+    pod_specs = [template["spec"] for template in pods(children(spec_of(runtime=runtime), site=site))]
+    (front,) = (pod for pod in pod_specs if pod["containers"][0]["name"] == "haproxy")
+    (server,) = (pod for pod in pod_specs if pod["containers"][0]["name"] == "triton")
 
     of_the_site["nodeSelector"] = {"pool": "edge", "kubernetes.io/os": "linux"}
     assert {key: front[key] for key in of_the_site} == of_the_site
@@ -717,9 +717,9 @@ def test_balancers_follow_the_sites_placement_and_servers_the_models() -> None:
 
 def test_source_ranges_are_written_as_networks_and_each_once() -> None:
     ranges = ["10.1.2.3/8", "10.0.0.0/8", "fd00:0:0::1/64"]
-    made = balancer.service(SUBJECT, spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": ranges}}))
+    service = balancer.service(SUBJECT, spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": ranges}}))
 
-    assert made["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8", "fd00::/64"]
+    assert service["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8", "fd00::/64"]
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ def source(uri: str, credentials: dict[str, Any], **more: Any) -> dict[str, Any]
     return {"uri": uri, "credentials": credentials, **more}
 
 
-def spec(given: dict[str, Any]) -> Any:
-    return parse("m", {"model": {"name": "m", "source": given}, "runtime": {"serviceAccountName": "models"}})
+def spec(source: dict[str, Any]) -> Any:
+    return parse("m", {"model": {"name": "m", "source": source}, "runtime": {"serviceAccountName": "models"}})
 
 
 @pytest.mark.parametrize(
-    ("given", "audience", "servers"),
+    ("fields", "audience", "servers"),
     [
         (
             source("s3://models/m", {"identity": AWS}, region="eu-central-1"),
@@ -66,8 +66,8 @@ def spec(given: dict[str, Any]) -> Any:
         ),
     ],
 )
-def test_token_has_the_clouds_audience_and_no_secret(given: dict[str, Any], audience: str, servers: list[str]) -> None:
-    read = spec(given).model.source
+def test_token_has_the_clouds_audience_and_no_secret(fields: dict[str, Any], audience: str, servers: list[str]) -> None:
+    read = spec(fields).model.source
     ((path, volume),) = download.volumes(read).items()
     (projected,) = volume["projected"]["sources"]
     assert projected["serviceAccountToken"] == {"path": "token", "audience": audience, "expirationSeconds": 3600}
@@ -76,7 +76,7 @@ def test_token_has_the_clouds_audience_and_no_secret(given: dict[str, Any], audi
     assert not any(argument.startswith("--credentials") for argument in args)
     (identity,) = (StoreIdentity.from_json(a.removeprefix("--identity=")) for a in args if a.startswith("--identity="))
     assert list(identity.servers(read.region or "us-east-1")) == servers
-    ports = {network_policies.download_port(*where) for where in download.servers(args)}
+    ports = {network_policies.download_port(*address) for address in download.servers(args)}
     assert ports == {443} | {9000 for server in servers if server.endswith(":9000")}
 
 
@@ -86,7 +86,7 @@ def test_secret_beside_an_identity_is_mounted_for_its_ca() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("fields", "message"),
     [
         (
             source("s3://models/m", {}),
@@ -107,18 +107,18 @@ def test_secret_beside_an_identity_is_mounted_for_its_ca() -> None:
         (source("s3://models/m", {"identity": {"aws": {"roleARN": "models"}}}), "identity.aws.roleARN"),
     ],
 )
-def test_invalid_identity_names_the_field(given: dict[str, Any], message: str) -> None:
+def test_invalid_identity_names_the_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=re.escape(message)):
-        spec(given)
+        spec(fields)
 
 
 def test_site_policy_restricts_token_services_with_the_stores() -> None:
     own = {"identity": AWS | {"endpoint": "https://sts.storage.svc"}}
-    asked = PolicySubject(
+    subject = PolicySubject(
         spec(source("s3://models/m", own, endpoint="https://minio.storage.svc")), "team", SitePolicy.model_validate({})
     )
-    assert python_rules.endpoints(asked, ("https://minio.storage.svc",)) == ["https://sts.storage.svc"]
-    assert python_rules.endpoints(asked, ("https://minio.storage.svc", "https://sts.storage.svc")) == []
+    assert python_rules.endpoints(subject, ("https://minio.storage.svc",)) == ["https://sts.storage.svc"]
+    assert python_rules.endpoints(subject, ("https://minio.storage.svc", "https://sts.storage.svc")) == []
 
 
 def test_the_proxy_and_the_certificates_of_the_site_reach_the_fetcher() -> None:
@@ -134,7 +134,7 @@ def test_the_proxy_and_the_certificates_of_the_site_reach_the_fetcher() -> None:
     ((path, volume),) = download.volumes(source, site).items()
     assert (path, volume["configMap"]["name"], volume["configMap"]["optional"]) == ("/halcyon/ca", "ca-bundle", True)
     # NetworkPolicies open the proxy's port, and that of the server for hosts that are reached without it.
-    assert {network_policies.download_port(*where) for where in download.servers(args)} == {3128, 443}
+    assert {network_policies.download_port(*address) for address in download.servers(args)} == {3128, 443}
     assert download.volumes(Source.model_validate({"persistentVolumeClaim": {"claimName": "m"}}), site) == {}
 
 
@@ -162,7 +162,7 @@ COMMIT = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
 
 
 @pytest.mark.parametrize(
-    ("given", "port"),
+    ("fields", "port"),
     [
         ({"uri": f"hf://acme/resnet50@{COMMIT}/triton"}, 443),
         ({"uri": f"hf://gpt2@{COMMIT}", "credentials": {"secretName": "hf"}}, 443),
@@ -170,14 +170,14 @@ COMMIT = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c"
         ({"uri": "mlflow://resnet50/3/model", "endpoint": "http://mlflow.mlops.svc:5000"}, 5000),
     ],
 )
-def test_registries_are_contacted_at_their_port(given: dict[str, Any], port: int) -> None:
-    args = download.arguments(spec(given).model.source)
-    assert f"--url={given['uri']}" in args
-    assert [network_policies.download_port(*where) for where in download.servers(args)] == [port]
+def test_registries_are_contacted_at_their_port(fields: dict[str, Any], port: int) -> None:
+    args = download.arguments(spec(fields).model.source)
+    assert f"--url={fields['uri']}" in args
+    assert [network_policies.download_port(*address) for address in download.servers(args)] == [port]
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("fields", "message"),
     [
         ({"uri": "hf://acme/resnet50"}, "hf://acme/resnet50, which names no commit"),
         ({"uri": "hf://acme/resnet50@main"}, "hf://acme/resnet50@main, which names no commit"),
@@ -193,9 +193,9 @@ def test_registries_are_contacted_at_their_port(given: dict[str, Any], port: int
         ({"uri": f"hf://acme/m@{COMMIT}", "credentials": {"identity": AWS}}, "identity does not match hf://acme/m@"),
     ],
 )
-def test_invalid_registry_sources_name_the_fix(given: dict[str, Any], message: str) -> None:
+def test_invalid_registry_sources_name_the_fix(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=re.escape(message)):
-        spec(given)
+        spec(fields)
 
 
 @pytest.mark.parametrize(
@@ -211,5 +211,5 @@ def test_invalid_registry_sources_name_the_fix(given: dict[str, Any], message: s
 def test_site_policy_restricts_owners_and_repositories(prefix: str, *, is_allowed: bool) -> None:
     policy = SitePolicy.model_validate({"models": {"urls": [prefix]}})
     uri = f"hf://acme/resnet50@{COMMIT}"
-    asked = PolicySubject(spec({"uri": uri}), "team", policy)
-    assert python_rules.urls(asked, policy.models.urls or ()) == ([] if is_allowed else [uri])
+    subject = PolicySubject(spec({"uri": uri}), "team", policy)
+    assert python_rules.urls(subject, policy.models.urls or ()) == ([] if is_allowed else [uri])

@@ -21,7 +21,7 @@ from halcyon.control.state.scope import SourceState
 from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
 from tests import security
-from tests.forbidden import found
+from tests.forbidden import forbidden_properties
 from tests.strategies import NAMES, broken, documents
 from tests.unit.control.scope_builders import resource, scope_of
 from tests.unit.render.rendered import SUBJECT, WALLED, children, content_of, find
@@ -41,7 +41,7 @@ SCHEMA = structural_schema.schema(Spec)
 
 
 def wrong(objects: list[Object], name: str) -> list[str]:
-    return [said for obj in objects for said in found(obj, namespace="team", name=name)]
+    return [violation for obj in objects for violation in forbidden_properties(obj, namespace="team", name=name)]
 
 
 def complaint(document: dict[str, Any]) -> str:
@@ -57,15 +57,15 @@ def keep(key: str, seen: Counter[str]) -> None:
         security.record(key, seen)
 
 
-def crossed(one: dict[str, Any], other: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def crossed(first: dict[str, Any], second: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Both, and what is valid of their sections in other ways."""
     for way in WAYS:
-        taken = {name: (one if way >> n & 1 else other).get(name) for n, name in enumerate(SECTIONS)}
-        made = {name: copy.deepcopy(value) for name, value in taken.items() if value is not None} | {
-            "replicas": one.get("replicas", 1)
+        sections = {name: (first if way >> n & 1 else second).get(name) for n, name in enumerate(SECTIONS)}
+        mixed = {name: copy.deepcopy(value) for name, value in sections.items() if value is not None} | {
+            "replicas": first.get("replicas", 1)
         }
-        if way in {0, 0b111111} or not complaint(made):
-            yield made
+        if way in {0, 0b111111} or not complaint(mixed):
+            yield mixed
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -74,17 +74,17 @@ def test_no_child_of_any_spec_has_forbidden_fields(part: int) -> None:
 
     @given(documents(), documents(), NAMES)
     @DRAWN
-    def harmless(one: dict[str, Any], other: dict[str, Any], name: str) -> None:
-        for document in crossed(one, other):
+    def harmless(first: dict[str, Any], second: dict[str, Any], name: str) -> None:
+        for document in crossed(first, second):
             spec = parse(name, document)
             planned = make(
                 scope_of(document, site=WALLED, source=SourceState(content=content_of(spec)), gateway_api=True)
             )
-            made = children(spec, Subject("team", name, "uid"))
-            both = wrong(made, name) + wrong([*planned.first, *planned.then], "digits")
-            seen.update(specs=1, children=len(made), forbidden=len(both))
+            objects = children(spec, Subject("team", name, "uid"))
+            violations = wrong(objects, name) + wrong([*planned.first, *planned.then], "digits")
+            seen.update(specs=1, children=len(objects), forbidden=len(violations))
             assert planned.acceptance.accepted, planned.acceptance.message
-            assert both == []
+            assert violations == []
 
     harmless()
     assert seen["specs"] >= SPECS
@@ -99,11 +99,11 @@ def test_a_spec_with_mistakes_is_refused_in_words_and_makes_nothing(part: int) -
     @MISTAKEN
     def refused(document: dict[str, Any]) -> None:
         planned = make(scope_of(resource=resource() | {"spec": copy.deepcopy(document)}, gateway_api=True))
-        said = complaint(document)
-        seen.update(specs=1, refused=bool(said))
-        if said:
+        message = complaint(document)
+        seen.update(specs=1, refused=bool(message))
+        if message:
             assert not planned.acceptance.accepted
-            assert said in planned.acceptance.message
+            assert message in planned.acceptance.message
             assert (planned.first, planned.then, planned.delete) == ((), (), ())
 
     refused()

@@ -64,21 +64,21 @@ _INSIDE_OTHERS = ("spec.model.source.uri.", "spec.model.source.credentials.")
 """Prefixes of alternatives inside of other alternatives."""
 
 
-def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[str, bool]]:
+def _fields(schema: dict[str, Any], value: Any, path: str) -> Iterator[tuple[str, bool]]:
     """Every field that the schema has where the value has its parent, and whether it is set."""
     if schema["type"] == "array":
         for item in value:
-            yield from _fields(schema["items"], item, where)
+            yield from _fields(schema["items"], item, path)
     for name, field in schema.get("properties", {}).items():
-        yield f"{where}.{name}", name in value
+        yield f"{path}.{name}", name in value
         if name in value:
-            yield from _fields(field, value[name], f"{where}.{name}")
+            yield from _fields(field, value[name], f"{path}.{name}")
 
 
 def test_the_full_resource_sets_every_compatible_field() -> None:
     resource = loaded(resource_example.EXAMPLE)
-    found = list(_fields(structural_schema.schema(Spec), resource["spec"], "spec"))
-    unset = {where for where, _ in found} - {where for where, is_set in found if is_set}
+    fields = list(_fields(structural_schema.schema(Spec), resource["spec"], "spec"))
+    unset = {path for path, _ in fields} - {path for path, is_set in fields if is_set}
 
     # Of an alternative the example doesn't have, no field is looked at.
     assert unset == {path for path in resource_example.ALTERNATIVES if not path.startswith(_INSIDE_OTHERS)}

@@ -63,10 +63,10 @@ def is_peer(peer: dict[str, Any], pod: Pod) -> bool:
         block, *without = map(ipaddress.ip_network, (peer["ipBlock"]["cidr"], *peer["ipBlock"]["except"]))
         return address in block and not any(address in network for network in without)
     if "namespaceSelector" in peer:
-        there = selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": pod.namespace})
+        in_namespace = selected(peer["namespaceSelector"], {"kubernetes.io/metadata.name": pod.namespace})
     else:
-        there = pod.namespace == SUBJECT.namespace
-    return there and selected(peer.get("podSelector", {}), pod.labels)
+        in_namespace = pod.namespace == SUBJECT.namespace
+    return in_namespace and selected(peer.get("podSelector", {}), pod.labels)
 
 
 def lets(rules: list[dict[str, Any]], side: str, pod: Pod, port: int, protocol: str) -> bool:

@@ -18,9 +18,9 @@ ZONES = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsati
 
 
 def server_of(path: str = "", value: Any = None) -> Object:
-    made = pods(children(parse("digits", document(path, value))))
-    (found,) = (template["spec"] for template in made if template["spec"]["containers"][0]["name"] == "triton")
-    return found
+    templates = pods(children(parse("digits", document(path, value))))
+    (pod_spec,) = (template["spec"] for template in templates if template["spec"]["containers"][0]["name"] == "triton")
+    return pod_spec
 
 
 def test_a_spread_covers_the_models_servers_and_replaces_the_default() -> None:
@@ -74,7 +74,7 @@ def test_the_fetcher_keeps_no_pod_from_the_qos_class_guaranteed(
     resources: dict[str, Any], cpu: str | None, memory: str
 ) -> None:
     (fetcher,) = server_of("runtime", {"resources": resources, "sharedMemory": "64Mi"})["initContainers"]
-    given = fetcher["resources"]
+    fetcher_resources = fetcher["resources"]
 
-    assert (given["limits"].get("cpu"), given["limits"]["memory"]) == (cpu, memory)
-    assert (given["requests"] == given["limits"]) == (cpu is not None)
+    assert (fetcher_resources["limits"].get("cpu"), fetcher_resources["limits"]["memory"]) == (cpu, memory)
+    assert (fetcher_resources["requests"] == fetcher_resources["limits"]) == (cpu is not None)

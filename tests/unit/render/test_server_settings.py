@@ -46,12 +46,12 @@ def test_a_spec_without_settings_adds_no_argument() -> None:
     [("x-user", True), ("X-User", True), ("x-user-id", False), ("my-x-user", False), ("tenant_1", True)],
 )
 def test_forwarded_headers_match_whole_names_in_any_case(header: str, matches: bool) -> None:
-    given = arguments(server={"forwardedHeaders": ["X-user", "Tenant_1"]})
-    assert [argument.partition("=")[0] for argument in given] == [
+    flags = arguments(server={"forwardedHeaders": ["X-user", "Tenant_1"]})
+    assert [argument.partition("=")[0] for argument in flags] == [
         "--http-header-forward-pattern",
         "--grpc-header-forward-pattern",
     ]
-    for argument in given:
+    for argument in flags:
         assert bool(re.search(argument.partition("=")[2], header)) is matches
 
 
@@ -80,6 +80,6 @@ def test_an_overlay_without_new_fields_is_as_before() -> None:
 def test_the_overlay_has_the_cpu_limit_of_a_model_without_gpus(
     runtime: dict[str, object], millicores: int | None
 ) -> None:
-    asked = document("batching", {})
-    asked["runtime"] = runtime
-    assert json.loads(model_overlay.build("digits", parse("digits", asked)).to_json()).get("millicores") == millicores
+    spec = document("batching", {})
+    spec["runtime"] = runtime
+    assert json.loads(model_overlay.build("digits", parse("digits", spec)).to_json()).get("millicores") == millicores

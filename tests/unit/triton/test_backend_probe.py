@@ -31,9 +31,9 @@ def document(probe: Probe | None) -> tuple[dict[str, Any], int]:
 
 def test_a_probe_fills_a_whole_batch_with_zeros() -> None:
     probe = build(config())
-    said, size = document(probe)
-    assert said["inputs"][0]["shape"] == [8, 3, 4, 1]
-    assert size == said["inputs"][0]["parameters"]["binary_data_size"] == 8 * 12 * 4
+    request, size = document(probe)
+    assert request["inputs"][0]["shape"] == [8, 3, 4, 1]
+    assert size == request["inputs"][0]["parameters"]["binary_data_size"] == 8 * 12 * 4
     assert probe is not None
     assert (probe.path, probe.is_alone, probe.instances) == ("infer", True, 2)
 
@@ -59,9 +59,9 @@ def test_only_a_probe_without_other_requests_in_its_batch_is_alone(
 
 
 def test_without_a_batcher_requests_are_executed_alone() -> None:
-    made = config()
-    del made["dynamic_batching"]
-    probe = build(made, rows=1)
+    model_config = config()
+    del model_config["dynamic_batching"]
+    probe = build(model_config, rows=1)
     assert probe is not None
     assert probe.is_alone
 
@@ -69,20 +69,20 @@ def test_without_a_batcher_requests_are_executed_alone() -> None:
 def test_the_first_warm_up_request_gives_shapes_and_inputs() -> None:
     warm = {"inputs": {"text": {"data_type": "TYPE_STRING", "dims": ["2"], "zero_data": True}}}
     own = [{"name": "text", "data_type": "TYPE_STRING", "dims": ["-1"]}]
-    said, size = document(build(config(max_batch_size=0, input=own, model_warmup=[{"name": "x"}, warm])))
-    assert [(t["name"], t["datatype"], t["shape"]) for t in said["inputs"]] == [("text", "BYTES", [2])]
+    request, size = document(build(config(max_batch_size=0, input=own, model_warmup=[{"name": "x"}, warm])))
+    assert [(t["name"], t["datatype"], t["shape"]) for t in request["inputs"]] == [("text", "BYTES", [2])]
     assert size == 8, "two empty strings, each with its length"
 
 
 def test_controls_in_a_warm_up_are_no_inputs_of_the_probe() -> None:
     warm = {"inputs": {name: {"data_type": "TYPE_FP32", "dims": ["1"]} for name in ("START", "image")}}
-    said, _ = document(build(config(sequence_batching={}, model_warmup=[warm])))
-    assert [tensor["name"] for tensor in said["inputs"]] == ["image"], "Triton rejects a request with a control"
+    request, _ = document(build(config(sequence_batching={}, model_warmup=[warm])))
+    assert [tensor["name"] for tensor in request["inputs"]] == ["image"], "Triton rejects a request with a control"
 
 
 def test_optional_inputs_are_left_out() -> None:
-    said, _ = document(build(config(input=[IMAGE, {**IMAGE, "name": "mask", "optional": True}])))
-    assert [tensor["name"] for tensor in said["inputs"]] == ["image"]
+    request, _ = document(build(config(input=[IMAGE, {**IMAGE, "name": "mask", "optional": True}])))
+    assert [tensor["name"] for tensor in request["inputs"]] == ["image"]
 
 
 def test_a_sequence_model_gets_a_sequence_of_one_request() -> None:

@@ -83,27 +83,27 @@ def test_requests_of_the_balancer_count_as_much_as_a_queue() -> None:
         without = dead.update(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(0, 0)})
     assert without == {}
     for at in range(5, 10):
-        found = dead.update(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(1, 0)})
-    assert found == {"a": "silent"}
+        suspects = dead.update(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": PodRequests(1, 0)})
+    assert suspects == {"a": "silent"}
 
 
-@pytest.mark.parametrize(("answers", "found"), [(0, {"a": "silent"}), (1, {"a": "idle"})])
-def test_a_success_before_the_response_is_no_answer(answers: int, found: dict[str, Suspicion]) -> None:
+@pytest.mark.parametrize(("answers", "expected"), [(0, {"a": "silent"}), (1, {"a": "idle"})])
+def test_a_success_before_the_response_is_no_answer(answers: int, expected: dict[str, Suspicion]) -> None:
     """Requests keep coming, and Triton counts each at once as a success."""
     dead = DeadBackends()
     for at in range(6):
         loads = {"10.0.0.0": PodRequests(3, 7 + answers * at)}
         seen = dead.update(endpoints("a"), sampled(a=(5 + at, 0)), float(at), loads)
-    assert seen == found
+    assert seen == expected
 
 
 @pytest.mark.parametrize(("pending", "tested_at"), [(0, 3), (None, 3), (2, None)])
 def test_a_pod_that_is_never_without_requests_is_tested_beside_them(pending: int | None, tested_at: int | None) -> None:
-    dead, found = DeadBackends(), []
+    dead, updates = DeadBackends(), []
     for at in range(6):
         loads = {"10.0.0.0": PodRequests(4, 10 * at)}
-        found.append(dead.update(endpoints("a"), sampled(a=(10 * at, 0), pending=pending), float(at), loads))
-    tested = [at for at, suspects in enumerate(found) if suspects == {"a": "idle"}]
+        updates.append(dead.update(endpoints("a"), sampled(a=(10 * at, 0), pending=pending), float(at), loads))
+    tested = [at for at, suspects in enumerate(updates) if suspects == {"a": "idle"}]
     assert tested[:1] == ([] if tested_at is None else [tested_at])
 
 

@@ -46,8 +46,8 @@ def test_an_engine_is_as_full_as_its_fullest_room() -> None:
     ],
 )
 def test_values_that_no_engine_reports_are_unknown(page: str, used: float | None, pending: int | None) -> None:
-    found = parse_metrics(page, "m")
-    assert (found.engine_used, found.pending) == (used, pending)
+    metrics = parse_metrics(page, "m")
+    assert (metrics.engine_used, metrics.pending) == (used, pending)
 
 
 def test_two_half_full_engines_of_a_pod_are_half_full() -> None:
@@ -56,8 +56,8 @@ def test_two_half_full_engines_of_a_pod_are_half_full() -> None:
         for gauge, values in {"vllm:kv_cache_usage_perc": (0.6, 0.4), "vllm:num_requests_waiting": (2, 3)}.items()
         for engine, value in enumerate(values)
     )
-    found = parse_metrics(page, "m")
-    assert (found.engine_used, found.pending) == (0.5, 5)
+    metrics = parse_metrics(page, "m")
+    assert (metrics.engine_used, metrics.pending) == (0.5, 5)
 
 
 def test_the_blocks_of_two_engines_are_counted_together() -> None:

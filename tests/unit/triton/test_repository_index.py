@@ -27,16 +27,16 @@ def test_a_model_s_load_error_names_the_model_that_it_calls() -> None:
 
 
 def test_a_companion_with_a_rejected_configuration_is_named() -> None:
-    found = parse([{"name": "ens"}, MAIN, {"name": "pre"}], "ens", pod="p").load_error
+    load_error = parse([{"name": "ens"}, MAIN, {"name": "pre"}], "ens", pod="p").load_error
 
-    assert found == f"model pre of the repository: {REFUSAL}"
+    assert load_error == f"model pre of the repository: {REFUSAL}"
     assert parse([{"name": "ens"}, MAIN], "ens", pod="p").load_error == REFUSAL
 
 
 def test_an_exit_of_a_step_s_stub_is_no_model() -> None:
-    found = parse([MAIN, {"name": "halcyon.stub.exit-1"}, {**MAIN, "name": "ens"}], "ens", pod="p")
+    index = parse([MAIN, {"name": "halcyon.stub.exit-1"}, {**MAIN, "name": "ens"}], "ens", pod="p")
 
-    assert found == RepositoryIndex(("1",), None, "a Python stub process exited with code 1", ("main",))
+    assert index == RepositoryIndex(("1",), None, "a Python stub process exited with code 1", ("main",))
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_a_load_error_names_the_end_of_a_stub() -> None:
     """As a real pod had it whose model needed more memory than its limit: the container itself isn't killed then."""
     failure = "Internal: Stub process 'main_0' is not healthy."
     stub = {"name": "halcyon.stub.signal-9.oom"}
-    found = parse([stub, {**MAIN, "state": "UNAVAILABLE", "reason": failure}], "main", pod="p").load_error
+    error = parse([stub, {**MAIN, "state": "UNAVAILABLE", "reason": failure}], "main", pod="p").load_error
     other = parse([stub, PRE], "pre", pod="p").load_error
     long = parse([stub, {**PRE, "reason": failure + MAX_ERROR_CHARS * "x"}], "pre", pod="p").load_error
 
     ended = (
         "a Python stub process was ended by signal 9; a process of the container was killed for lack of memory (OOM)"
     )
-    assert found == f"{failure} ({ended})"
+    assert error == f"{failure} ({ended})"
     assert other == PRE["reason"]
     assert long is not None
     assert long.endswith(f"x ({ended})")

@@ -81,7 +81,7 @@ def test_a_file_is_used_only_as_it_was(tmp_path: Path) -> None:
     sent = tmp_path / "cat.bin"
     sent.write_bytes(b"one")
     used = files(LoadOptions(), InputOptions(inputs=(f"image={sent}",)))
-    assert [one.path for one in used] == [str(sent)]
+    assert [file.path for file in used] == [str(sent)]
     arguments = ("--url", "u", "--input", f"image={sent}")
     document = bench_document(duration_s=5).model_copy(
         update={"place": Place(kind="url", arguments=arguments), "files": used}
@@ -93,8 +93,8 @@ def test_a_file_is_used_only_as_it_was(tmp_path: Path) -> None:
         InputError, match=r"it has changed since the measurement; to use it as it is, add --input image="
     ):
         expanded(bench, ["--again", path])
-    given = ["--input", f"image={sent}"]
-    assert expanded(bench, ["--again", path, *given]) == ["--url", "u", *given]
+    options = ["--input", f"image={sent}"]
+    assert expanded(bench, ["--again", path, *options]) == ["--url", "u", *options]
     sent.unlink()
     with pytest.raises(InputError, match=r"cat\.bin: the measurement used it, and it isn't there any more"):
         expanded(bench, ["--again", path])
@@ -127,8 +127,8 @@ def test_a_file_of_a_key_is_left_out_and_named(tmp_path: Path, capsys: pytest.Ca
     path = recorded(tmp_path, "--url", "http://elsewhere", "--api-key-file", "/key", "--seed", "1")
     assert expanded(bench, ["--again", path]) == ["--url", "http://elsewhere", "--seed", "1"]
     assert "not the same: --api-key-file isn't repeated; to use the file again, add" in capsys.readouterr().err
-    given = ["--again", path, "--api-key-file", "/other"]
-    assert expanded(bench, given)[-2:] == ["--api-key-file", "/other"]
+    options = ["--again", path, "--api-key-file", "/other"]
+    assert expanded(bench, options)[-2:] == ["--api-key-file", "/other"]
 
 
 def test_a_folder_has_the_digest_of_its_files(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_a_folder_has_the_digest_of_its_files(tmp_path: Path) -> None:
 def test_choices_of_the_cluster_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = recorded(tmp_path, "digits", "--seed", "1", revision="digits-6f9c", node="node-1")
     assert expanded(bench, ["--again", path]) == ["digits", "--seed", "1"]
-    said = capsys.readouterr().err
-    assert "not the same: the model is measured as it is now; it was revision digits-6f9c" in said
-    assert "not the same: the scheduler chooses the node; it was node-1" in said
+    stderr = capsys.readouterr().err
+    assert "not the same: the model is measured as it is now; it was revision digits-6f9c" in stderr
+    assert "not the same: the scheduler chooses the node; it was node-1" in stderr
 
 
 def test_a_result_without_arguments_is_repeated_from_its_scenario(
@@ -176,6 +176,6 @@ def test_again_without_a_file_is_a_usage_error() -> None:
 def test_numbers_of_a_repeated_scenario_keep_their_digits(tmp_path: Path) -> None:
     document = bench_document(duration_s=5)
     scenario = document.scenario.model_copy(update={"requests": 1_500_000, "rate_rps": 1234.5678, "on_s": 0.00005})
-    found = expanded(bench, ["--again", stored(tmp_path, document.model_copy(update={"scenario": scenario}))])
-    given = dict(pairwise(found))
-    assert (given["--requests"], given["--rate"], given["--on"]) == ("1500000", "1234.5678", "0.00005s")
+    args = expanded(bench, ["--again", stored(tmp_path, document.model_copy(update={"scenario": scenario}))])
+    values = dict(pairwise(args))
+    assert (values["--requests"], values["--rate"], values["--on"]) == ("1500000", "1234.5678", "0.00005s")

@@ -23,17 +23,17 @@ from tests.bench_documents import answers, bench_document
 
 
 def test_a_result_that_can_not_be_compared_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    made, answer = bench_document(rate_rps=50.0), AnswerOptions(against="old.json")
-    found = comparison_runs.with_result(("old.json", bench_document()), ("m", made), answer)
-    assert (found, _status(found, answer)) == (made, 1)
+    measured, answer = bench_document(rate_rps=50.0), AnswerOptions(against="old.json")
+    result = comparison_runs.with_result(("old.json", bench_document()), ("m", measured), answer)
+    assert (result, _status(result, answer)) == (measured, 1)
     assert "old.json and m can't be compared, because they differ in load" in capsys.readouterr().err
 
 
 def test_a_comparable_result_has_its_comparison() -> None:
     answer = AnswerOptions(against="old.json")
-    found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
-    assert found.comparison is not None
-    assert _status(found, answer) == 0
+    result = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
+    assert result.comparison is not None
+    assert _status(result, answer) == 0
 
 
 def test_a_result_with_files_is_compared_with_a_run_of_the_same(
@@ -45,18 +45,18 @@ def test_a_result_with_files_is_compared_with_a_run_of_the_same(
     baseline.write_text(bench_document().model_copy(update={"files": files}).model_dump_json())
     monkeypatch.setattr(from_here, "run", lambda _: (None, bench_document()))
     prepared, answer, load = cast(Measurement, None), AnswerOptions(against=str(baseline)), LoadOptions(callers=1)
-    _, made = from_here.run_comparison(prepared, ServerOptions(), load, answer, lambda _: prepared, files=files)
+    _, result = from_here.run_comparison(prepared, ServerOptions(), load, answer, lambda _: prepared, files=files)
     assert capsys.readouterr().err == ""
-    assert (made.comparison is not None, made.files) == (True, files)
+    assert (result.comparison is not None, result.files) == (True, files)
 
 
 def test_a_comparison_that_decides_nothing_fails_a_pipeline() -> None:
     answer = AnswerOptions(against="old.json", fail_if=["capacity < -5%"])
-    found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
-    assert _status(found, answer) == 1
+    result = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), answer)
+    assert _status(result, answer) == 1
     slower = AnswerOptions(against="old.json", fail_if=["p50 > +5%"])
-    found = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), slower)
-    assert _status(found, slower) == 0
+    result = comparison_runs.with_result(("old.json", bench_document()), ("m", bench_document()), slower)
+    assert _status(result, slower) == 0
 
 
 def test_rounds_without_an_interval_decide_no_condition() -> None:
@@ -81,13 +81,13 @@ class _Interrupted:
 def test_an_interrupted_round_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison_runs, "_measure", _Interrupted(8).measure)
     side: Any = SimpleNamespace(scenario=Scenario(kind="sustained", rate_rps=50.0))
-    found = comparison_runs.in_turns(
+    result = comparison_runs.in_turns(
         side, side, AnswerOptions(against="http://a"), has_load=True, show=lambda _: None, named=("a", "b")
     )[1]
-    assert found.comparison is not None
-    assert found.comparison.rounds == 3
-    assert found.run.invalid_because[-1] == "the comparison was interrupted after 3 of 6 rounds"
-    assert _status(found, AnswerOptions()) == 1
+    assert result.comparison is not None
+    assert result.comparison.rounds == 3
+    assert result.run.invalid_because[-1] == "the comparison was interrupted after 3 of 6 rounds"
+    assert _status(result, AnswerOptions()) == 1
 
 
 def test_a_comparison_interrupted_at_saturation_has_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

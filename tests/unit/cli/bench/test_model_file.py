@@ -28,9 +28,9 @@ WEIGHT_BYTES = 45_000
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     net = Network(("x", ("batch", 64)))
-    made = net.model(net.add("MatMul", "x", net.weight(64, 64)))
-    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), "w0"))
-    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    onnx_model = net.model(net.add("MatMul", "x", net.weight(64, 64)))
+    onnx_model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), "w0"))
+    (tmp_path / "model.onnx").write_bytes(onnx_model.SerializeToString())
     return tmp_path / "model.onnx"
 
 
@@ -60,43 +60,43 @@ def batches(*sizes: tuple[int, float]) -> Batches:
 
 def test_a_server_has_a_point_for_each_size_of_batch(model: Path) -> None:
     document = bench_document().model_copy(update={"batches": batches((1, 2.0), (4, 4.0))})
-    found = with_model(document, ModelFileOptions(onnx=model, gpu="NVIDIA-L4"))
-    assert found.roofline is not None
-    assert [(one.batch, one.source) for one in found.roofline.points] == [
+    result = with_model(document, ModelFileOptions(onnx=model, gpu="NVIDIA-L4"))
+    assert result.roofline is not None
+    assert [(point.batch, point.source) for point in result.roofline.points] == [
         (1, "the served model"),
         (4, "the served model"),
     ]
     flops = 2 * 64 * 64
-    assert [one.rate.value for one in found.roofline.points] == pytest.approx([flops / 0.002, 4 * flops / 0.004])
-    assert "published" in "\n".join(sections(found))
-    assert found.throughput == document.throughput
+    assert [point.rate.value for point in result.roofline.points] == pytest.approx([flops / 0.002, 4 * flops / 0.004])
+    assert "published" in "\n".join(sections(result))
+    assert result.throughput == document.throughput
 
 
 def test_a_server_without_statistics_has_one_point_from_its_rate() -> None:
     document = bench_document(rows=2).model_copy(update={"batches": None})
-    (one,) = executions(document)
-    assert one.batch == 2
-    assert one.batch / one.seconds == pytest.approx(document.rows.value)
+    (execution,) = executions(document)
+    assert execution.batch == 2
+    assert execution.batch / execution.seconds == pytest.approx(document.rows.value)
 
 
 def test_the_cost_of_a_server_is_the_difference_of_the_medians() -> None:
     document = bench_document(rows=1)
     median = document.latency.p50.value or 0
-    found = server_cost(document, alone(1, median / 2000))
-    assert found.value == pytest.approx(median / 2)
-    assert found.source == "median latency of 1 row minus the median alone"
+    cost = server_cost(document, alone(1, median / 2000))
+    assert cost.value == pytest.approx(median / 2)
+    assert cost.source == "median latency of 1 row minus the median alone"
 
 
 def test_the_cost_of_a_server_needs_the_same_rows() -> None:
-    found = server_cost(bench_document(rows=1), alone(8, 0.001))
-    assert (found.value, found.reason) == (None, "there is no median of 1 rows of both")
+    cost = server_cost(bench_document(rows=1), alone(8, 0.001))
+    assert (cost.value, cost.reason) == (None, "there is no median of 1 rows of both")
 
 
 def test_a_model_runs_alone_beside_a_result(model: Path) -> None:
-    found = with_model(bench_document(), ModelFileOptions(onnx=model, is_alone=True))
-    assert found.alone is not None
-    assert found.alone.points
-    assert any(line.startswith("alone ") for line in sections(found))
+    result = with_model(bench_document(), ModelFileOptions(onnx=model, is_alone=True))
+    assert result.alone is not None
+    assert result.alone.points
+    assert any(line.startswith("alone ") for line in sections(result))
 
 
 def test_a_result_is_kept_if_the_file_has_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,14 +111,14 @@ def test_a_result_without_a_file_is_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"is_alone": True}, "need the file of the model: --onnx model.onnx"),
         ({"onnx": Path("m"), "gpu": "NVIDIA-L4", "has_roofline": True}, "leave one of them out"),
     ],
 )
-def test_options_that_do_not_fit_are_an_error(options: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_options_that_do_not_fit_are_an_error(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         ModelFileOptions(**options).check()  # type: ignore[arg-type]  # each value has the type of its field
 
 

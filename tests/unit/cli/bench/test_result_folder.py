@@ -33,6 +33,6 @@ def test_a_full_disk_is_reported_after_the_result(tmp_path: Path, capsys: pytest
 
 
 def test_a_result_without_requests_says_that_they_are_missing(tmp_path: Path) -> None:
-    said = result_folder.write_document(tmp_path, bench_document(), None)
-    assert [one.name for one in tmp_path.iterdir()] == ["bench.json"]
-    assert "there is no requests.npz" in said
+    message = result_folder.write_document(tmp_path, bench_document(), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    assert "there is no requests.npz" in message

@@ -8,20 +8,22 @@ from halcyon_measure.sweep.grid import Point
 
 
 def test_callers_of_a_sweep_keep_their_think_time() -> None:
-    made = point_scenario(Scenario(think_s=0.1, seed=7), Point(callers=8), 5.0).check()
-    assert (made.kind, made.callers, made.think_s, made.duration_s, made.seed) == ("blocking", 8, 0.1, 5.0, 7)
+    swept = point_scenario(Scenario(think_s=0.1, seed=7), Point(callers=8), 5.0).check()
+    assert (swept.kind, swept.callers, swept.think_s, swept.duration_s, swept.seed) == ("blocking", 8, 0.1, 5.0, 7)
     sustained = Scenario(kind="sustained", rate_rps=10)
     assert point_scenario(sustained, Point(callers=8), 5.0).check().think_s == 0
 
 
 def test_rates_of_a_sweep_keep_their_bursts() -> None:
-    made = point_scenario(Scenario(kind="burst", rate_rps=10, cv=3, max_in_flight=64), Point(rate_rps=50), 5.0).check()
-    assert (made.kind, made.cv, made.rate_rps, made.max_in_flight) == ("burst", 3, 50, 64)
-    made = point_scenario(Scenario(max_in_flight=64), Point(rate_rps=50), 5.0).check()
-    assert (made.kind, made.cv, made.rate_rps, made.max_in_flight) == ("sustained", None, 50, 64)
+    scenario = point_scenario(
+        Scenario(kind="burst", rate_rps=10, cv=3, max_in_flight=64), Point(rate_rps=50), 5.0
+    ).check()
+    assert (scenario.kind, scenario.cv, scenario.rate_rps, scenario.max_in_flight) == ("burst", 3, 50, 64)
+    scenario = point_scenario(Scenario(max_in_flight=64), Point(rate_rps=50), 5.0).check()
+    assert (scenario.kind, scenario.cv, scenario.rate_rps, scenario.max_in_flight) == ("sustained", None, 50, 64)
 
 
 def test_a_sweep_of_rows_has_the_load_of_the_options() -> None:
     base = Scenario(callers=4, think_s=0.1, requests=10)
-    made = point_scenario(base, Point(rows=8), 5.0)
-    assert (made.callers, made.think_s, made.requests, made.duration_s) == (4, 0.1, None, 5.0)
+    scenario = point_scenario(base, Point(rows=8), 5.0)
+    assert (scenario.callers, scenario.think_s, scenario.requests, scenario.duration_s) == (4, 0.1, None, 5.0)

@@ -40,7 +40,7 @@ def test_the_data_is_the_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--batch", "0"], "'0' isn't a positive whole number; for example --batch 1,8,32"),
         (["--batch", "1,x"], "'x' isn't a positive whole number"),
@@ -50,10 +50,10 @@ def test_the_data_is_the_document(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_an_impossible_argument_is_an_error(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["analyse", SQUEEZENET, *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

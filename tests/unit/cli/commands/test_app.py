@@ -35,12 +35,12 @@ def examples() -> Iterator[tuple[str, list[str]]]:
     for name in NAMES:
         command = group.get_command(context, name)
         for line in ((command.epilog if command else None) or "").splitlines():
-            _, found, rest = (
+            _, separator, rest = (
                 line.partition(f"  halcyon {name} ")
                 if line.startswith("  halcyon")
                 else line.partition(f"| halcyon {name} ")
             )
-            if found:
+            if separator:
                 yield name, shlex.split(rest.partition(" > ")[0])
 
 
@@ -49,22 +49,22 @@ def test_the_reference_page_is_what_the_commands_say() -> None:
 
 
 def test_every_example_in_a_help_text_is_right_usage() -> None:
-    found = list(examples())
+    cases = list(examples())
     context = click.Context(group)
-    for name, arguments in found:
+    for name, arguments in cases:
         command = group.get_command(context, name)
         assert command is not None
         command.make_context(name, arguments, parent=context)
 
-    assert {name for name, _ in found} == set(NAMES) - {"simulate"}
+    assert {name for name, _ in cases} == set(NAMES) - {"simulate"}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "simulate"])
 def test_every_command_has_help_that_names_its_exit_statuses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
-    told = capsys.readouterr().out
+    help_text = capsys.readouterr().out
 
-    assert "exit status" in told or name == "completion"
+    assert "exit status" in help_text or name == "completion"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "simulate"])
@@ -110,7 +110,7 @@ def _returns_1(module: str) -> bool:
     assert spec is not None
     assert spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text())
-    returned = [found.value for found in ast.walk(tree) if isinstance(found, ast.Return) and found.value is not None]
+    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value is not None]
     ends = [
         end for value in returned for end in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
     ]
@@ -169,9 +169,9 @@ def test_the_advice_to_install_is_the_command_of_the_install_guide() -> None:
 
 def test_the_help_without_a_command_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
 
-    assert all(f"  {name} " in told.out + told.err for name in NAMES)
+    assert all(f"  {name} " in captured.out + captured.err for name in NAMES)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_wrong_usage_is_status_2_and_says_so_on_stderr(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_a_missing_package_of_the_extra_is_named_with_its_installation(
 
     monkeypatch.setattr(group, "main", lacking)
     assert main(["infer"]) == 2
-    said = capsys.readouterr().err
-    assert said == (
+    stderr = capsys.readouterr().err
+    assert stderr == (
         "halcyon infer: needs tritonclient, which the extra bench of the distribution halcyon-cli installs: "
         "pip install './cli[bench]', in a clone\n"
     )
@@ -255,9 +255,10 @@ def test_simulate_without_its_distribution_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
 
     assert main(["simulate", "--scenario", "S1"]) == 2
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert (
-        "the extra simulate of the distribution halcyon-cli installs: pip install './cli[simulate]', in a clone" in said
+        "the extra simulate of the distribution halcyon-cli installs: pip install './cli[simulate]', in a clone"
+        in stderr
     )
 
 
@@ -267,12 +268,12 @@ def test_halcyon_without_its_commands_says_what_to_install(
     monkeypatch.setattr("halcyon.main._COMMANDS", "halcyon_absent.commands.app")
 
     assert [main(arguments) for arguments in (["get", "digits"], [], ["--help"], ["--version"])] == [2, 2, 0, 0]
-    told = capsys.readouterr()
-    assert told.err == (
+    captured = capsys.readouterr()
+    assert captured.err == (
         "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install ./cli, in a clone\n"
     )
-    assert all(f"  {name} " in told.out for name in ("operator", "agent", "fetch"))
-    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-core')}"
+    assert all(f"  {name} " in captured.out for name in ("operator", "agent", "fetch"))
+    assert captured.out.splitlines()[-1] == f"halcyon {version('halcyon-core')}"
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
@@ -309,10 +310,10 @@ def test_streams_that_are_closed_full_or_not_unicode_are_no_traceback(
     script: str, status: int, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "m.yaml").write_text(MODEL, "utf-8")
-    made = shell(script.replace("m.yaml", str(tmp_path / "m.yaml")), PYTHONIOENCODING="ascii")
-    assert made.returncode == status, made.stdout
-    assert words in made.stdout
-    assert "Traceback" not in made.stdout
+    completed = shell(script.replace("m.yaml", str(tmp_path / "m.yaml")), PYTHONIOENCODING="ascii")
+    assert completed.returncode == status, completed.stdout
+    assert words in completed.stdout
+    assert "Traceback" not in completed.stdout
 
 
 def test_an_interrupt_while_modules_are_imported_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:

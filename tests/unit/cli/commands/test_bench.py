@@ -14,7 +14,7 @@ from halcyon_cli.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "fields"),
+    ("options", "kind", "fields"),
     [
         ({}, "blocking", {"callers": 1, "duration_s": 10}),
         ({"callers": 32, "think": 0.1}, "blocking", {"callers": 32, "think_s": 0.1}),
@@ -25,19 +25,19 @@ from halcyon_cli.errors import InputError
         ({"scenario": "offline", "requests": 100}, "offline", {"callers": 256, "duration_s": 600}),
     ],
 )
-def test_a_scenario_follows_from_the_options(given: dict[str, Any], kind: str, fields: dict[str, Any]) -> None:
-    made = LoadOptions(**given).build_scenario()
-    assert made.kind == kind
-    assert {name: getattr(made, name) for name in fields} == fields
+def test_a_scenario_follows_from_the_options(options: dict[str, Any], kind: str, fields: dict[str, Any]) -> None:
+    scenario = LoadOptions(**options).build_scenario()
+    assert scenario.kind == kind
+    assert {name: getattr(scenario, name) for name in fields} == fields
 
 
 def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
-    made = LoadOptions(preset="server", rate=50.0, duration=5.0).build_scenario()
-    assert (made.kind, made.rate_rps, made.duration_s) == ("sustained", 50, 5)
+    scenario = LoadOptions(preset="server", rate=50.0, duration=5.0).build_scenario()
+    assert (scenario.kind, scenario.rate_rps, scenario.duration_s) == ("sustained", 50, 5)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "it needs a ModelDeployment or a server"),
         (["--url", "localhost:8000"], "--model is needed with this API; for example --model digits"),
@@ -73,10 +73,10 @@ def test_a_preset_is_a_scenario_whose_fields_can_be_changed() -> None:
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_folder_is_a_sample_for_each_of_its_files(tmp_path: Path) -> None:

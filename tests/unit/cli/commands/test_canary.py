@@ -17,7 +17,7 @@ def resource(phase: str, *results: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "revision"),
+    ("document", "revision"),
     [
         (resource("Progressing", "Superseded", "Served"), "m-0"),
         (resource("Blocked", "Superseded"), "m-0"),
@@ -39,8 +39,8 @@ def resource(phase: str, *results: str, **more: Any) -> dict[str, Any]:
         "no name",
     ],
 )
-def test_the_canary_that_the_spec_has_left(found: dict[str, Any], revision: str | None) -> None:
-    assert superseded_canary(found) == revision
+def test_the_canary_that_the_spec_has_left(document: dict[str, Any], revision: str | None) -> None:
+    assert superseded_canary(document) == revision
 
 
 class Annotated:

@@ -24,7 +24,7 @@ def model(
 
 
 @pytest.mark.parametrize(
-    ("found", "state"),
+    ("document", "state"),
     [
         (model(), "served"),
         (model(target="m-old", current="m-old"), "waiting"),
@@ -35,8 +35,8 @@ def model(
         ({}, "waiting"),
     ],
 )
-def test_a_model_is_served_once_its_new_rendering_is_all_there_is(found: dict[str, Any], state: State) -> None:
-    assert rollout_state(found, "m-old") == state
+def test_a_model_is_served_once_its_new_rendering_is_all_there_is(document: dict[str, Any], state: State) -> None:
+    assert rollout_state(document, "m-old") == state
 
 
 class Clock:
@@ -71,7 +71,7 @@ def test_the_refresh_waits_for_an_outcome_or_the_timeout(states: list[State], en
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "give a name or --all"),
         (["m", "--all"], "--all is for all models, and m names one"),
@@ -79,7 +79,7 @@ def test_the_refresh_waits_for_an_outcome_or_the_timeout(states: list[State], en
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["refresh", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

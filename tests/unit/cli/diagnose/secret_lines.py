@@ -17,11 +17,11 @@ _seeds = itertools.count(1)
 def fill(count: int, alphabet: str = LETTERS) -> str:
     """Return `count` characters that look random and are the same in each run."""
     state = next(_seeds) * 2654435761 % 2**32
-    found = []
+    characters = []
     for _ in range(count):
         state = (state * 1103515245 + 12345) % 2**31
-        found.append(alphabet[(state >> 16) % len(alphabet)])
-    return "".join(found)
+        characters.append(alphabet[(state >> 16) % len(alphabet)])
+    return "".join(characters)
 
 
 def _join(*parts: str) -> str:
@@ -202,19 +202,19 @@ NAMED = ("{0}={1}", '{{"{0}": "{1}", "n": 1}}')
 
 def secrets() -> list[tuple[str, str]]:
     """Return lines, each with the part that must go."""
-    found = []
+    lines = []
     for secret in FORMS.values():
-        gone = secret.rpartition(" ")[2]
-        found += [(around.format(secret), gone[-6:]) for around in AROUND[: 1 if ": " in secret else 2]]
+        hidden = secret.rpartition(" ")[2]
+        lines += [(around.format(secret), hidden[-6:]) for around in AROUND[: 1 if ": " in secret else 2]]
 
     for name in NAMES:
         for form in NAMED:
             value = fill(24)
-            found.append((form.format(name, value), value))
+            lines.append((form.format(name, value), value))
     for form in (*URLS, *HEADERS, *NOTATIONS):
         value = fill(32)
-        found.append((form.format(value), value))
-    return found
+        lines.append((form.format(value), value))
+    return lines
 
 
 HARMLESS = (

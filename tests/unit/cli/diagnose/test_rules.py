@@ -56,18 +56,18 @@ def served(*pods: Any, **fields: Any) -> Inventory:
 
 def condition(kind: str, status: str, reason: str, message: str = "said") -> Callable[[Any], None]:
     def change(model: Any) -> None:
-        found = [c for c in model["status"]["conditions"] if c["type"] != kind]
-        model["status"]["conditions"] = [*found, {"type": kind, "status": status, "reason": reason, "message": message}]
+        rest = [c for c in model["status"]["conditions"] if c["type"] != kind]
+        model["status"]["conditions"] = [*rest, {"type": kind, "status": status, "reason": reason, "message": message}]
 
     return change
 
 
 def refusing(message: str) -> Inventory:
-    found = copy.deepcopy(served())
-    found.slots[0]["status"]["conditions"] = [  # type: ignore[index]  # plain dicts
+    refused = copy.deepcopy(served())
+    refused.slots[0]["status"]["conditions"] = [  # type: ignore[index]  # plain dicts
         {"type": "ReplicaFailure", "status": "True", "message": message}
     ]
-    return found
+    return refused
 
 
 def fallen(reason: str) -> Any:
@@ -111,16 +111,16 @@ CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
 }  # fmt: skip
 
 
-def found_in(seen: Inventory, **facts: Any) -> list[Cause]:
+def causes_in(seen: Inventory, **facts: Any) -> list[Cause]:
     return causes(Facts(seen, AT, **facts))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -> None:
-    make, what, then = CASES[name]
-    first = found_in(make())[0]
+    make, summary, then = CASES[name]
+    first = causes_in(make())[0]
 
-    assert first.summary == what
+    assert first.summary == summary
     assert then in first.next_step
     assert all(first.evidence)
 
@@ -151,7 +151,7 @@ def test_every_rule_has_a_situation() -> None:
 
 @pytest.mark.parametrize("scene", [scenes.steady, scenes.canary])
 def test_a_healthy_model_has_no_findings(scene: Callable[[], Inventory]) -> None:
-    assert found_in(scene(), operators=[]) == []
+    assert causes_in(scene(), operators=[]) == []
 
 
 def test_a_pod_that_has_just_begun_to_load_is_no_failure() -> None:
@@ -159,14 +159,14 @@ def test_a_pod_that_has_just_begun_to_load_is_no_failure() -> None:
 
 
 def limited(by: str) -> Inventory:
-    found = copy.deepcopy(SITUATIONS["rising"]().resource())
-    found["status"]["scaling"]["limitedBy"] = [by]
-    return Inventory(found)
+    model = copy.deepcopy(SITUATIONS["rising"]().resource())
+    model["status"]["scaling"]["limitedBy"] = [by]
+    return Inventory(model)
 
 
 @pytest.mark.parametrize("by", ["max", "quota", "budget"])
 def test_a_limit_on_the_replicas_is_shown_with_the_queue(by: str) -> None:
-    (cause,) = (c for c in found_in(limited(by)) if 50 < c.weight < 60)
+    (cause,) = (c for c in causes_in(limited(by)) if 50 < c.weight < 60)
 
     assert "queue 121" in cause.evidence[-1]
 
@@ -177,7 +177,7 @@ def test_recent_warnings_are_shown_once_except_those_of_ready_pods() -> None:
     normal = {**EVENT, "reason": "Fine", "type": "Normal"}
     ready = {**EVENT, "reason": "Unhealthy", "regarding": {"kind": "Pod", "name": "p1"}}
     seen = served(pod("digits-a-1", containers=[{**SLOW}], metadata={"creationTimestamp": rfc3339(NOW - 5)}))
-    (cause,) = found_in(seen, events=[EVENT, EVENT, kubelet, old, normal, ready])
+    (cause,) = causes_in(seen, events=[EVENT, EVENT, kubelet, old, normal, ready])
 
     assert cause.evidence == (
         "Pod digits-a-1: FailedMount: MountVolume.SetUp failed",
@@ -186,7 +186,7 @@ def test_recent_warnings_are_shown_once_except_those_of_ready_pods() -> None:
 
 
 def test_a_failed_batch_is_shown_with_its_message() -> None:
-    (cause,) = found_in(served(), batches=[FULL, {"metadata": {"name": "new"}}])
+    (cause,) = causes_in(served(), batches=[FULL, {"metadata": {"name": "new"}}])
 
     assert cause.summary == "a batch of digits has failed (OutputFull)"
     assert cause.evidence == ("batchinference night: no space is left",)
@@ -195,10 +195,10 @@ def test_a_failed_batch_is_shown_with_its_message() -> None:
 
 def test_a_missing_operator_is_reported() -> None:
     fresh = scenes.unheard()
-    assert "0 of 0 operator pods are ready" in found_in(fresh, operators=[])[0].evidence
-    assert "helm install" in found_in(fresh, operators=[])[0].next_step
-    there = pod("halcyon-0", ready=True)
-    assert "1 of 1 operator pods are ready" in found_in(fresh, operators=[there])[0].evidence
+    assert "0 of 0 operator pods are ready" in causes_in(fresh, operators=[])[0].evidence
+    assert "helm install" in causes_in(fresh, operators=[])[0].next_step
+    operator_pod = pod("halcyon-0", ready=True)
+    assert "1 of 1 operator pods are ready" in causes_in(fresh, operators=[operator_pod])[0].evidence
 
 
 def test_capacity_of_the_nodes_is_shown_if_the_resource_is_missing() -> None:
@@ -208,22 +208,22 @@ def test_capacity_of_the_nodes_is_shown_if_the_resource_is_missing() -> None:
         FreeCapacity("amd.com/gpu", 8, 8, 8, 1, ()),
     )
 
-    (cause,) = found_in(seen, free_capacity=(other, free))
+    (cause,) = causes_in(seen, free_capacity=(other, free))
     assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.describe())
 
 
 def test_many_pods_are_counted() -> None:
     seen = served(*(unschedulable(f"p{n}", "") for n in range(9)))
 
-    assert found_in(seen)[0].evidence[-1] == "and 6 more"
+    assert causes_in(seen)[0].evidence[-1] == "and 6 more"
 
 
 def test_the_page_is_that_of_the_golden_file() -> None:
     seen = scenes.stages()
-    told = page(
+    text = page(
         "team/digits",
-        found_in(seen, events=[{**EVENT, "regarding": {"kind": "Pod", "name": "p-pulling"}}]),
+        causes_in(seen, events=[{**EVENT, "regarding": {"kind": "Pod", "name": "p-pulling"}}]),
         ['events: no access: User "bob" cannot list'],
     )
 
-    compared(GOLDEN / "diagnosis.txt", told + "\n")
+    compared(GOLDEN / "diagnosis.txt", text + "\n")

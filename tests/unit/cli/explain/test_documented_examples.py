@@ -24,8 +24,8 @@ PLANNER = ROOT / "manifests/examples/planner.yaml"
 def readme() -> dict[str, Any]:
     """The README's ModelDeployment."""
     (block,) = re.findall(r"```yaml\n(apiVersion: serving.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    found: dict[str, Any] = loaded(block)
-    return found
+    document: dict[str, Any] = loaded(block)
+    return document
 
 
 @pytest.mark.parametrize("resource", [readme(), loaded(PLANNER.read_text())], ids=["README", "planner.yaml"])

@@ -49,8 +49,8 @@ def test_the_json_report_equals_the_golden_file() -> None:
 
 
 def test_advice_is_shown_with_its_patch() -> None:
-    found = SITUATIONS["rising"]().resource()
-    found["status"]["advice"] = [
+    resource = SITUATIONS["rising"]().resource()
+    resource["status"]["advice"] = [
         {
             "rule": "BatchAlwaysFull",
             "field": "spec.batching.maxBatchSize",
@@ -65,8 +65,8 @@ def test_advice_is_shown_with_its_patch() -> None:
         {"rule": "Broken", "field": "metadata.name", "value": "other"},
         {"rule": "Broken", "value": 3},
     ]
-    explained = report(found, NOW)
-    assert [one.patch for one in explained.advice] == [
+    explained = report(resource, NOW)
+    assert [advice.patch for advice in explained.advice] == [
         {"spec": {"batching": {"maxBatchSize": 16}}},
         {"spec": {"batching": {"maxQueueDelay": "0us"}}},
     ]
@@ -172,7 +172,7 @@ def test_a_message_cannot_steer_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "age"),
     [
         (-5, "0s"),
         (0, "0s"),
@@ -184,8 +184,8 @@ def test_a_message_cannot_steer_the_terminal() -> None:
         (172_800, "2d"),
     ],
 )
-def test_ages_are_in_the_largest_unit_of_which_there_are_two(seconds: int, said: str) -> None:
-    assert ago(NOW - timedelta(seconds=seconds), NOW) == said
+def test_ages_are_in_the_largest_unit_of_which_there_are_two(seconds: int, age: str) -> None:
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == age
 
 
 JSON = st.recursive(

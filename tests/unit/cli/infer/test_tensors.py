@@ -38,9 +38,9 @@ def picture(size: tuple[int, int] = (8, 8), color: str = "red") -> InputFile:
 
 
 def test_a_row_becomes_a_batch_of_one_of_the_required_type() -> None:
-    found = tensors([npy(np.arange(64))], [PIXELS])["pixels"]
+    array = tensors([npy(np.arange(64))], [PIXELS])["pixels"]
 
-    assert (found.shape, found.dtype) == ((1, 64), np.float32)
+    assert (array.shape, array.dtype) == ((1, 64), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_a_response_in_json_has_only_values_of_json() -> None:
         ("n", "INT64", np.array([2**53 + 1])),
         ("t", "BYTES", np.array(["é".encode(), b"\xff\x00"], object)),
     )
-    found = InferenceResult("m", "1", outputs, Phases(0.1, 0.1, 0.1, 0.1)).to_dict()
-    text = json.dumps(found, allow_nan=False)
-    assert [one["data"] for one in json.loads(text)["outputs"]] == [
+    document = InferenceResult("m", "1", outputs, Phases(0.1, 0.1, 0.1, 0.1)).to_dict()
+    text = json.dumps(document, allow_nan=False)
+    assert [output["data"] for output in json.loads(text)["outputs"]] == [
         [1.5, "NaN", "Infinity", "-Infinity"],
         [2**53 + 1],
         ["é", "/wA="],
@@ -73,12 +73,12 @@ def test_a_response_in_json_has_only_values_of_json() -> None:
 def test_an_archive_gives_each_input_its_array() -> None:
     out = io.BytesIO()
     np.savez(out, a=np.zeros((1, 2)), b=np.ones((1, 3)))
-    found = tensors(
+    arrays = tensors(
         [InputFile("x.npz", out.getvalue())], [ModelInput("a", "FP32", (-1, 2)), ModelInput("b", "INT64", (-1, 3))]
     )
 
-    assert found["b"].dtype == np.int64
-    assert found["b"].tolist() == [[1, 1, 1]]
+    assert arrays["b"].dtype == np.int64
+    assert arrays["b"].tolist() == [[1, 1, 1]]
 
 
 def test_texts_become_bytes() -> None:
@@ -98,16 +98,16 @@ def test_texts_become_bytes() -> None:
 def test_a_picture_becomes_what_the_input_takes(
     shape: tuple[int, ...], kind: str, scale: float | None, red: list[float]
 ) -> None:
-    found = tensors([picture()], [ModelInput("image", kind, shape)], pixel_scale=scale)["image"]
-    pixels = found.reshape(found.shape[-3:])
+    array = tensors([picture()], [ModelInput("image", kind, shape)], pixel_scale=scale)["image"]
+    pixels = array.reshape(array.shape[-3:])
     first = pixels[:, 0, 0] if shape[-1] != 3 else pixels[0, 0, :]
 
     assert first.tolist() == pytest.approx(red)
-    assert found.ndim == len(shape)
+    assert array.ndim == len(shape)
 
 
 @pytest.mark.parametrize(
-    ("files", "inputs", "said"),
+    ("files", "inputs", "message"),
     [
         ([npy(np.zeros((2, 3)))], [PIXELS], "x.npy: its shape is [2, 3], but the model expects pixels FP32[-1, 64]"),
         ([npy(np.full((1, 1), 0.5))], [ModelInput("n", "INT32", (-1, 1))], "not every value is an integer in the range of INT32"),
@@ -129,12 +129,12 @@ def test_a_picture_becomes_what_the_input_takes(
     ],
 )  # fmt: skip
 def test_an_unsendable_input_is_named_with_the_possible_ones(
-    files: list[InputFile], inputs: list[ModelInput], said: str
+    files: list[InputFile], inputs: list[ModelInput], message: str
 ) -> None:
     with pytest.raises(TensorError) as caught:
         tensors(files, inputs)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "//"])

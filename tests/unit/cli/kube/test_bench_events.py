@@ -16,8 +16,8 @@ NOW = datetime(2026, 11, 28, 10, 0, tzinfo=UTC)
 def test_events_are_valid_and_shown_with_the_newest_first() -> None:
     began = event(MODEL, now=NOW, began=True)
     ended = event(MODEL, now=NOW, began=False, ended="at 40 requests/s, p95 was 110.0 ms")
-    for one in (began, ended):
-        kubernetes_validate.validate(one, "1.31", strict=True)
+    for obj in (began, ended):
+        kubernetes_validate.validate(obj, "1.31", strict=True)
     assert summaries([{"reason": "Scaled"}, began, ended]) == [
         ("BenchEnded", "2026-11-28T10:00:00Z: halcyon bench --live has ended: at 40 requests/s, p95 was 110.0 ms"),
         (

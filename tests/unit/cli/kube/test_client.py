@@ -56,16 +56,16 @@ def test_a_namespace_that_can_not_exist_is_refused(
     ],
 )  # fmt: skip
 def test_a_failure_of_tls_is_no_cluster_that_must_be_started(error: str, words: str) -> None:
-    found = client_messages.unreachable("https://c", error)
-    assert found.startswith(f"no access to the cluster at https://c: {words}")
-    assert "start it" not in found
+    message = client_messages.unreachable("https://c", error)
+    assert message.startswith(f"no access to the cluster at https://c: {words}")
+    assert "start it" not in message
 
 
 def test_other_alerts_of_tls_blame_no_client_certificate() -> None:
     error = "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version"
-    found = client_messages.unreachable("https://c", error)
-    assert found.startswith("no access to the cluster at https://c: its TLS can't be used")
-    assert "certificate" not in found
+    message = client_messages.unreachable("https://c", error)
+    assert message.startswith("no access to the cluster at https://c: its TLS can't be used")
+    assert "certificate" not in message
 
 
 def test_a_refused_connection_is_a_cluster_to_start() -> None:

@@ -30,8 +30,8 @@ def limits(count: object, resource: str = GPU) -> Any:
 
 def pod(name: str, at: str | None, *containers: Any, phase: str = "Running", **more: Any) -> Any:
     meta = {"namespace": "batch", "name": name, **more.pop("metadata", {})}
-    where = {} if at is None else {"nodeName": at}
-    return {"metadata": meta, "spec": {"containers": list(containers), **where, **more}, "status": {"phase": phase}}
+    placement = {} if at is None else {"nodeName": at}
+    return {"metadata": meta, "spec": {"containers": list(containers), **placement, **more}, "status": {"phase": phase}}
 
 
 def owned(kind: str, name: str, **labels: str) -> Any:
@@ -41,7 +41,7 @@ def owned(kind: str, name: str, **labels: str) -> Any:
 
 def test_held_resources_are_not_free_and_the_largest_holder_is_first() -> None:
     ours = {"metadata": {"namespace": "team", "labels": names.labels("digits", names.SERVER)}}
-    found = measure(
+    capacity = measure(
         GPU,
         [node("a"), node("b", "4")],
         [
@@ -51,12 +51,12 @@ def test_held_resources_are_not_free_and_the_largest_holder_is_first() -> None:
         ],
     )
 
-    assert found == FreeCapacity(GPU, 12, 5, 5, 2, (Holder("team/digits", 4), Holder("batch/train", 3)))
-    assert found.describe() == "5 of 12 nvidia.com/gpu free on 2 nodes; team/digits holds 4, batch/train 3"
+    assert capacity == FreeCapacity(GPU, 12, 5, 5, 2, (Holder("team/digits", 4), Holder("batch/train", 3)))
+    assert capacity.describe() == "5 of 12 nvidia.com/gpu free on 2 nodes; team/digits holds 4, batch/train 3"
 
 
 @pytest.mark.parametrize(
-    ("one", "held"),
+    ("holder", "held"),
     [
         (pod("p", "a", limits("3")), 3),
         (pod("p", "a", {"resources": {"requests": {GPU: 3}}}), 3),
@@ -75,10 +75,10 @@ def test_held_resources_are_not_free_and_the_largest_holder_is_first() -> None:
         ({}, 0),
     ],
 )
-def test_a_pod_holds_its_requests_from_its_node_on_to_its_end(one: Any, held: int) -> None:
-    found = measure(GPU, [node("a"), node("cordoned", cordoned=True)], [one])
+def test_a_pod_holds_its_requests_from_its_node_on_to_its_end(holder: Any, held: int) -> None:
+    capacity = measure(GPU, [node("a"), node("cordoned", cordoned=True)], [holder])
 
-    assert (found.total, found.free) == (8, 8 - held)
+    assert (capacity.total, capacity.free) == (8, 8 - held)
 
 
 @pytest.mark.parametrize(
@@ -102,46 +102,46 @@ def test_a_holder_has_the_name_that_its_owner_knows_it_by(more: Any, name: str) 
     ],
 )  # fmt: skip
 def test_nodes_that_take_no_pods_have_no_free_capacity(nodes: Any) -> None:
-    found = measure(GPU, nodes, [pod("p", "a", limits("1"))])
+    capacity = measure(GPU, nodes, [pod("p", "a", limits("1"))])
 
-    assert found == FreeCapacity(GPU, 0, 0, 0, 0, ())
-    assert found.describe() == "0 of 0 nvidia.com/gpu free on any node that accepts pods"
+    assert capacity == FreeCapacity(GPU, 0, 0, 0, 0, ())
+    assert capacity.describe() == "0 of 0 nvidia.com/gpu free on any node that accepts pods"
 
 
 def test_a_resource_of_no_node_is_shown_with_those_offered() -> None:
     nodes = [node("a"), node("b"), node("c", resource=MIG), node("d", "0", resource="amd.com/gpu")]
 
-    found = measure("nvidia.com/mig-9g.99gb", nodes, [])
+    capacity = measure("nvidia.com/mig-9g.99gb", nodes, [])
 
-    assert found.offered == (GPU, MIG)
-    assert found.describe() == (
+    assert capacity.offered == (GPU, MIG)
+    assert capacity.describe() == (
         f"no node that accepts pods offers nvidia.com/mig-9g.99gb; nodes offer nvidia.com/gpu, {MIG}"
     )
 
 
 def test_an_overcommitted_node_takes_no_capacity_from_another() -> None:
-    found = measure(GPU, [node("a", "1"), node("b", "2")], [pod("p", "a", limits("4"))])
+    capacity = measure(GPU, [node("a", "1"), node("b", "2")], [pod("p", "a", limits("4"))])
 
-    assert (found.total, found.free, found.max_per_node) == (3, 2, 2)
+    assert (capacity.total, capacity.free, capacity.max_per_node) == (3, 2, 2)
 
 
 def test_free_capacity_in_pieces_is_shown_with_the_most_of_one_node() -> None:
-    found = measure(GPU, [node("a", "2"), node("b", "2"), node("c", "1")], [pod("p", "c", limits("1"))])
+    capacity = measure(GPU, [node("a", "2"), node("b", "2"), node("c", "1")], [pod("p", "c", limits("1"))])
 
-    assert found.describe() == "4 of 5 nvidia.com/gpu free on 3 nodes, at most 2 on one; batch/p holds 1"
+    assert capacity.describe() == "4 of 5 nvidia.com/gpu free on 3 nodes, at most 2 on one; batch/p holds 1"
 
 
 def test_many_holders_are_counted() -> None:
     held = [pod(f"p{n}", "a", limits(str(n))) for n in (4, 3, 2, 1)] + [pod("q", "a", limits("1"))]
 
-    said = measure(GPU, [node("a", "16")], held).describe()
-    assert said == "5 of 16 nvidia.com/gpu free on 1 node; batch/p4 holds 4, batch/p3 3, batch/p2 2, 2 others 2"
+    text = measure(GPU, [node("a", "16")], held).describe()
+    assert text == "5 of 16 nvidia.com/gpu free on 1 node; batch/p4 holds 4, batch/p3 3, batch/p2 2, 2 others 2"
 
 
 def test_missing_resources_are_read_from_the_schedulers_message() -> None:
-    said = [
+    messages = [
         "0/3 nodes are available: 1 Insufficient memory, 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available",
         "3 of 6 servers are ready: pod x: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient nvidia.com/mig-1g.10gb.",
         "5 of 5 servers are ready",
     ]
-    assert insufficient_resources(said) == [GPU, MIG]
+    assert insufficient_resources(messages) == [GPU, MIG]

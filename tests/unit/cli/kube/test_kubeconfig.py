@@ -51,14 +51,14 @@ def test_the_first_file_with_a_name_wins_and_absent_files_are_skipped(tmp_path: 
 
 def test_paths_are_relative_to_the_file_that_has_them(tmp_path: Path) -> None:
     user = {"client-certificate": "me.crt", "client-key": "/keys/me.key", "tokenFile": "token"}
-    found = read([config(tmp_path, user=user, cluster={"certificate-authority": "ca.crt"})])
+    access = read([config(tmp_path, user=user, cluster={"certificate-authority": "ca.crt"})])
 
-    assert (found.ca, found.certificate) == (tmp_path / "ca.crt", tmp_path / "me.crt")
-    assert (found.key, found.token) == (Path("/keys/me.key"), tmp_path / "token")
+    assert (access.ca, access.certificate) == (tmp_path / "ca.crt", tmp_path / "me.crt")
+    assert (access.key, access.token) == (Path("/keys/me.key"), tmp_path / "token")
 
 
 def test_data_win_over_files_and_a_token_file_over_a_token(tmp_path: Path) -> None:
-    found = of_user(
+    access = of_user(
         tmp_path,
         **{
             "client-certificate-data": encoded("CERTIFICATE"),
@@ -69,14 +69,14 @@ def test_data_win_over_files_and_a_token_file_over_a_token(tmp_path: Path) -> No
         },
     )
 
-    assert (found.certificate, found.key, found.token) == (b"CERTIFICATE", b"KEY", tmp_path / "token")
+    assert (access.certificate, access.key, access.token) == (b"CERTIFICATE", b"KEY", tmp_path / "token")
 
 
 def test_the_servers_name_and_the_proxy_are_those_of_the_cluster(tmp_path: Path) -> None:
     cluster = {"insecure-skip-tls-verify": True, "tls-server-name": "api", "proxy-url": "http://p:3128"}
-    found = read([config(tmp_path, cluster=cluster)])
+    access = read([config(tmp_path, cluster=cluster)])
 
-    assert (found.verified, found.server_name, found.proxy) == (False, "api", "http://p:3128")
+    assert (access.verified, access.server_name, access.proxy) == (False, "api", "http://p:3128")
 
 
 def test_impersonation_becomes_headers(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_impersonation_becomes_headers(tmp_path: Path) -> None:
 
 
 def test_a_plugin_with_a_slash_is_relative_to_the_file(tmp_path: Path) -> None:
-    given = {"command": "bin/login", "args": ["-q"], "env": [{"name": "A", "value": "1"}]}
-    plugin = of_user(tmp_path, exec=given).plugin
+    exec_fields = {"command": "bin/login", "args": ["-q"], "env": [{"name": "A", "value": "1"}]}
+    plugin = of_user(tmp_path, exec=exec_fields).plugin
 
     assert plugin is not None
     assert (plugin.command, plugin.arguments, plugin.environment) == (f"{tmp_path}/bin/login", ("-q",), (("A", "1"),))
@@ -186,17 +186,17 @@ def test_an_environment_variable_of_a_plugin_may_have_no_value(tmp_path: Path) -
 
 def test_keys_of_impersonation_are_escaped_as_names_of_headers(tmp_path: Path) -> None:
     user = {"as": "Łukasz", "as-user-extra": {"example.org/team": ["ü"]}}
-    found = of_user(tmp_path, **user)
-    assert found.impersonated == (("Impersonate-User", "Łukasz"), ("Impersonate-Extra-example.org%2Fteam", "ü"))
-    sent = Transport(found).headers()
-    assert {name: value.encode("latin-1").decode() for name, value in sent.items()} == dict(found.impersonated)
+    access = of_user(tmp_path, **user)
+    assert access.impersonated == (("Impersonate-User", "Łukasz"), ("Impersonate-Extra-example.org%2Fteam", "ü"))
+    sent = Transport(access).headers()
+    assert {name: value.encode("latin-1").decode() for name, value in sent.items()} == dict(access.impersonated)
 
 
 def test_an_empty_kubeconfig_among_others_has_no_entries(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "comment").write_text("# nothing yet\n")
-    found = read([tmp_path / "empty", config(tmp_path, "one"), tmp_path / "comment"])
-    assert found.server == "https://one:6443"
+    access = read([tmp_path / "empty", config(tmp_path, "one"), tmp_path / "comment"])
+    assert access.server == "https://one:6443"
 
 
 def test_a_context_that_is_named_needs_no_current_one(tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_a_user_of_a_kubeconfig_may_have_no_credentials(tmp_path: Path, user: di
     document = json.loads(file.read_text())
     document["users"] = [{"name": "u"} if user is None else {"name": "u", "user": user}]
     file.write_text(json.dumps(document))
-    found = read([file])
-    assert (found.token, found.certificate, found.basic, found.plugin) == (None, None, None, None)
+    access = read([file])
+    assert (access.token, access.certificate, access.basic, access.plugin) == (None, None, None, None)
 
 
 def test_a_user_name_that_is_null_leaves_the_certificate(tmp_path: Path) -> None:
-    found = of_user(tmp_path, username=None, password=None, **{"client-certificate": "me.crt", "client-key": "me.key"})
-    assert (found.basic, found.certificate) == (None, tmp_path / "me.crt")
+    access = of_user(tmp_path, username=None, password=None, **{"client-certificate": "me.crt", "client-key": "me.key"})
+    assert (access.basic, access.certificate) == (None, tmp_path / "me.crt")

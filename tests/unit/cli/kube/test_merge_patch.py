@@ -18,10 +18,10 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(VALUES, VALUES)
-def test_a_difference_applied_gives_the_other_value(now: Any, wanted: Any) -> None:
-    patch = difference(now, wanted)
-    assert (patch is SAME) == (now == wanted)
-    assert patch is SAME or applied(now, patch) == wanted
+def test_a_difference_applied_gives_the_other_value(now: Any, desired: Any) -> None:
+    patch = difference(now, desired)
+    assert (patch is SAME) == (now == desired)
+    assert patch is SAME or applied(now, patch) == desired
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_a_valid_batch_has_no_findings(more: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "rule", "said"),
+    ("text", "line", "rule", "message"),
     [
         (GOOD + "  gentel: true\n", 8, "unknown-field", "spec.gentel is not a field; did you mean gentle?"),
         (GOOD.replace("input: {", "input: {sizeLmit: 3, "), 6, "unknown-field", "spec.input.sizeLmit is not a field; did you mean sizeLimit?"),
@@ -38,13 +38,13 @@ def test_a_valid_batch_has_no_findings(more: str) -> None:
         (GOOD.replace("night", "Night"), 3, "name", "metadata.name is 'Night' (5 characters); it must match"),
     ],
 )  # fmt: skip
-def test_a_wrong_field_of_a_batch_is_found_with_its_line(text: str, line: int, rule: str, said: str) -> None:
-    (found,) = check(text, "f").findings
-    assert (found.line, found.rule) == (line, rule)
-    assert found.message.startswith(said) or said in found.message
+def test_a_wrong_field_of_a_batch_is_found_with_its_line(text: str, line: int, rule: str, message: str) -> None:
+    (finding,) = check(text, "f").findings
+    assert (finding.line, finding.rule) == (line, rule)
+    assert finding.message.startswith(message) or message in finding.message
 
 
 def test_all_errors_of_a_batch_are_found_at_once() -> None:
     findings = check(GOOD + "  xyz: 1\n  workers: 0\n", "f").findings
-    assert [(one.line, one.rule) for one in findings] == [(8, "unknown-field"), (9, "invalid-value")]
+    assert [(finding.line, finding.rule) for finding in findings] == [(8, "unknown-field"), (9, "invalid-value")]
     assert "the fields are modelDeployment, input, output" in findings[0].message

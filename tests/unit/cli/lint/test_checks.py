@@ -42,42 +42,42 @@ spec:
 """
 
 
-def found(text: str) -> list[tuple[int, str, str]]:
+def lint(text: str) -> list[tuple[int, str, str]]:
     """(line, level, message)."""
-    return [(one.line, one.level, one.message) for one in check(text, "f").findings]
+    return [(finding.line, finding.level, finding.message) for finding in check(text, "f").findings]
 
 
 def test_a_valid_manifest_has_no_findings() -> None:
     assert check(GOOD, "f").models == 1
-    assert found(GOOD) == []
+    assert lint(GOOD) == []
 
 
 def test_metadata_of_any_valid_form_has_no_findings() -> None:
     more = "\n  namespace: team\n  labels: {a: 'true', b: , c: yes-no}\n  annotations:"
-    assert found(GOOD.replace("  name: digits", f"  name: digits{more}")) == []
+    assert lint(GOOD.replace("  name: digits", f"  name: digits{more}")) == []
 
 
 def test_unquoted_values_have_the_types_that_kubectl_gives_them() -> None:
     meta = "\n  annotations: {built: 2026-01-02, at: 8:30, time: 2026-01-02T03:04:05Z, sign: =}"
-    assert found(GOOD.replace("  name: digits", f"  name: digits{meta}") + "  replicas: 2.0\n") == []
-    assert found(GOOD + "  scaling: {minReplicas: 0o2, maxReplicas: 1e1}\n") == []
+    assert lint(GOOD.replace("  name: digits", f"  name: digits{meta}") + "  replicas: 2.0\n") == []
+    assert lint(GOOD + "  scaling: {minReplicas: 0o2, maxReplicas: 1e1}\n") == []
 
 
 def test_objects_that_are_merged_into_others_are_checked_as_their_fields() -> None:
     labels = "\n  labels: &l {team: vision, tier: a}\n  annotations: {<<: *l, tier: "
-    assert found(GOOD.replace("  name: digits", "  name: digits" + labels + "b}")) == []
+    assert lint(GOOD.replace("  name: digits", "  name: digits" + labels + "b}")) == []
     wrong = labels.replace("vision", "5")
-    assert [line for line, _, _ in found(GOOD.replace("  name: digits", "  name: digits" + wrong + "b}"))] == [5, 5]
+    assert [line for line, _, _ in lint(GOOD.replace("  name: digits", "  name: digits" + wrong + "b}"))] == [5, 5]
 
 
 def test_items_of_a_list_of_model_deployments_are_checked() -> None:
     item = yaml.safe_load(GOOD) | {"speck": {}}
     text = json.dumps({"apiVersion": "v1", "kind": "ModelDeploymentList", "items": [item]})
-    assert [said.split(";")[0] for _, _, said in found(text)] == ["speck is not a field"]
+    assert [message.split(";")[0] for _, _, message in lint(text)] == ["speck is not a field"]
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         (GOOD + "  replicas: '2'\n", 9, 'spec.replicas is "2": must be a whole number from 0 to 1000, without quotes'),
         (GOOD + "  replicas: 2\n  trafic: {}\n", 10, "spec.trafic is not a field; did you mean traffic?"),
@@ -113,17 +113,17 @@ def test_items_of_a_list_of_model_deployments_are_checked() -> None:
         ("a: " + "[" * 600, 1, "nested too deeply"),
     ],
 )  # fmt: skip
-def test_findings_have_the_line_of_their_cause(text: str, line: int, said: str) -> None:
-    (one,) = found(text)
+def test_findings_have_the_line_of_their_cause(text: str, line: int, message: str) -> None:
+    (finding,) = lint(text)
 
-    assert (one[0], one[1]) == (line, "error")
-    assert said in one[2]
+    assert (finding[0], finding[1]) == (line, "error")
+    assert message in finding[2]
 
 
 def test_models_of_one_name_in_two_namespaces_are_different_objects() -> None:
     other = GOOD.replace("  name: digits", "  name: digits\n  namespace: team-b")
 
-    assert found(f"{GOOD}---\n{other}") == []
+    assert lint(f"{GOOD}---\n{other}") == []
 
 
 def test_all_errors_of_a_file_are_found_at_once() -> None:
@@ -139,7 +139,7 @@ def test_all_errors_of_a_file_are_found_at_once() -> None:
         "runtime: {}\n"
     )
 
-    assert [(one.line, one.rule) for one in check(text, "f").findings] == [
+    assert [(finding.line, finding.rule) for finding in check(text, "f").findings] == [
         (2, "kind"),
         (4, "name"),
         (9, "invalid-value"),
@@ -162,22 +162,22 @@ def test_a_log_in_sarif_has_the_parts_that_the_format_requires() -> None:
     assert (driver["name"], driver["version"]) == ("halcyon lint", "1.2.3")
     assert {rule["id"] for rule in driver["rules"]} == set(RULES)
     assert all(rule["shortDescription"]["text"] for rule in driver["rules"])
-    assert [(one["ruleId"], one["level"]) for one in results] == [
+    assert [(result["ruleId"], result["level"]) for result in results] == [
         ("invalid-value", "error"),
         ("ignored-status", "warning"),
     ]
-    for one in results:
-        assert driver["rules"][one["ruleIndex"]]["id"] == one["ruleId"]
-        assert one["message"]["text"].startswith("digits: ")
-        (place,) = one["locations"]
+    for result in results:
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["message"]["text"].startswith("digits: ")
+        (place,) = result["locations"]
         assert place["physicalLocation"]["artifactLocation"] == {"uri": "models/a.yaml"}
         assert place["physicalLocation"]["region"]["startLine"] >= 1
 
 
 def test_a_file_in_sarif_is_a_reference_of_a_uri() -> None:
     log = sarif(check(GOOD + "  replicas: -1\n", "my models\\a#1.yaml").findings, "1.2.3")
-    ((one,),) = [run["results"] for run in log["runs"]]
-    assert one["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "my%20models/a%231.yaml"}
+    ((result,),) = [run["results"] for run in log["runs"]]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "my%20models/a%231.yaml"}
 
 
 def test_annotations_of_github_are_one_line_each() -> None:
@@ -191,23 +191,23 @@ def test_annotations_of_github_are_one_line_each() -> None:
 def test_a_field_without_effect_and_a_status_are_warnings() -> None:
     text = GOOD + "  rollout:\n    strategy: Surge\n    canary: {}\nstatus: {}\n"
 
-    assert [(line, level) for line, level, _ in found(text)] == [(11, "warning"), (12, "warning")]
+    assert [(line, level) for line, level, _ in lint(text)] == [(11, "warning"), (12, "warning")]
 
 
 @pytest.mark.parametrize(
-    ("resource", "said"),
+    ("resource", "warning"),
     [
         ("nvidia.com/mig-1g.10gb", "Triton reports no utilization of MIG slices (nvidia.com/mig-1g.10gb)"),
         ("nvidia.com/gpu.shared", "utilization covers the whole GPU behind nvidia.com/gpu.shared"),
         ("nvidia.com/gpu", ""),
     ],
 )
-def test_a_utilization_target_for_a_part_of_a_gpu_is_a_warning(resource: str, said: str) -> None:
+def test_a_utilization_target_for_a_part_of_a_gpu_is_a_warning(resource: str, warning: str) -> None:
     target = "  scaling:\n    maxReplicas: 2\n    targets: {gpuUtilization: 70}\n"
     text = GOOD + f"  runtime:\n    gpu: {{count: 1, resourceName: {resource}}}\n" + target
 
-    assert [(line, level) for line, level, _ in found(text)] == ([(13, "warning")] if said else [])
-    assert all(said in message for _, _, message in found(text))
+    assert [(line, level) for line, level, _ in lint(text)] == ([(13, "warning")] if warning else [])
+    assert all(warning in message for _, _, message in lint(text))
 
 
 def test_documents_of_other_kinds_and_lists_are_gone_through() -> None:
@@ -217,7 +217,7 @@ def test_documents_of_other_kinds_and_lists_are_gone_through() -> None:
 
     checked = check(text, "f")
     assert checked.models == 2
-    assert [(one.line, one.name) for one in checked.findings] == [(15, "digits")]
+    assert [(finding.line, finding.name) for finding in checked.findings] == [(15, "digits")]
 
 
 def test_helm_template_is_recognized_after_a_circular_alias() -> None:
@@ -231,7 +231,7 @@ def test_aliases_are_gone_through_once() -> None:
     bomb = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 60))
 
     assert check(f"a0: &a0 x\n{bomb}\n", "f").models == 0
-    assert found(f"apiVersion: {GOOD.split()[1]}\nkind: ModelDeployment\na0: &a0 x\n{bomb}\n")
+    assert lint(f"apiVersion: {GOOD.split()[1]}\nkind: ModelDeployment\na0: &a0 x\n{bomb}\n")
 
 
 def manifest(path: str, value: object) -> str:
@@ -242,14 +242,14 @@ def manifest(path: str, value: object) -> str:
 def test_every_case_that_the_rules_refuse_is_refused_here_at_its_field() -> None:
     for path, value, _ in [*BROKEN_RULES, *FIELDS]:
         text = manifest(path, value)
-        wrong = [line for line, level, _ in found(text) if level == "error"]
+        wrong = [line for line, level, _ in lint(text) if level == "error"]
         assert wrong, path
         assert min(wrong) > text.splitlines().index("spec:"), path
 
 
 def test_every_case_that_they_take_is_taken_here() -> None:
     for path, value in ACCEPTED:
-        assert [one for one in found(manifest(path, value)) if one[1] == "error"] == [], path
+        assert [finding for finding in lint(manifest(path, value)) if finding[1] == "error"] == [], path
 
 
 @given(st.text(max_size=60))
@@ -285,7 +285,7 @@ def test_a_folder_is_gone_through_and_its_findings_counted(good: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "summary"),
     [
         ((GOOD, BATCH), "1 ModelDeployment and 1 BatchInference in 1 file: 0 errors"),
         ((BATCH,), "1 BatchInference in 1 file: 0 errors"),
@@ -294,11 +294,11 @@ def test_a_folder_is_gone_through_and_its_findings_counted(good: Path, capsys: p
     ],
 )
 def test_objects_of_each_kind_are_counted(
-    texts: tuple[str, ...], said: str, good: Path, capsys: pytest.CaptureFixture[str]
+    texts: tuple[str, ...], summary: str, good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good.write_text("---\n".join(texts))
 
-    assert run(capsys, "-f", str(good))[1].splitlines()[-1] == f"{said}, 0 warnings"
+    assert run(capsys, "-f", str(good))[1].splitlines()[-1] == f"{summary}, 0 warnings"
 
 
 def test_the_output_is_that_of_the_golden_file(
@@ -316,9 +316,9 @@ def test_json_holds_the_same(good: Path, capsys: pytest.CaptureFixture[str]) -> 
     good.write_text(GOOD + "  replicas: -1\n")
 
     status, out, _ = run(capsys, "-f", str(good), "-o", "json")
-    (one,) = json.loads(out)
+    (finding,) = json.loads(out)
     assert status == 1
-    assert (one["file"], one["line"], one["level"], one["name"]) == (str(good), 9, "error", "digits")
+    assert (finding["file"], finding["line"], finding["level"], finding["name"]) == (str(good), 9, "error", "digits")
 
 
 def test_a_warning_counts_if_strict(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,7 +335,7 @@ def test_stdin_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "can't read it: No such file"),
         (b"\xff", "not UTF-8"),
@@ -343,7 +343,7 @@ def test_stdin_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     ],
 )
 def test_a_file_that_cannot_be_used_is_status_2(
-    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "x.yaml"
     if content is not None:
@@ -351,7 +351,7 @@ def test_a_file_that_cannot_be_used_is_status_2(
 
     status, out, err = run(capsys, "-f", str(file))
     assert (status, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 def test_a_batch_inference_is_checked_by_its_own_rules() -> None:
@@ -364,6 +364,6 @@ spec:
   input: {persistentVolumeClaim: {claimName: sets, path: rows.npz}}
   output: {persistentVolumeClaim: {claimName: sets, path: out}}
 """
-    assert found(good) == []
-    (one,) = found(good + "  workers: 0\n")
-    assert (one[:2], "spec.workers" in one[2]) == ((8, "error"), True)
+    assert lint(good) == []
+    (finding,) = lint(good + "  workers: 0\n")
+    assert (finding[:2], "spec.workers" in finding[2]) == ((8, "error"), True)

@@ -23,8 +23,8 @@ def test_a_cache_with_stickiness_is_a_risk() -> None:
 
 
 def test_a_wait_at_zero_below_the_default_is_a_risk() -> None:
-    (said,) = risks(spec(**ZERO, traffic={"queueTimeout": "5s"}))
+    (risk,) = risks(spec(**ZERO, traffic={"queueTimeout": "5s"}))
 
-    assert "spec.traffic.queueTimeout is 5s with spec.scaling.minReplicas 0" in said
+    assert "spec.traffic.queueTimeout is 5s with spec.scaling.minReplicas 0" in risk
     assert risks(spec(**ZERO, traffic={"queueTimeout": "1m"})) == ()
     assert risks(spec(traffic={"queueTimeout": "5s"})) == ()

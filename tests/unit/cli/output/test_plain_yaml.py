@@ -49,8 +49,8 @@ def test_a_text_of_an_object_stays_a_text_for_kubectl(text: str) -> None:
     )
 )
 def test_values_of_json_are_the_same_after_a_round_trip(value: object) -> None:
-    (found,) = documents(yaml.dump(value, Dumper=PlainDumper, allow_unicode=True, width=120))
-    assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
+    (parsed,) = documents(yaml.dump(value, Dumper=PlainDumper, allow_unicode=True, width=120))
+    assert json.dumps(parsed, sort_keys=True) == json.dumps(value, sort_keys=True)
 
 
 def test_a_repeated_value_has_no_anchor() -> None:

@@ -30,7 +30,7 @@ def page(seen: Inventory, *, width: int = 160, color: bool = False) -> str:
 
 
 def nodes(root: Node) -> list[Node]:
-    return [root, *(found for child in root.children for found in nodes(child))]
+    return [root, *(node for child in root.children for node in nodes(child))]
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -56,9 +56,9 @@ def test_the_json_has_every_line_of_the_tree() -> None:
 
 
 def test_an_hpa_that_never_computed_its_replicas_shows_no_desired_ones() -> None:
-    found = SCENES["tree-steady"]()
-    found.hpas[0]["status"] = {"desiredReplicas": 0, "currentReplicas": 2, "conditions": []}
-    line = next(line for line in page(found).splitlines() if line.startswith("└── digits ") and "HPA" in line)
+    inventory = SCENES["tree-steady"]()
+    inventory.hpas[0]["status"] = {"desiredReplicas": 0, "currentReplicas": 2, "conditions": []}
+    line = next(line for line in page(inventory).splitlines() if line.startswith("└── digits ") and "HPA" in line)
     assert "desired" not in line
 
 
@@ -141,9 +141,9 @@ def test_models_are_in_the_order_asked_for_and_the_unknown_comes_last() -> None:
         resource["status"]["summary"] |= {"queue": waiting, "gpu": gpu}
         rows.append(model_rows.build_row(resource))
 
-    assert [one.name for one in model_rows.sorted_rows(rows, "queue")] == ["m2", "m0", "m1"]
-    assert [one.name for one in model_rows.sorted_rows(rows, "gpu")] == ["m0", "m2", "m1"]
-    assert [one.name for one in model_rows.sorted_rows(rows, "name")] == ["m0", "m1", "m2"]
+    assert [row.name for row in model_rows.sorted_rows(rows, "queue")] == ["m2", "m0", "m1"]
+    assert [row.name for row in model_rows.sorted_rows(rows, "gpu")] == ["m0", "m2", "m1"]
+    assert [row.name for row in model_rows.sorted_rows(rows, "name")] == ["m0", "m1", "m2"]
 
 
 def test_queue_of_all_models_is_the_sum_of_the_column() -> None:

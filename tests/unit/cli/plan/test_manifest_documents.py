@@ -30,7 +30,7 @@ from tests.unit.cli.plan.test_observations_file import MODEL
     ],
 )
 def test_objects_are_those_of_all_documents_and_lists(text: str, names: list[str]) -> None:
-    assert [one["kind"] for one in objects(text, "f")] == names
+    assert [obj["kind"] for obj in objects(text, "f")] == names
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ def test_the_planned_model_is_the_only_one_of_its_name(
     items = [yaml.safe_load(MODEL) | {"metadata": {"name": "digits"} | meta} for meta in models]
     (tmp_path / "list.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert main(["plan", "--offline", "-f", str(tmp_path / "list.json")]) == status
-    made = capsys.readouterr()
-    assert words in made.out + made.err
+    captured = capsys.readouterr()
+    assert words in captured.out + captured.err

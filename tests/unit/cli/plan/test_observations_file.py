@@ -33,12 +33,12 @@ PODS = [{"name": f"m-{n}", "phase": "ready", "created_at": 5} for n in range(2)]
 
 def readings(*rates: float, begin: float = 1000.0, arrived: float = 0.0) -> list[dict[str, Any]]:
     """One a second; a batch of any size takes 0.4 s."""
-    made = []
+    rows = []
     for second, rate in enumerate(rates):
         arrived += rate
         at = begin + second
-        made.append({"at": at, "replicas": 2, "arrived": arrived, "waiting": 0, "inflight": 3, "batches": {"1": [3, 1.2], "4": [3, 1.2]}, "pods": PODS})  # fmt: skip
-    return made
+        rows.append({"at": at, "replicas": 2, "arrived": arrived, "waiting": 0, "inflight": 3, "batches": {"1": [3, 1.2], "4": [3, 1.2]}, "pods": PODS})  # fmt: skip
+    return rows
 
 
 class Desk:
@@ -108,7 +108,7 @@ def test_decisions_like_the_one_before_are_counted_and_not_printed(desk: Desk) -
     every = [each.splitlines() for each in desk.run(record, "--every")[1].strip().split("\n\n")]
     status, out, _ = desk.run(record)
     assert status == 0
-    told, at = 0, -1
+    printed, at = 0, -1
     for block in out.strip().split("\n\n"):
         lines = block.splitlines()
         more = re.fullmatch(r"  and (\d+) more until (\S+)", lines[-1])
@@ -117,17 +117,17 @@ def test_decisions_like_the_one_before_are_counted_and_not_printed(desk: Desk) -
         if more is not None:
             at += int(more[1])
             assert every[at][0].startswith(f"{more[2]}  ")
-        told += 1
+        printed += 1
     assert at + 1 == len(every) == 40
-    assert 2 <= told < 20
+    assert 2 <= printed < 20
 
 
 def test_a_record_can_be_planned_in_two_pieces(desk: Desk) -> None:
-    whole = readings(*[20.0] * 30, *[60.0] * 30)
+    record = readings(*[20.0] * 30, *[60.0] * 30)
     memory = str(desk.folder / "memory.json")
-    at_once = json.loads(desk.run(whole, "-o", "json")[1])["decisions"]
-    first = json.loads(desk.run(whole[:40], "-o", "json", "--save-memory", memory)[1])["decisions"]
-    status, out, err = desk.run(whole[40:], "-o", "json", "--memory", memory)
+    at_once = json.loads(desk.run(record, "-o", "json")[1])["decisions"]
+    first = json.loads(desk.run(record[:40], "-o", "json", "--save-memory", memory)[1])["decisions"]
+    status, out, err = desk.run(record[40:], "-o", "json", "--memory", memory)
     assert (status, err) == (0, "")
     assert [d["desired"] for d in first + json.loads(out)["decisions"]] == [d["desired"] for d in at_once]
 
@@ -221,7 +221,7 @@ def test_the_missing_kubeconfig_is_named_without_observations(desk: Desk, capsys
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("kind: [", "invalid YAML"),
         ("kind: Service", "no ModelDeployment; it needs apiVersion"),
@@ -235,12 +235,12 @@ def test_the_missing_kubeconfig_is_named_without_observations(desk: Desk, capsys
         ("kind: ModelDeployment\napiVersion: serving.halcyon.dev/v1alpha1\nmetadata: {name: m}\n", "spec is None"),
     ],
 )  # fmt: skip
-def test_a_wrong_model_is_reported_with_its_file(desk: Desk, text: str, said: str) -> None:
+def test_a_wrong_model_is_reported_with_its_file(desk: Desk, text: str, message: str) -> None:
     status, out, err = desk.run(readings(1.0), model=desk.file("wrong.yaml", text))
     assert (status, out) == (2, "")
     assert err.startswith("halcyon plan: ")
     assert "wrong.yaml: " in err
-    assert said in err
+    assert message in err
 
 
 def test_a_model_among_several_is_chosen_by_its_name(desk: Desk) -> None:
@@ -262,7 +262,7 @@ GOOD_POD = {"name": "p", "phase": "ready", "created_at": 5}
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         ("[", "obs.json: invalid JSON"),
         ({}, "obs.json: is {}; it must be a list of readings"),
@@ -289,21 +289,21 @@ GOOD_POD = {"name": "p", "phase": "ready", "created_at": 5}
         ([{"at": 1, "replicas": 1, "pods": [{**GOOD_POD, "ready_at": []}]}], "[0].pods[0].ready_at is []"),
     ],
 )  # fmt: skip
-def test_a_wrong_record_is_reported_with_file_place_value_and_example(desk: Desk, record: Any, said: str) -> None:
+def test_a_wrong_record_is_reported_with_file_place_value_and_example(desk: Desk, record: Any, message: str) -> None:
     status, out, err = desk.run(record)
     assert (status, out) == (2, "")
-    assert said in err
+    assert message in err
     assert "obs.json" in err
 
 
 def test_times_may_be_written_as_people_write_them_and_omissions_are_unknown() -> None:
-    (one,) = parse_observations('[{"at": "2025-11-21T04:40:00Z", "replicas": 2}]', file="f")
-    assert one.now == one.reading.at == 1_763_700_000.0
-    assert {one.reading.arrived, one.reading.waiting, one.reading.gpu, one.reading.batches} == {None}
-    (one,) = parse_observations('[{"at": null, "now": 7, "replicas": 2, "waiting": NaN}]', file="f")
-    assert (one.now, one.reading.at) == (7.0, None)
-    (one,) = parse_observations('[{"at": 1, "replicas": 2, "revision": "0db7c77ec7"}]', file="f")
-    assert one.reading.revision == "0db7c77ec7"
+    (entry,) = parse_observations('[{"at": "2025-11-21T04:40:00Z", "replicas": 2}]', file="f")
+    assert entry.now == entry.reading.at == 1_763_700_000.0
+    assert {entry.reading.arrived, entry.reading.waiting, entry.reading.gpu, entry.reading.batches} == {None}
+    (entry,) = parse_observations('[{"at": null, "now": 7, "replicas": 2, "waiting": NaN}]', file="f")
+    assert (entry.now, entry.reading.at) == (7.0, None)
+    (entry,) = parse_observations('[{"at": 1, "replicas": 2, "revision": "0db7c77ec7"}]', file="f")
+    assert entry.reading.revision == "0db7c77ec7"
     with pytest.raises(ObservationsError):
         parse_observations("[" * 100_000, file="f")
 

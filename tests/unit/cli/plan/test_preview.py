@@ -37,7 +37,7 @@ def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = Non
     return replace(scope_of(now), children=applied_children(before), revisions=(target,), pods=pods)
 
 
-def found(now: Scope) -> dict[tuple[str, str], ChildDiff]:
+def diffs_of(now: Scope) -> dict[tuple[str, str], ChildDiff]:
     return {(c.kind, c.name): c for c in diff_children(now, make(now), no_dry_run)}
 
 
@@ -50,13 +50,13 @@ def page(now: Scope, *notes: str, color: bool = False) -> str:
 def test_applied_children_stay_unchanged() -> None:
     now = applied({"replicas": 2}, {"replicas": 2})
 
-    assert {c.change for c in found(now).values()} == {"same"}
+    assert {c.change for c in diffs_of(now).values()} == {"same"}
     assert restarts(now, make(now)) == "no model pod would restart: the revision stays the same"
 
 
 def test_other_replicas_change_replicas_and_restart_nothing() -> None:
     now = applied({"replicas": 2}, {"replicas": 5})
-    changed = {where: c.diff for where, c in found(now).items() if c.change == "change"}
+    changed = {child: c.diff for child, c in diffs_of(now).items() if c.change == "change"}
 
     assert ("Deployment", "digits-a") in changed
     assert "-  replicas: 2" in changed["Deployment", "digits-a"]
@@ -66,31 +66,31 @@ def test_other_replicas_change_replicas_and_restart_nothing() -> None:
 
 def test_a_changed_batch_size_is_a_new_revision_that_replaces_every_server() -> None:
     now = applied(now={"batching": {"maxBatchSize": 8}})
-    made = found(now)
+    diffs = diffs_of(now)
 
     assert restarts(now, make(now)) == "2 model pods would be replaced by rollout.strategy Auto: the revision is new"
-    assert "create" in [c.change for (kind, _), c in made.items() if kind == "ControllerRevision"]
-    assert made["Deployment", "digits-a"].change == "change"
+    assert "create" in [c.change for (kind, _), c in diffs.items() if kind == "ControllerRevision"]
+    assert diffs["Deployment", "digits-a"].change == "change"
 
 
 def test_children_that_are_no_longer_needed_are_deleted() -> None:
     scaled = {"scaling": {"maxReplicas": 4, "actuator": "HPA"}}
     now = applied(scaled, {"scaling": {"maxReplicas": 4, "actuator": "Direct"}})
 
-    assert found(now)["HorizontalPodAutoscaler", "digits"].change == "delete"
+    assert diffs_of(now)["HorizontalPodAutoscaler", "digits"].change == "delete"
 
 
 def test_fields_of_others_are_no_difference() -> None:
     now = applied()
-    there = dict(now.children)
-    deployment = there[kinds.DEPLOYMENT, "digits-a"]
-    there[kinds.DEPLOYMENT, "digits-a"] = {**deployment, "spec": {**deployment["spec"], "paused": False}}
+    children = dict(now.children)
+    deployment = children[kinds.DEPLOYMENT, "digits-a"]
+    children[kinds.DEPLOYMENT, "digits-a"] = {**deployment, "spec": {**deployment["spec"], "paused": False}}
 
-    assert {c.change for c in found(replace(now, children=there)).values()} == {"same"}
+    assert {c.change for c in diffs_of(replace(now, children=children)).values()} == {"same"}
 
 
 @pytest.mark.parametrize(
-    ("live", "wanted", "after"),
+    ("live", "desired", "after"),
     [
         ({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}}, {"a": 1, "b": {"c": 2, "d": 3}}),
         ([{"name": "x", "more": 1}], [{"name": "y"}], [{"name": "y", "more": 1}]),
@@ -98,8 +98,8 @@ def test_fields_of_others_are_no_difference() -> None:
         ({"cpu": "1000m"}, {"cpu": "1"}, {"cpu": "1000m"}),
     ],
 )
-def test_applying_leaves_what_it_does_not_name(live: Any, wanted: Any, after: Any) -> None:
-    assert merged(live, wanted) == after
+def test_applying_leaves_what_it_does_not_name(live: Any, desired: Any, after: Any) -> None:
+    assert merged(live, desired) == after
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -132,14 +132,16 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
     assert (status, err) == (0, "")
     compared(GOLDEN / "plan-offline.txt", out)
     status, out, _ = run(capsys, "-f", str(file), "--offline", "-o", "report")
-    told = json.loads(out)
-    assert told["accepted"] is True
-    assert {child["change"] for child in told["children"]} == {"create"}
-    assert ("Deployment", "m-a") in {(child["kind"], child["object"]["metadata"]["name"]) for child in told["children"]}
+    document = json.loads(out)
+    assert document["accepted"] is True
+    assert {child["change"] for child in document["children"]} == {"create"}
+    assert ("Deployment", "m-a") in {
+        (child["kind"], child["object"]["metadata"]["name"]) for child in document["children"]
+    }
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--offline", "--memory", "x.json"], "--memory is for the planner, which needs --observations"),
         (["--offline", "--latency", "300ms"], "--latency is for the planner, which needs --observations"),
@@ -151,11 +153,11 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "m.yaml"
     file.write_text(MODEL.replace("{name: m}", "{name: m, namespace: a}"))
     status, _, err = run(capsys, "-f", str(file), *options)
 
     assert status == 2
-    assert said in err
+    assert message in err

@@ -68,19 +68,19 @@ def test_default_steps_are_named_with_their_least_time() -> None:
 
 def test_gateway_and_open_pauses_are_noted() -> None:
     steps = [{"weight": 10, "pause": {}}]
-    found = notes(model(traffic={"mode": "Gateway"}, rollout={"strategy": "Canary", "canary": {"steps": steps}}))
-    assert "no latency" in found[0]
-    assert "halcyon promote m --step" in found[1]
+    canary_notes = notes(model(traffic={"mode": "Gateway"}, rollout={"strategy": "Canary", "canary": {"steps": steps}}))
+    assert "no latency" in canary_notes[0]
+    assert "halcyon promote m --step" in canary_notes[1]
     assert notes(model()) == ()
 
 
 def without(condition: str, **instead: str) -> dict[str, Any]:
-    others = [one for one in CONDITIONS if one["type"] != condition]
+    others = [entry for entry in CONDITIONS if entry["type"] != condition]
     return status() | {"conditions": [*others, {"type": condition, "status": "False", **instead}]}
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("resource", "words"),
     [
         (model(traffic={"mode": "Direct"}), "mode Direct"),
         (model(rollout={"strategy": "Canary", "canary": {"analysis": {"mode": "Disabled"}}}), "analysis.mode of m is Disabled"),
@@ -99,8 +99,8 @@ def without(condition: str, **instead: str) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_canary_is_refused_with_the_reason(found: dict[str, Any], words: str) -> None:
-    assert words in refusal(found)
+def test_canary_is_refused_with_the_reason(resource: dict[str, Any], words: str) -> None:
+    assert words in refusal(resource)
 
 
 def test_served_model_of_any_strategy_is_not_refused() -> None:

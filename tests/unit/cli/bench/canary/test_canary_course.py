@@ -48,9 +48,9 @@ HISTORY = [{"revision": "m-2", "result": "Served"}]
 def test_course_follows_from_spec_and_status(
     state: dict[str, Any], spec: dict[str, Any], phase: str, words: str
 ) -> None:
-    found = course(model(state, **(AFTER | spec)), WRITTEN)
-    assert found.phase == phase
-    assert words in found.text
+    progress = course(model(state, **(AFTER | spec)), WRITTEN)
+    assert progress.phase == phase
+    assert words in progress.text
 
 
 def test_unschedulable_pods_lack_capacity() -> None:
@@ -58,11 +58,11 @@ def test_unschedulable_pods_lack_capacity() -> None:
     assert not course(model(canary() | {"pods": {"unschedulable": 0}}, **AFTER), WRITTEN).lacks_capacity
 
 
-@pytest.mark.parametrize(("said", "expected"), [("2", True), ("m-2", True), ("m-9", False), ("", False)])
-def test_promotion_by_hand_names_the_revision(said: str, expected: bool) -> None:
-    found = model(SERVED)
-    found["metadata"]["annotations"] = {"serving.halcyon.dev/promote": said}
-    assert is_promoted_by_hand(found, "m-2") is expected
+@pytest.mark.parametrize(("annotation", "expected"), [("2", True), ("m-2", True), ("m-9", False), ("", False)])
+def test_promotion_by_hand_names_the_revision(annotation: str, expected: bool) -> None:
+    resource = model(SERVED)
+    resource["metadata"]["annotations"] = {"serving.halcyon.dev/promote": annotation}
+    assert is_promoted_by_hand(resource, "m-2") is expected
 
 
 def test_previous_revision_is_restored_once_it_serves_alone() -> None:

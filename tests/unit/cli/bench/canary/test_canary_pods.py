@@ -36,10 +36,10 @@ class QuotaCluster:
 
 
 def test_one_replica_needs_a_quota_for_a_second_pod() -> None:
-    found = lacking_capacity(QuotaCluster(), model(replicas=1))  # type: ignore[arg-type]
-    assert found.startswith("m has one replica, and a canary needs 1 server pod more, but")
-    assert "small" in found
-    assert "without --apply" in found
+    message = lacking_capacity(QuotaCluster(), model(replicas=1))  # type: ignore[arg-type]
+    assert message.startswith("m has one replica, and a canary needs 1 server pod more, but")
+    assert "small" in message
+    assert "without --apply" in message
 
 
 def test_several_replicas_give_a_pod_to_the_canary() -> None:

@@ -54,9 +54,9 @@ def is_as_before(cluster: ScriptedCluster) -> bool:
 
 def test_canary_as_good_stays_and_the_strategy_is_restored() -> None:
     cluster, shown = ScriptedCluster(status(generation=3), canary(1), canary(2), SERVED), list[str]()
-    found = run(cluster, shown)
-    assert (found.end, found.revision) == ("promoted", "m-2")
-    assert "analysis" in found.why
+    outcome = run(cluster, shown)
+    assert (outcome.end, outcome.revision) == ("promoted", "m-2")
+    assert "analysis" in outcome.why
     assert cluster.stored["spec"] == SPEC | {"batching": {"maxBatchSize": 32}} | {
         "runtime": {"gpu": {"count": 1}, "instancesPerGPU": 2}
     }
@@ -73,9 +73,9 @@ def test_annotations_of_earlier_canaries_are_removed() -> None:
 
 def test_worse_canary_is_taken_back_with_the_reason() -> None:
     cluster = ScriptedCluster(canary(), WORSE)
-    found = run(cluster)
-    assert found.end == "undone"
-    assert "p95 9 s; the previous settings serve all requests" in found.why
+    outcome = run(cluster)
+    assert outcome.end == "undone"
+    assert "p95 9 s; the previous settings serve all requests" in outcome.why
     assert is_as_before(cluster)
     assert cluster.stored["metadata"]["annotations"] == {ABORT: "m-2"}
 
@@ -89,11 +89,11 @@ def test_interrupted_canary_is_taken_back(number: int) -> None:
     before = signal.signal(number, signal.default_int_handler)
     try:
         cluster = ScriptedCluster(canary(), canary(), end)
-        found = run(cluster)
+        outcome = run(cluster)
     finally:
         signal.signal(number, before)
-    assert found.end == "undone"
-    assert "interrupted" in found.why
+    assert outcome.end == "undone"
+    assert "interrupted" in outcome.why
     assert is_as_before(cluster)
 
 
@@ -110,11 +110,11 @@ def test_interrupt_during_the_write_is_not_lost(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cluster, "change_version", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        found = run(cluster)
+        outcome = run(cluster)
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(cluster.writes) > 1
-    assert found.end == "undone"
+    assert outcome.end == "undone"
     assert is_as_before(cluster)
 
 
@@ -129,35 +129,35 @@ def test_error_of_the_command_takes_the_canary_back() -> None:
 
 
 def test_api_server_that_is_gone_for_a_moment_changes_nothing() -> None:
-    def gone(cluster: ScriptedCluster) -> None:
+    def outage(cluster: ScriptedCluster) -> None:
         cluster.stored["status"] = canary()
         cluster.fails = 5
 
-    cluster, shown = ScriptedCluster(canary(), gone, canary(), SERVED), list[str]()
+    cluster, shown = ScriptedCluster(canary(), outage, canary(), SERVED), list[str]()
     assert run(cluster, shown).end == "promoted"
     assert sum("API server is gone" in line for line in shown) == 5
 
 
 def test_canary_without_a_decision_is_taken_back_at_its_limit() -> None:
     cluster = ScriptedCluster(canary())
-    found = run(cluster, limit_s=600)
-    assert found.end == "undone"
-    assert "wasn't decided within 10 min: step" in found.why
+    outcome = run(cluster, limit_s=600)
+    assert outcome.end == "undone"
+    assert "wasn't decided within 10 min: step" in outcome.why
     assert is_as_before(cluster)
 
 
 def test_canary_without_capacity_is_taken_back() -> None:
     cluster = ScriptedCluster(canary() | {"pods": {"unschedulable": 1}})
-    found = run(cluster)
-    assert "no node had capacity for its pod within 60 s" in found.why
+    outcome = run(cluster)
+    assert "no node had capacity for its pod within 60 s" in outcome.why
     assert is_as_before(cluster)
 
 
 def test_pods_that_took_over_without_a_comparison_are_taken_back() -> None:
     cluster = ScriptedCluster(SERVED)
-    found = run(cluster)
-    assert (found.end, is_as_before(cluster)) == ("undone", True)
-    assert "without a comparison" in found.why
+    outcome = run(cluster)
+    assert (outcome.end, is_as_before(cluster)) == ("undone", True)
+    assert "without a comparison" in outcome.why
 
 
 def test_spec_that_another_writer_changed_is_left_alone() -> None:
@@ -165,9 +165,9 @@ def test_spec_that_another_writer_changed_is_left_alone() -> None:
         cluster.stored["spec"]["batching"]["maxBatchSize"] = 64
 
     cluster = ScriptedCluster(canary(), other)
-    found = run(cluster)
-    assert (found.end, len(cluster.writes)) == ("left", 1)
-    assert "another writer" in found.why
+    outcome = run(cluster)
+    assert (outcome.end, len(cluster.writes)) == ("left", 1)
+    assert "another writer" in outcome.why
     assert cluster.stored["spec"]["batching"]["maxBatchSize"] == 64
 
 
@@ -229,9 +229,9 @@ def test_undo_that_fails_names_the_commands_by_hand(monkeypatch: pytest.MonkeyPa
         return write(*args)
 
     monkeypatch.setattr(cluster, "change_version", once)
-    with pytest.raises(UndoError, match=r'no access\. By hand: halcyon abort m -n team; .*"maxBatchSize":8') as found:
+    with pytest.raises(UndoError, match=r'no access\. By hand: halcyon abort m -n team; .*"maxBatchSize":8') as caught:
         run(cluster)
-    assert "p95 9 s" in str(found.value)
+    assert "p95 9 s" in str(caught.value)
 
 
 def test_check_needs_the_right_to_patch(monkeypatch: pytest.MonkeyPatch) -> None:

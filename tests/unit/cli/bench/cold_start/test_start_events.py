@@ -44,28 +44,28 @@ LOG = [
 
 
 def test_boundaries_are_the_times_of_the_first_reading() -> None:
-    found = start_events.boundaries(SEEN, LOG, model="digits")
-    assert found.pod == "digits-a-1"
+    times = start_events.boundaries(SEEN, LOG, model="digits")
+    assert times.pod == "digits-a-1"
     assert [round(at - BEGIN, 3) for at in (
-        found.created, found.bound, found.first_container, found.server_container, found.server_answers,
-        found.model_loaded, found.ready,
+        times.created, times.bound, times.first_container, times.server_container, times.server_answers,
+        times.model_loaded, times.ready,
     ) if at is not None] == [0.4, 0.9, 3.0, 5.0, 6.5, 8.125, 9.0]  # fmt: skip
 
 
 def test_a_pod_seen_late_was_created_at_its_timestamp() -> None:
-    late = [(at + 5, one) for at, one in SEEN]
+    late = [(at + 5, reading) for at, reading in SEEN]
     assert start_events.boundaries(late, [], model="digits").created == pytest.approx(BEGIN + 1.0)
 
 
 def test_a_log_of_another_model_has_no_boundary() -> None:
-    found = start_events.boundaries(SEEN, LOG, model="resnet50")
-    assert (found.server_answers, found.model_loaded) == (None, None)
+    times = start_events.boundaries(SEEN, LOG, model="resnet50")
+    assert (times.server_answers, times.model_loaded) == (None, None)
 
 
 def test_events_show_a_started_container_before_the_status() -> None:
     started = {"fetcher": BEGIN + 2.2, "triton": BEGIN + 4.1}
-    found = start_events.boundaries(SEEN, LOG, model="digits", started=started)
-    assert (found.first_container, found.server_container) == (BEGIN + 2.2, BEGIN + 4.1)
+    times = start_events.boundaries(SEEN, LOG, model="digits", started=started)
+    assert (times.first_container, times.server_container) == (BEGIN + 2.2, BEGIN + 4.1)
 
 
 def test_server_has_started_before_the_first_line_of_its_log() -> None:

@@ -21,19 +21,19 @@ def command(**groups: Any) -> tuple[Any, ...]:
     return groups["server"], groups["load"], groups["inputs"]
 
 
-def values(*given: str) -> Any:
-    return command.main(list(given), standalone_mode=False)
+def values(*args: str) -> Any:
+    return command.main(list(args), standalone_mode=False)
 
 
 def test_arguments_parse_to_the_same_values() -> None:
     first = values(
         "--duration", "1500ms", "--rate", "20", "--shape", "x=3,4", "--shape", "y=2", "--decode", "--model", "m"
     )
-    made = arguments(command, *first)
-    assert made == [
+    written = arguments(command, *first)
+    assert written == [
         "--model", "m", "--duration", "1s500ms", "--rate", "20.0", "--shape", "x=3,4", "--shape", "y=2", "--decode"
     ]  # fmt: skip
-    assert values(*made) == first
+    assert values(*written) == first
 
 
 def test_defaults_are_no_arguments() -> None:
@@ -46,5 +46,5 @@ def test_arguments_of_one_group_leave_out_the_others() -> None:
 
 
 def test_repeatable_arguments_have_the_seed_and_no_value_of_a_header() -> None:
-    made = repeatable(command, *values("--header", "Authorization:Bearer x"))
-    assert made == ("--header", "Authorization:REDACTED", "--seed", "1")
+    written = repeatable(command, *values("--header", "Authorization:Bearer x"))
+    assert written == ("--header", "Authorization:REDACTED", "--seed", "1")

@@ -39,15 +39,15 @@ def test_a_duration_before_the_second_arrival_has_an_example(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (LoadOptions(callers=5, rate=10.0), r"--callers has no effect in scenario sustained.*--max-in-flight 32"),
         (LoadOptions(callers=5, preset="server", rate=10.0), r"--callers has no effect in scenario sustained"),
         (LoadOptions(scale=2.0, rate=10.0), r"--scale is of a trace; for example --trace FILE.csv --scale 2"),
     ],
 )
-def test_an_option_without_effect_in_a_scenario_is_refused(options: LoadOptions, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_an_option_without_effect_in_a_scenario_is_refused(options: LoadOptions, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         options.build_scenario()
 
 

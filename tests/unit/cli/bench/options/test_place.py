@@ -15,15 +15,15 @@ from halcyon_cli.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "message"),
     [
         ({"live": True}, "leave out --live"),
         ({"replicas": 2, "near": "node"}, "leave out --replicas 2 and --near node"),
         ({"cold_start": 3}, "leave out --cold-start 3"),
     ],
 )
-def test_options_of_a_copy_do_not_fit_a_trial_pod(others: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=f"--trial measures one pod, with its client in it; {said}"):
+def test_options_of_a_copy_do_not_fit_a_trial_pod(others: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"--trial measures one pod, with its client in it; {message}"):
         PlaceOptions(trial=True, **others).check()
     PlaceOptions(trial=True, client_cpu="2", priority_class="low").check()
 

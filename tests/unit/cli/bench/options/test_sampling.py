@@ -11,9 +11,9 @@ from halcyon_measure.errors import SettingError
 
 
 def test_addresses_of_metrics_name_their_replicas() -> None:
-    made = SamplingOptions(metrics_urls=("http://10.0.0.7:8002/metrics", "http://10.0.0.8:8002/metrics")).settings()
-    assert made is not None
-    assert [source.pod for source in made.servers] == ["10.0.0.7:8002", "10.0.0.8:8002"]
+    settings = SamplingOptions(metrics_urls=("http://10.0.0.7:8002/metrics", "http://10.0.0.8:8002/metrics")).settings()
+    assert settings is not None
+    assert [source.pod for source in settings.servers] == ["10.0.0.7:8002", "10.0.0.8:8002"]
 
 
 def test_sampling_can_be_switched_off() -> None:

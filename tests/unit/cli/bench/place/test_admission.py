@@ -7,9 +7,9 @@ from typing import Any
 from halcyon_cli.bench.place.admission import PlannedPods, all_gpus, gpus, lacking_budget, lacking_quota
 
 
-def pods(what: str, count: int, **limits: str) -> PlannedPods:
-    template = {"containers": [{"name": what, "resources": {"limits": limits, "requests": limits}}]}
-    return PlannedPods(what, template, {}, count)
+def pods(name: str, count: int, **limits: str) -> PlannedPods:
+    template = {"containers": [{"name": name, "resources": {"limits": limits, "requests": limits}}]}
+    return PlannedPods(name, template, {}, count)
 
 
 def quota(**amounts: tuple[str, str]) -> dict[str, Any]:
@@ -26,11 +26,11 @@ def test_quota_with_room_for_all_pods_is_no_problem() -> None:
 
 
 def test_quota_without_room_is_named_with_its_figures() -> None:
-    said = lacking_quota([quota(cpu=("10", "6"))], ALL)
-    assert said.startswith(
+    message = lacking_quota([quota(cpu=("10", "6"))], ALL)
+    assert message.startswith(
         "the measurement needs 1 client pod more, but ResourceQuota team allows 0: cpu is 6 of 10 used"
     )
-    assert "--live" in said
+    assert "--live" in message
 
 
 def test_gpus_of_all_pods_are_those_of_copies_at_the_same_time() -> None:
@@ -45,14 +45,14 @@ def test_quota_of_gpus_refuses_the_server() -> None:
             {"name": "triton", "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
         ]
     }
-    one = PlannedPods("server", template, {}, 1)
+    server = PlannedPods("server", template, {}, 1)
     full = {
         "metadata": {"name": "team"},
         "spec": {},
         "status": {"hard": {"requests.nvidia.com/gpu": "4"}, "used": {"requests.nvidia.com/gpu": "4"}},
     }
-    assert "requests.nvidia.com/gpu is 4 of 4 used" in lacking_quota([full], [one])
-    assert gpus([one, *ALL]) == {"nvidia.com/gpu": 1}
+    assert "requests.nvidia.com/gpu is 4 of 4 used" in lacking_quota([full], [server])
+    assert gpus([server, *ALL]) == {"nvidia.com/gpu": 1}
 
 
 def test_gpu_budget_refuses_with_its_holders() -> None:
@@ -62,7 +62,7 @@ def test_gpu_budget_refuses_with_its_holders() -> None:
 
     others = [holding("a", 1), holding("b", 2), holding("cpu", 9, 0)]
     assert lacking_budget(others, holding("b-bench", 1), 8) == ""
-    said = lacking_budget(others, holding("b-bench", 1), 7)
-    assert said.startswith(
+    message = lacking_budget(others, holding("b-bench", 1), 7)
+    assert message.startswith(
         "a copy needs 2 GPUs, and the site's GPU budget (chart value gpuBudget) is 7, of which models hold 6: team/b 4, team/a 2."
     )

@@ -53,10 +53,10 @@ class Client:
     def delete(self, kind: Kind, _name: str, _uid: str) -> None:
         self._request(f"delete {kind.plural}")
 
-    def _request(self, what: str) -> None:
-        self.requests.append(what)
-        if what in self.failing:
-            self.failing.remove(what)
+    def _request(self, request: str) -> None:
+        self.requests.append(request)
+        if request in self.failing:
+            self.failing.remove(request)
             raise ClusterError("https://api can't be reached")
 
 
@@ -68,11 +68,11 @@ def test_result_is_kept_when_requests_fail_for_a_moment(
     settings = replace(SETTINGS, files={}, measured="digits")
     beside = BesideModel(cluster, settings, None, Deadlines(start_s=30, run_s=30), shown.append)  # type: ignore[arg-type]
     with beside:
-        found = beside.run(network_policy=False)
-    assert found.document == b"{}"
+        result = beside.run(network_policy=False)
+    assert result.document == b"{}"
     assert not cluster.failing
-    said = capsys.readouterr().err
-    assert ("Job digits-bench couldn't be deleted: https://api can't be reached. Within 180 s" in said) == (
+    stderr = capsys.readouterr().err
+    assert ("Job digits-bench couldn't be deleted: https://api can't be reached. Within 180 s" in stderr) == (
         "delete jobs" in failing
     )
     assert ("https://api can't be reached; trying again" in shown) == ("find pods" in failing)

@@ -30,12 +30,12 @@ OWNER = {"metadata": {"name": "digits-bench", "uid": "j-1"}}
 
 
 def test_objects_are_valid() -> None:
-    for made in (
+    for obj in (
         client_job.job(SETTINGS),
         client_job.config_map(SETTINGS, OWNER),
         client_job.network_policy(SETTINGS, OWNER),
     ):
-        kubernetes_validate.validate(made, "1.31", strict=True)
+        kubernetes_validate.validate(obj, "1.31", strict=True)
 
 
 def test_pod_is_restricted_and_has_no_token() -> None:
@@ -86,8 +86,8 @@ def test_files_travel_in_a_config_map(tmp_path: Path) -> None:
     _, moved, files = client_job.packed(LoadOptions(), inputs)
     assert moved.inputs == ("pixels=/etc/halcyon/files/000-x_y.npy",)
     assert moved.prepare == "/etc/halcyon/files/001-hook.py:prepare"
-    made = client_job.config_map(replace(SETTINGS, files=files), OWNER)
-    assert base64.b64decode(made["binaryData"]["000-x_y.npy"]) == b"\x01\x02"
+    config_map = client_job.config_map(replace(SETTINGS, files=files), OWNER)
+    assert base64.b64decode(config_map["binaryData"]["000-x_y.npy"]) == b"\x01\x02"
 
 
 def test_folder_of_inputs_stays_a_folder(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_copy_is_owned_by_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         (served(status={"conditions": [{"type": "Accepted", "status": "False", "message": "no such field"}]}), "isn't accepted: no such field"),
         (served(status={"conditions": []}), "isn't accepted: the operator hasn't handled it yet"),
@@ -125,10 +125,10 @@ def test_copy_is_owned_by_the_job() -> None:
         (served("a" * 47), "has 47 characters, and that of its copy, " + "a" * 47 + "-bench, may have 52 at most"),
     ],
 )  # fmt: skip
-def test_models_without_a_copy_are_refused(model: dict[str, Any], said: str) -> None:
+def test_models_without_a_copy_are_refused(model: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         copied(model, [])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_copy_of_a_copy_is_refused() -> None:

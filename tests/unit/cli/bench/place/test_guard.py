@@ -21,13 +21,13 @@ def test_bound_is_the_objective_or_twice_what_clients_had() -> None:
 
 
 def test_failures_that_were_there_before_are_no_crossing() -> None:
-    found = bounds(Step(20, 100, 4, 0.05), None)
-    assert found is not None
-    assert found.failed == pytest.approx(0.08)
+    limits = bounds(Step(20, 100, 4, 0.05), None)
+    assert limits is not None
+    assert limits.failed == pytest.approx(0.08)
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "message"),
     [
         (Step(40, 160, 0, 0.09), ""),
         (Step(40, 160, 2, 0.09), ""),
@@ -36,12 +36,12 @@ def test_failures_that_were_there_before_are_no_crossing() -> None:
         (Step(40, 160, 160, None), "at 40 requests/s, 160 of 160 requests failed; the bound is 1.0 %"),
     ],
 )
-def test_step_beyond_a_bound_is_named(step: Step, said: str) -> None:
-    assert crossed(step, LIMITS) == said
+def test_step_beyond_a_bound_is_named(step: Step, message: str) -> None:
+    assert crossed(step, LIMITS) == message
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "message"),
     [
         ([], ""),
         ([(40, 0, 0.05)], ""),
@@ -51,10 +51,12 @@ def test_step_beyond_a_bound_is_named(step: Step, said: str) -> None:
         ([(40, 0, 0.05), (0, 0, None), (0, 0, None)], "no request was answered within 2 s"),
     ],
 )
-def test_running_step_ends_at_once_if_clients_suffer(seconds: list[tuple[int, int, float | None]], said: str) -> None:
-    found = crossed_within(seconds, 40.0, LIMITS)
-    assert said in found
-    assert bool(said) == bool(found)
+def test_running_step_ends_at_once_if_clients_suffer(
+    seconds: list[tuple[int, int, float | None]], message: str
+) -> None:
+    crossing = crossed_within(seconds, 40.0, LIMITS)
+    assert message in crossing
+    assert bool(message) == bool(crossing)
 
 
 def test_rate_doubles_and_slows_down_near_the_bound() -> None:
@@ -70,7 +72,7 @@ def conditions(**states: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         (served(status=conditions(Ready="True")), ""),
         (served(status=conditions(Ready="True", Reconciling="True")), "in a rollout: why Reconciling"),
@@ -81,7 +83,7 @@ def conditions(**states: str) -> dict[str, Any]:
         (served(spec={"replicas": 1, "scaling": {"maxReplicas": 1}}, status=conditions(Ready="True")), ""),
     ],
 )
-def test_models_that_must_not_be_loaded_are_refused(model: dict[str, Any], said: str) -> None:
-    found = refusal(model)
-    assert said in found
-    assert bool(said) == bool(found)
+def test_models_that_must_not_be_loaded_are_refused(model: dict[str, Any], message: str) -> None:
+    reason = refusal(model)
+    assert message in reason
+    assert bool(message) == bool(reason)

@@ -31,10 +31,10 @@ SITE = BenchSite("r.example.com/halcyon-bench:dev", "halcyon-bench", ("reg",))
 
 def test_manifest_is_valid_and_runs_the_same_measurement() -> None:
     documents = list(yaml.safe_load_all(text(REQUEST, main, SITE, "team")))
-    assert [one["kind"] for one in documents] == ["ServiceAccount", "Role", "RoleBinding", "Job"]
-    for one in documents:
-        kubernetes_validate.validate(one, "1.31", strict=True)
-        assert one["metadata"]["namespace"] == "team"
+    assert [document["kind"] for document in documents] == ["ServiceAccount", "Role", "RoleBinding", "Job"]
+    for document in documents:
+        kubernetes_validate.validate(document, "1.31", strict=True)
+        assert document["metadata"]["namespace"] == "team"
     (container,) = documents[3]["spec"]["template"]["spec"]["containers"]
     assert container["args"] == [
         "bench", "digits", "--duration", "30s", "--rate", "50.0", "--replicas", "2",

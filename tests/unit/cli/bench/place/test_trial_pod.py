@@ -30,7 +30,7 @@ CLIENT = ClientSettings(
 JOB = {"metadata": {"name": "digits-bench", "uid": "j-1"}}
 
 
-def made(spec: dict[str, Any] | None = None) -> TrialPod:
+def planned_pod(spec: dict[str, Any] | None = None) -> TrialPod:
     copy = copied_model.copied(served(spec=spec), [], priority_class="halcyon-bench")
     scope = offline_scope(copy.document, []).scope
     plan = reconciled.make(replace(scope, site=replace(scope.site, model_pod_labels=("queue",))))
@@ -39,20 +39,20 @@ def made(spec: dict[str, Any] | None = None) -> TrialPod:
 
 
 def server(pod: TrialPod) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in pod.spec["initContainers"] if one["name"] == "triton")
-    return found
+    container: dict[str, Any] = next(entry for entry in pod.spec["initContainers"] if entry["name"] == "triton")
+    return container
 
 
 def test_objects_are_valid() -> None:
-    pod = made()
+    pod = planned_pod()
     job = client_job.job(CLIENT, template=pod.template)
     assert job["spec"]["template"] is pod.template
-    for one in (job, trial_pod.network_policy(pod, CLIENT, JOB), *pod.config_maps):
-        kubernetes_validate.validate(one, "1.31", strict=True)
+    for obj in (job, trial_pod.network_policy(pod, CLIENT, JOB), *pod.config_maps):
+        kubernetes_validate.validate(obj, "1.31", strict=True)
 
 
 def test_pod_is_restricted_and_has_no_token() -> None:
-    pod = made()
+    pod = planned_pod()
     spec = pod.spec
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"] == {
@@ -60,13 +60,14 @@ def test_pod_is_restricted_and_has_no_token() -> None:
     }  # fmt: skip
     assert violations(pod.template) == []
     assert all(
-        one["securityContext"]["readOnlyRootFilesystem"] for one in (*spec["initContainers"], *spec["containers"])
+        container["securityContext"]["readOnlyRootFilesystem"]
+        for container in (*spec["initContainers"], *spec["containers"])
     )
     assert not any("projected" in volume for volume in spec["volumes"])
 
 
 def test_labels_are_those_of_a_measurement_and_of_no_model() -> None:
-    pod = made({"runtime": {"podLabels": {"queue": "low"}, "resources": {"limits": {"cpu": "2"}}}})
+    pod = planned_pod({"runtime": {"podLabels": {"queue": "low"}, "resources": {"limits": {"cpu": "2"}}}})
     assert pod.template["metadata"]["labels"] == {"queue": "low"} | client_job.labels("digits")
     policy = trial_pod.network_policy(pod, CLIENT, JOB)["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= pod.template["metadata"]["labels"].items()
@@ -76,27 +77,27 @@ def test_labels_are_those_of_a_measurement_and_of_no_model() -> None:
 
 
 def test_server_has_explicit_control_on_localhost_only() -> None:
-    args = server(made())["args"]
-    assert [one for one in args if one.startswith("--model-control-mode")] == ["--model-control-mode=explicit"]
+    args = server(planned_pod())["args"]
+    assert [arg for arg in args if arg.startswith("--model-control-mode")] == ["--model-control-mode=explicit"]
     assert "--load-model=digits" in args
     for kind in ("http", "grpc", "metrics"):
         assert f"--{kind}-address=127.0.0.1" in args
-    assert not any("restricted" in one for one in args)
-    env = {one["name"]: one.get("value") for one in server(made())["env"]}
+    assert not any("restricted" in arg for arg in args)
+    env = {variable["name"]: variable.get("value") for variable in server(planned_pod())["env"]}
     assert env["HALCYON_POD_IP"] == "127.0.0.1"
 
 
 def test_server_is_a_sidecar_without_probes_after_the_fetcher() -> None:
-    pod = made()
-    assert [one["name"] for one in pod.spec["initContainers"]] == ["fetch", "triton"]
+    pod = planned_pod()
+    assert [container["name"] for container in pod.spec["initContainers"]] == ["fetch", "triton"]
     assert server(pod)["restartPolicy"] == "Always"
     assert not {"livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "ports"} & server(pod).keys()
-    assert [one["name"] for one in pod.spec["containers"]] == ["client"]
+    assert [container["name"] for container in pod.spec["containers"]] == ["client"]
     assert pod.spec["restartPolicy"] == "Never"
 
 
 def test_client_shares_memory_and_processes_with_the_server() -> None:
-    pod = made()
+    pod = planned_pod()
     (client,) = pod.spec["containers"]
     shared = {"name": "shm", "mountPath": "/dev/shm"}
     assert shared in client["volumeMounts"]
@@ -109,11 +110,11 @@ def test_client_shares_memory_and_processes_with_the_server() -> None:
 
 
 def test_placement_and_resources_are_those_of_the_model() -> None:
-    pod = made({"runtime": {"gpu": {"count": 2}, "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}})
+    pod = planned_pod({"runtime": {"gpu": {"count": 2}, "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}})
     assert server(pod)["resources"]["limits"] == {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "2"}
     assert pod.spec["priorityClassName"] == "halcyon-bench"
     assert pod.spec["imagePullSecrets"] == [{"name": "reg"}]
-    assert [one["key"] for one in pod.spec["tolerations"]] == ["nvidia.com/gpu"]
+    assert [toleration["key"] for toleration in pod.spec["tolerations"]] == ["nvidia.com/gpu"]
     assert admission.gpus([admission.trial_pods(pod)]) == {"nvidia.com/gpu": 2}
     charged = resource_quotas.charges(pod.spec)
     assert charged["limits.cpu"] == 3
@@ -121,7 +122,7 @@ def test_placement_and_resources_are_those_of_the_model() -> None:
 
 
 def test_config_maps_of_the_configuration_are_owned_by_the_job() -> None:
-    pod = made({"batching": {"maxBatchSize": 8}})
+    pod = planned_pod({"batching": {"maxBatchSize": 8}})
     (overlay,) = pod.config_maps
     mounted = [volume["configMap"]["name"] for volume in pod.spec["volumes"] if volume["name"] == "overlay"]
     assert [overlay["metadata"]["name"]] == mounted
@@ -135,7 +136,7 @@ def status(name: str, **state: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "message"),
     [
         (status("fetch", state={"terminated": {"exitCode": 1, "message": "no file"}}), "can't be fetched: no file"),
         (status("fetch", state={"terminated": {"exitCode": 0}}), ""),
@@ -143,9 +144,9 @@ def status(name: str, **state: Any) -> dict[str, Any]:
         (status("triton", state={"running": {}}), ""),
     ],
 )
-def test_problem_of_a_pod_names_the_fetcher_or_the_image(pod: dict[str, Any], said: str) -> None:
-    assert said in trial_pod.problem(pod)
-    assert bool(said) == bool(trial_pod.problem(pod))
+def test_problem_of_a_pod_names_the_fetcher_or_the_image(pod: dict[str, Any], message: str) -> None:
+    assert message in trial_pod.problem(pod)
+    assert bool(message) == bool(trial_pod.problem(pod))
 
 
 def test_server_that_was_started_again_is_named_with_its_reason() -> None:

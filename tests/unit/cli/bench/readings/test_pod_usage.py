@@ -28,14 +28,14 @@ def at(name: str, container: str, second: int, cores: float, measured: str = "di
 
 
 def log(*usages: Usage, reason: str = "") -> UsageLog:
-    return UsageLog({(one.pod, one.container, one.end_s): one for one in usages}, reason)
+    return UsageLog({(usage.pod, usage.container, usage.end_s): usage for usage in usages}, reason)
 
 
 def measured(duration_s: float = 40.0) -> BenchDocument:
     """Return a result that was made at 10:01:00."""
-    made = bench_document(duration_s=duration_s).model_copy(update={"made_at": "2026-11-28T10:01:00Z"})
+    document = bench_document(duration_s=duration_s).model_copy(update={"made_at": "2026-11-28T10:01:00Z"})
     nothing = hardware.build(Observations(no_process="the server runs on another machine"), wall_s=duration_s)
-    return made.model_copy(update={"hardware": nothing})
+    return document.model_copy(update={"hardware": nothing})
 
 
 def test_a_recorded_document_is_read_container_by_container() -> None:
@@ -57,17 +57,17 @@ def test_unreadable_values_are_left_out(change: dict[str, Any]) -> None:
 
 
 def test_windows_are_those_of_go() -> None:
-    (found,) = pod_usage.parse([RECORDED["items"][0] | {"window": "1m0.5s"}])
-    assert found.window_s == 60.5
+    (usage,) = pod_usage.parse([RECORDED["items"][0] | {"window": "1m0.5s"}])
+    assert usage.window_s == 60.5
 
 
 def test_without_an_answer_the_reason_is_that_of_the_figures() -> None:
-    made = pod_usage.added(
+    figures = pod_usage.added(
         measured(), log(reason="the cluster has no metrics.k8s.io"), [SERVER], "digits-bench"
     ).hardware
-    assert made is not None
-    assert made.server_cpu.mean.value is None
-    assert made.server_cpu.mean.reason == made.server_memory.max.reason == "the cluster has no metrics.k8s.io"
+    assert figures is not None
+    assert figures.server_cpu.mean.value is None
+    assert figures.server_cpu.mean.reason == figures.server_memory.max.reason == "the cluster has no metrics.k8s.io"
 
 
 def test_windows_within_the_run_count() -> None:
@@ -75,38 +75,38 @@ def test_windows_within_the_run_count() -> None:
     seen = log(
         at("x", "triton", 30, 9.0), at("x", "triton", 36, 1.5), at("x", "triton", 51, 1.9), at("x", "triton", 66, 9.0)
     )
-    made = pod_usage.added(measured(), seen, [SERVER], "digits-bench").hardware
-    assert made is not None
-    assert made.server_cpu.values == (1.5, 1.9)
-    assert made.server_cpu.mean.value == pytest.approx(1.7)
-    assert made.server_cpu.mean.source == "metrics.k8s.io, means of 15 s"
-    assert made.server_cpu_limit.value == 2
-    assert made.server_memory_limit.value == 2**30
+    figures = pod_usage.added(measured(), seen, [SERVER], "digits-bench").hardware
+    assert figures is not None
+    assert figures.server_cpu.values == (1.5, 1.9)
+    assert figures.server_cpu.mean.value == pytest.approx(1.7)
+    assert figures.server_cpu.mean.source == "metrics.k8s.io, means of 15 s"
+    assert figures.server_cpu_limit.value == 2
+    assert figures.server_memory_limit.value == 2**30
 
 
 def test_replicas_are_added_and_balancers_are_apart() -> None:
     seen = log(
         at("x", "triton", 40, 1.0), at("y", "triton", 43, 0.5), at("b", "agent", 41, 0.1), at("b", "haproxy", 41, 0.3)
     )  # fmt: skip
-    made = pod_usage.added(measured(), seen, [SERVER, SERVER], "digits-bench").hardware
-    assert made is not None
-    assert made.server_cpu.mean.value == 1.5
-    assert made.server_cpu_limit.value == 4
-    assert made.balancer_cpu.mean.value == pytest.approx(0.4)
+    figures = pod_usage.added(measured(), seen, [SERVER, SERVER], "digits-bench").hardware
+    assert figures is not None
+    assert figures.server_cpu.mean.value == 1.5
+    assert figures.server_cpu_limit.value == 4
+    assert figures.balancer_cpu.mean.value == pytest.approx(0.4)
 
 
 def test_a_short_run_has_no_window() -> None:
-    made = pod_usage.added(measured(10.0), log(at("x", "triton", 55, 1.0)), [SERVER], "digits-bench").hardware
-    assert made is not None
-    assert made.server_cpu.mean.value is None
-    assert made.server_cpu.mean.reason == "no window of metrics.k8s.io, of 15 s, lies within the 10 s of the run"
+    figures = pod_usage.added(measured(10.0), log(at("x", "triton", 55, 1.0)), [SERVER], "digits-bench").hardware
+    assert figures is not None
+    assert figures.server_cpu.mean.value is None
+    assert figures.server_cpu.mean.reason == "no window of metrics.k8s.io, of 15 s, lies within the 10 s of the run"
 
 
 def test_a_server_without_a_limit_has_no_share() -> None:
     pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "triton"}]}}
-    made = pod_usage.added(measured(), log(at("x", "triton", 40, 1.0)), [pod], "digits-bench").hardware
-    assert made is not None
-    assert made.server_cpu_limit.reason == "the servers have no limit of cpu"
+    figures = pod_usage.added(measured(), log(at("x", "triton", 40, 1.0)), [pod], "digits-bench").hardware
+    assert figures is not None
+    assert figures.server_cpu_limit.reason == "the servers have no limit of cpu"
 
 
 def test_the_verdict_knows_a_full_cpu() -> None:
@@ -124,6 +124,6 @@ def test_figures_of_the_client_stay() -> None:
     plain = measured()
     assert plain.hardware is not None
     plain = plain.model_copy(update={"hardware": plain.hardware.model_copy(update={"server_cpu": own})})
-    made = pod_usage.added(plain, log(at("x", "triton", 40, 1.5)), [SERVER], "digits-bench").hardware
-    assert made is not None
-    assert made.server_cpu == own
+    figures = pod_usage.added(plain, log(at("x", "triton", 40, 1.5)), [SERVER], "digits-bench").hardware
+    assert figures is not None
+    assert figures.server_cpu == own

@@ -16,8 +16,8 @@ MODEL: dict[str, Any] = {"metadata": {"name": "digits", "namespace": "team", "ui
 
 
 def result(minute: int, **changes: Any) -> BenchDocument:
-    made = {"made_at": f"2026-11-28T10:{minute:02d}:00Z", "place": Place(kind="copy", revision="digits-abc")}
-    return document(EVEN).model_copy(update=made | changes)
+    defaults = {"made_at": f"2026-11-28T10:{minute:02d}:00Z", "place": Place(kind="copy", revision="digits-abc")}
+    return document(EVEN).model_copy(update=defaults | changes)
 
 
 def test_history_keeps_the_ten_newest() -> None:
@@ -26,8 +26,8 @@ def test_history_keeps_the_ten_newest() -> None:
         stored = history.extended(MODEL, stored, result(minute)) | {}
         stored["metadata"]["resourceVersion"] = str(minute)
     assert stored is not None
-    found = history.entries(stored)
-    assert [one["made_at"][14:16] for one in found] == [str(minute) for minute in range(20, 10, -1)]
+    entries = history.entries(stored)
+    assert [entry["made_at"][14:16] for entry in entries] == [str(minute) for minute in range(20, 10, -1)]
     assert stored["metadata"]["ownerReferences"][0]["uid"] == "u-1"
 
 
@@ -65,11 +65,11 @@ def test_row_shows_the_load_and_the_figures() -> None:
 
 
 def test_the_load_of_a_row_is_whole() -> None:
-    found = json.loads(history.summary(bench_document(duration_s=5)))
-    assert row(found)[3] == "sustained 100/s"
-    trace = found | {"scenario": found["scenario"] | {"kind": "trace", "rate_rps": None, "callers": None}}
+    summary = json.loads(history.summary(bench_document(duration_s=5)))
+    assert row(summary)[3] == "sustained 100/s"
+    trace = summary | {"scenario": summary["scenario"] | {"kind": "trace", "rate_rps": None, "callers": None}}
     assert row(trace)[3] == "trace"
     sweep = answers()["sweep"].model_dump(mode="json")
-    assert row(found | {"sweep": sweep})[3] == "last of 6 points, sustained 100/s"
-    slow = found | {"throughput": found["throughput"] | {"value": 0.0033}}
+    assert row(summary | {"sweep": sweep})[3] == "last of 6 points, sustained 100/s"
+    slow = summary | {"throughput": summary["throughput"] | {"value": 0.0033}}
     assert row(slow)[4] == "0.0033/s"

@@ -57,50 +57,50 @@ def measured(
         sentence="", objective_ms=500, percentile=0.99, rate=NONE, saturation=figure(saturation, "requests/s"), knee=NONE,
         single=figure(single_ms), confirmed=True, law="", runs=(), seconds=1, seed=1,
     )  # fmt: skip
-    made = document(EVEN)
-    requests = made.requests.model_copy(update={"rows": rows * made.requests.answered})
-    run = made.run.model_copy(update={"valid": True, "invalid_because": ()})
+    base = document(EVEN)
+    requests = base.requests.model_copy(update={"rows": rows * base.requests.answered})
+    run = base.run.model_copy(update={"valid": True, "invalid_because": ()})
     known = {
         "made_at": "2026-11-28T10:00:00Z", "place": place, "capacity": capacity, "batches": of, "requests": requests, "run": run
     }  # fmt: skip
-    return made.model_copy(update=known | changes)
+    return base.model_copy(update=known | changes)
 
 
 def test_the_line_is_that_of_whole_executions() -> None:
-    found = teach.line(measured(batches({1: 86, 4: 104, 8: 128}), saturation=60, single_ms=88))
-    assert (found.instances, found.max_batch_size, found.at_once) == (1, 8, None)
-    assert found.constant_milliseconds == pytest.approx(80)
-    assert found.per_row_milliseconds == pytest.approx(6)
+    line = teach.line(measured(batches({1: 86, 4: 104, 8: 128}), saturation=60, single_ms=88))
+    assert (line.instances, line.max_batch_size, line.at_once) == (1, 8, None)
+    assert line.constant_milliseconds == pytest.approx(80)
+    assert line.per_row_milliseconds == pytest.approx(6)
 
 
 def test_instances_are_those_of_one_replica() -> None:
     place = PLACE.model_copy(update={"replicas": 2})
-    found = teach.line(measured(batches({1: 86, 8: 128}, instances=4), saturation=240, single_ms=88, place=place))
-    assert found.instances == 2
+    line = teach.line(measured(batches({1: 86, 8: 128}, instances=4), saturation=240, single_ms=88, place=place))
+    assert line.instances == 2
 
 
 def test_rare_sizes_do_not_bend_the_line() -> None:
     of = batches({1: 86, 8: 128})
     odd = batches({6: 900}, executions=1).sizes
-    found = teach.line(measured(of.model_copy(update={"sizes": of.sizes + odd}), saturation=60, single_ms=88))
-    assert found.seconds(6) == pytest.approx(0.116)
+    line = teach.line(measured(of.model_copy(update={"sizes": of.sizes + odd}), saturation=60, single_ms=88))
+    assert line.seconds(6) == pytest.approx(0.116)
 
 
 def test_one_size_has_no_time_per_row() -> None:
-    found = teach.line(measured(batches({1: 50}), saturation=20, single_ms=51))
-    assert (found.constant_milliseconds, found.per_row_milliseconds) == (pytest.approx(50), 0)
+    line = teach.line(measured(batches({1: 50}), saturation=20, single_ms=51))
+    assert (line.constant_milliseconds, line.per_row_milliseconds) == (pytest.approx(50), 0)
 
 
 @pytest.mark.parametrize("of", [batches({1: 0.3}), None])
 def test_requests_at_once_are_taught_if_batch_times_hide_them(of: Batches | None) -> None:
-    found = teach.line(measured(of, saturation=2.0, single_ms=16000))
-    assert found.at_once == 32
-    assert found.answers() == (32.0, pytest.approx(16.0))
+    line = teach.line(measured(of, saturation=2.0, single_ms=16000))
+    assert line.at_once == 32
+    assert line.answers() == (32.0, pytest.approx(16.0))
 
 
 def test_several_rows_of_a_request_are_no_contradiction() -> None:
-    found = teach.line(measured(batches({4: 104, 8: 128}), saturation=15, single_ms=105, rows=4))
-    assert found.at_once is None
+    line = teach.line(measured(batches({4: 104, 8: 128}), saturation=15, single_ms=105, rows=4))
+    assert line.at_once is None
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_measurement_that_says_too_little_is_not_taught(changes: dict[str, Any
         teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88, **changes))
 
 
-def invalid(made: BenchDocument) -> BenchDocument:
-    run = made.run.model_copy(update={"valid": False, "invalid_because": ("the client was the limit",)})
-    return made.model_copy(update={"run": run})
+def invalid(measurement: BenchDocument) -> BenchDocument:
+    run = measurement.run.model_copy(update={"valid": False, "invalid_because": ("the client was the limit",)})
+    return measurement.model_copy(update={"run": run})
 
 
 def test_requests_at_once_of_an_invalid_run_are_not_taught() -> None:
@@ -127,8 +127,8 @@ def test_requests_at_once_of_an_invalid_run_are_not_taught() -> None:
 
 
 def test_batch_times_of_an_invalid_run_are_the_servers_own() -> None:
-    found = teach.line(invalid(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)))
-    assert found.per_row_milliseconds == pytest.approx(6)
+    line = teach.line(invalid(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88)))
+    assert line.per_row_milliseconds == pytest.approx(6)
 
 
 @pytest.mark.parametrize(("saturation", "largest"), [(300.0, 32), (180.0, 8)])
@@ -140,11 +140,11 @@ def test_the_largest_batch_is_the_configured_one_if_reached(saturation: float, l
 
 def test_the_config_map_is_what_the_operator_reads() -> None:
     taught = teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88))
-    made = teach.config_map(MODEL, None, taught)
-    assert made["metadata"]["name"] == "digits-capacity"
-    assert made["metadata"]["labels"]["serving.halcyon.dev/model-deployment"] == "digits"
-    assert line_for(read(made), Served("digits-5d7c", PLACE.image or "", "", 1)).max_batch_size == 8
-    assert applied(made, Served("digits-77aa", PLACE.image or "")).line is None
+    config_map = teach.config_map(MODEL, None, taught)
+    assert config_map["metadata"]["name"] == "digits-capacity"
+    assert config_map["metadata"]["labels"]["serving.halcyon.dev/model-deployment"] == "digits"
+    assert line_for(read(config_map), Served("digits-5d7c", PLACE.image or "", "", 1)).max_batch_size == 8
+    assert applied(config_map, Served("digits-77aa", PLACE.image or "")).line is None
 
 
 def test_a_write_is_on_condition_of_the_version_read() -> None:
@@ -154,17 +154,17 @@ def test_a_write_is_on_condition_of_the_version_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "part"),
     [
         (MODEL["spec"], "the planner begins with it"),
         ({}, "digits has no spec.scaling"),
         ({"scaling": {"policy": "Rules"}}, "is Rules, which doesn't use it"),
     ],
 )
-def test_the_sentence_names_who_uses_it(spec: dict[str, Any], said: str) -> None:
+def test_the_sentence_names_who_uses_it(spec: dict[str, Any], part: str) -> None:
     taught = teach.measured(measured(batches({1: 86, 8: 128}), saturation=60, single_ms=88))
     text = teach.sentence({**MODEL, "spec": spec}, taught)
-    assert said in text
+    assert part in text
     assert "80 ms + 6 ms per row, up to 8 rows, 1 instance" in text
 
 
@@ -173,10 +173,10 @@ def test_lines_of_several_instances_fit_into_the_document() -> None:
         MeasuredLine(instances=n, constant_milliseconds=80.123456, per_row_milliseconds=6.123456, max_batch_size=64)
         for n in range(1, 9)
     )
-    made = teach.of_server(
+    taught = teach.of_server(
         lines, revision="digits-5d7c", image=IMAGE, gpu_product=None, measured_at="2026-11-28T10:00:00Z", source="tune"
     )
-    assert len(teach.config_map(MODEL, None, made)["data"]["capacity.json"]) < 2048
+    assert len(teach.config_map(MODEL, None, taught)["data"]["capacity.json"]) < 2048
 
 
 def test_the_served_model_itself_teaches_nothing() -> None:

@@ -24,27 +24,27 @@ CONFIG: dict[str, Any] = {
 
 def test_settings_replace_those_of_the_configuration_and_others_stay() -> None:
     settings = Configuration(instances=2, max_batch=16, delay_s=0.002, preferred=(4, 16), threads=3)
-    made = changed(CONFIG, settings, threads_parameter="threads")
-    assert made["max_batch_size"] == 16
-    assert made["dynamic_batching"] == {
+    config = changed(CONFIG, settings, threads_parameter="threads")
+    assert config["max_batch_size"] == 16
+    assert config["dynamic_batching"] == {
         "preferred_batch_size": [4, 16], "max_queue_delay_microseconds": 2000, "preserve_ordering": True,
     }  # fmt: skip
-    assert [group["count"] for group in made["instance_group"]] == [2, 1]
-    assert made["parameters"] == {"a_ms": {"string_value": "5"}, "threads": {"string_value": "3"}}
-    assert made["model_warmup"] == CONFIG["model_warmup"]
+    assert [group["count"] for group in config["instance_group"]] == [2, 1]
+    assert config["parameters"] == {"a_ms": {"string_value": "5"}, "threads": {"string_value": "3"}}
+    assert config["model_warmup"] == CONFIG["model_warmup"]
     assert CONFIG["max_batch_size"] == 8
 
 
 def test_single_rows_have_neither_a_delay_nor_preferred_sizes() -> None:
-    made = changed(CONFIG, Configuration(max_batch=1), threads_parameter="")
-    assert made["max_batch_size"] == 1
-    assert made["dynamic_batching"]["preferred_batch_size"] == []
-    assert made["dynamic_batching"]["max_queue_delay_microseconds"] == 0
+    config = changed(CONFIG, Configuration(max_batch=1), threads_parameter="")
+    assert config["max_batch_size"] == 1
+    assert config["dynamic_batching"]["preferred_batch_size"] == []
+    assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 0
 
 
 def test_model_without_rows_stays_without_batching() -> None:
-    made = changed({"name": "m", "max_batch_size": 0}, Configuration(instances=3, threads=2), threads_parameter="")
-    assert made == {"name": "m", "max_batch_size": 0, "instance_group": [{"count": 3}]}
+    config = changed({"name": "m", "max_batch_size": 0}, Configuration(instances=3, threads=2), threads_parameter="")
+    assert config == {"name": "m", "max_batch_size": 0, "instance_group": [{"count": 3}]}
 
 
 @pytest.mark.parametrize(

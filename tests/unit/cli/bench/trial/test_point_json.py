@@ -31,5 +31,5 @@ def test_points_are_read_as_they_were_measured() -> None:
         memory_bytes=1 << 30,
     )
     failed = Point(configuration=SETTINGS, load=Callers(callers=1), seconds=1.0, failure="Memory", why="out of memory")
-    for one in (measured, failed):
-        assert point_json.parsed_point(json.loads(json.dumps(point_json.point(one)))) == one
+    for point in (measured, failed):
+        assert point_json.parsed_point(json.loads(json.dumps(point_json.point(point)))) == point

@@ -33,11 +33,11 @@ def run(latencies_s: list[float], failed: int = 0, seen: Observations | None = N
     return Run(Columns.of(rows), ("full",), (), 1.0, None, 10.0, False, (), seen)
 
 
-def shown(made: Run) -> tuple[float, float, float, int]:
-    found = point(Configuration(), Rate(rate_rps=10), made, seconds=12.0)
-    assert found.seconds == 12.0
-    assert found.failure is None
-    return found.throughput_rps, found.mean_s, found.p99_s, found.requests
+def shown(measurement: Run) -> tuple[float, float, float, int]:
+    measured = point(Configuration(), Rate(rate_rps=10), measurement, seconds=12.0)
+    assert measured.seconds == 12.0
+    assert measured.failure is None
+    return measured.throughput_rps, measured.mean_s, measured.p99_s, measured.requests
 
 
 def test_point_has_the_figures_of_its_run() -> None:
@@ -50,11 +50,11 @@ def test_point_has_the_figures_of_its_run() -> None:
 
 def test_point_of_an_overloaded_server_has_the_rate_at_which_it_answered() -> None:
     # 10 requests/s are due for 10 s, and each takes 0.2 s, one after the other.
-    made = run([(n + 1) / 5 - n / 10 for n in range(100)])
-    found = point(Configuration(), Rate(rate_rps=10), made, seconds=12.0)
-    assert found.offered_rps == pytest.approx(10)
-    assert found.throughput_rps == pytest.approx(5, rel=0.02)
-    called = point(Configuration(), Callers(callers=4), made, seconds=12.0)
+    overloaded = run([(n + 1) / 5 - n / 10 for n in range(100)])
+    measured = point(Configuration(), Rate(rate_rps=10), overloaded, seconds=12.0)
+    assert measured.offered_rps == pytest.approx(10)
+    assert measured.throughput_rps == pytest.approx(5, rel=0.02)
+    called = point(Configuration(), Callers(callers=4), overloaded, seconds=12.0)
     assert called.throughput_rps == pytest.approx(10)
 
 
@@ -64,12 +64,12 @@ def test_point_has_the_offered_rate_and_the_delay_of_sending() -> None:
         for n in range(10)
     ]
     rows.append((11, 11, *(math.nan,) * 5, 0, 0, Outcome.NOT_SENT, -1, 1, 0, 0, -1))
-    made = Run(Columns.of(rows), (), (), 1.0, None, 10.0, False, (), None)
+    measured_run = Run(Columns.of(rows), (), (), 1.0, None, 10.0, False, (), None)
     late = [0.001] * 9 + [0.3]
-    found = point(Configuration(), Rate(rate_rps=1), made, seconds=12.0)
-    assert found.offered_rps == pytest.approx(1.1)
-    assert found.throughput_rps == pytest.approx(1.0)
-    assert found.late_p99_s == pytest.approx(np.quantile(late, 0.99))
+    measured = point(Configuration(), Rate(rate_rps=1), measured_run, seconds=12.0)
+    assert measured.offered_rps == pytest.approx(1.1)
+    assert measured.throughput_rps == pytest.approx(1.0)
+    assert measured.late_p99_s == pytest.approx(np.quantile(late, 0.99))
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_failed_requests_are_late_without_end() -> None:
 
 
 def test_batches_memory_and_power_come_from_the_readings() -> None:
-    def statistics(one: float, eight: float) -> Statistics:
-        total = Counters(one + eight, one + 8 * eight, one + eight, 0, 0, one + eight, 0)
+    def statistics(single: float, eight: float) -> Statistics:
+        total = Counters(single + eight, single + 8 * eight, single + eight, 0, 0, single + eight, 0)
         sizes = {
-            1: SizeCounters(one, one * 0.001, one * 0.008, one * 0.001),
+            1: SizeCounters(single, single * 0.001, single * 0.008, single * 0.001),
             8: SizeCounters(eight, 0, eight * 0.05, 0),
         }
         return Statistics(total, sizes)
@@ -106,19 +106,19 @@ def test_batches_memory_and_power_come_from_the_readings() -> None:
         servers=(Readings("a", tuple(ServerSample(t, gpus={"g": GpuSample(memory=m, power_w=90 + t)}) for t, m in ((0, 1e9), (1, 3e9)))),),
         processes=(Readings("a", (ProcessSample(0, memory=5e9),)),),
     )  # fmt: skip
-    found = point(Configuration(), Rate(rate_rps=10), run([0.01] * 10, seen=seen), seconds=1.0)
-    assert {rows: executions for rows, (executions, _) in found.batches.items()} == {1: 3, 8: 10}
-    assert [seconds for _, seconds in found.batches.values()] == pytest.approx([0.03, 0.5])
-    assert found.memory_bytes == 3_000_000_000
-    assert found.power_w == pytest.approx(90.5)
-    assert found.rows_per_request == 2
+    measured = point(Configuration(), Rate(rate_rps=10), run([0.01] * 10, seen=seen), seconds=1.0)
+    assert {rows: executions for rows, (executions, _) in measured.batches.items()} == {1: 3, 8: 10}
+    assert [seconds for _, seconds in measured.batches.values()] == pytest.approx([0.03, 0.5])
+    assert measured.memory_bytes == 3_000_000_000
+    assert measured.power_w == pytest.approx(90.5)
+    assert measured.rows_per_request == 2
     without = point(Configuration(), Rate(rate_rps=10), run([0.01] * 10), seconds=1.0)
     assert (dict(without.batches), without.memory_bytes, without.power_w) == ({}, None, None)
     assert np.isfinite(without.p99_s)
 
 
 @pytest.mark.parametrize(
-    ("said", "memory", "kind", "why"),
+    ("error", "memory", "kind", "why"),
     [
         ("connection reset", None, "Ended", "the server has ended: connection reset"),
         ("", (1.0 * 2**30, 4.0 * 2**30), "Ended", "the server has ended; it had 1024 of 4096 MiB of memory"),
@@ -132,6 +132,6 @@ def test_batches_memory_and_power_come_from_the_readings() -> None:
     ],
 )
 def test_server_that_ends_near_its_limit_had_too_little_memory(
-    said: str, memory: tuple[float, float] | None, kind: str, why: str
+    error: str, memory: tuple[float, float] | None, kind: str, why: str
 ) -> None:
-    assert ending(said, memory) == (kind, why)
+    assert ending(error, memory) == (kind, why)

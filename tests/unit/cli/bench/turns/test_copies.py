@@ -52,20 +52,20 @@ def parsed(arguments: tuple[str, ...]) -> dict[str, Any]:
 
 def test_client_measures_each_copy_with_its_own_metrics_and_price() -> None:
     client = copies.client_of("team", [side("digits"), side("digits-int8", keys="k")], SITE, main)
-    given = parsed(client.arguments)
-    first, second = map(Side.from_json, given["sides"])
+    options = parsed(client.arguments)
+    first, second = map(Side.from_json, options["sides"])
     assert (first.name, first.url, first.has_keys) == ("digits", "http://digits-bench:8000", False)
     assert second.metrics_urls == ["http://digits-int8-bench-server:8002/metrics"]
     assert second.balancer_metrics == ["http://digits-int8-bench-balancer:9100/metrics"]
     assert (first.price_per_hour, second.price_per_hour) == (6.0, 11.0)
     assert second.has_keys
     # What is alike for both are options.
-    assert given["carbon_intensity"] == 380.0
-    assert given["headers"] == ("x-team:a",)
-    assert given["objective"] == 0.3
-    assert given["price_per_hour"] is None
-    assert given["to_log"]
-    assert given["url"] is None
+    assert options["carbon_intensity"] == 380.0
+    assert options["headers"] == ("x-team:a",)
+    assert options["objective"] == 0.3
+    assert options["price_per_hour"] is None
+    assert options["to_log"]
+    assert options["url"] is None
 
 
 def test_client_reaches_all_copies_and_prefers_their_nodes() -> None:
@@ -74,7 +74,7 @@ def test_client_reaches_all_copies_and_prefers_their_nodes() -> None:
     assert client.all_measured == ("a-bench", "b-bench")
     assert client_job.job_name(client.model) == "a-bench"
     to = client_job.network_policy(client, owner)["spec"]["egress"][0]["to"]
-    assert [one["podSelector"]["matchLabels"]["serving.halcyon.dev/model-deployment"] for one in to] == [
+    assert [peer["podSelector"]["matchLabels"]["serving.halcyon.dev/model-deployment"] for peer in to] == [
         "a-bench",
         "b-bench",
     ]
@@ -86,8 +86,8 @@ def test_client_reaches_all_copies_and_prefers_their_nodes() -> None:
 def test_comparison_passes_its_rounds_and_conditions() -> None:
     answer = AnswerOptions(against="a", rounds=4, fail_if=("p99 > +5%",))
     client = copies.client_of("team", [side("a", answer=answer), side("b", answer=answer)], SITE, main)
-    given = parsed(client.arguments)
-    assert (given["against"], given["rounds"], given["fail_if"]) == ("a", 4, ("p99 > +5%",))
+    options = parsed(client.arguments)
+    assert (options["against"], options["rounds"], options["fail_if"]) == ("a", 4, ("p99 > +5%",))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_different_objectives_are_refused_before_anything_is_measured() -> None:
     sides = [side("a"), side("b", latency=None)]
     with pytest.raises(InputError, match=r"a has 300 ms, b has none\. Give all the same --objective, or add --anyway"):
         copies.sides_refusal(sides)
-    anyway = [replace(one, request=replace(one.request, answer=AnswerOptions(anyway=True))) for one in sides]
+    anyway = [replace(entry, request=replace(entry.request, answer=AnswerOptions(anyway=True))) for entry in sides]
     assert copies.sides_refusal(anyway) == "their objectives differ: a has 300 ms, b has none"
 
 
@@ -127,8 +127,8 @@ def test_keys_of_two_secrets_need_two_clients() -> None:
 
 
 def test_sides_survive_their_option() -> None:
-    one = Side(name="a", url="http://a-bench:8000", model="a", metrics_urls=("http://x",), price_per_hour=1.5)
-    read = Side.from_json(one.to_json())
+    original = Side(name="a", url="http://a-bench:8000", model="a", metrics_urls=("http://x",), price_per_hour=1.5)
+    read = Side.from_json(original.to_json())
     assert (read.name, list(read.metrics_urls), read.price_per_hour) == ("a", ["http://x"], 1.5)
-    assert "\n" not in one.to_json()
-    assert json.loads(one.to_json())["has_keys"] is False
+    assert "\n" not in original.to_json()
+    assert json.loads(original.to_json())["has_keys"] is False

@@ -45,17 +45,17 @@ def kubeconfig(url: str) -> str:
     return yaml.safe_dump(document)
 
 
-def made(**others: Any) -> dict[str, Any]:
+def batch_manifest(**others: Any) -> dict[str, Any]:
     return dict(manifest("digits", "team", OPTIONS | others, now=1_764_000_000.0))
 
 
 def test_options_become_the_fields_of_a_batch_inference() -> None:
-    found = made(
+    document = batch_manifest(
         name="night", output_format="Jsonl", hooks="h", finish="hooks.py:finish", rows=8, max_failures=0, deadline="6h",
         max_replicas=4, wake=True, gentle=True, workers=2,
     )  # fmt: skip
-    assert found["metadata"] == {"name": "night", "namespace": "team"}
-    assert found["spec"] == {
+    assert document["metadata"] == {"name": "night", "namespace": "team"}
+    assert document["spec"] == {
         "modelDeployment": "digits",
         "input": {"persistentVolumeClaim": {"claimName": "sets", "path": "2026/rows.npz"}},
         "output": {"persistentVolumeClaim": {"claimName": "sets", "path": "out"}, "format": "Jsonl"},
@@ -63,23 +63,23 @@ def test_options_become_the_fields_of_a_batch_inference() -> None:
         "rowsPerRequest": 8, "maxFailures": 0, "deadline": "2025-11-24T22:00:00Z", "maxReplicas": 4, "atZero": "Wake",
         "gentle": True, "workers": 2,
     }  # fmt: skip
-    assert set(made()["spec"]) == {"modelDeployment", "input", "output"}
+    assert set(batch_manifest()["spec"]) == {"modelDeployment", "input", "output"}
 
 
 def test_the_options_for_buckets_apply_to_each_place_in_one() -> None:
-    given = {"credentials": "keys", "endpoint": "https://minio:9000", "region": "eu-1"}
-    assert made(source="s3://sets/rows.npz", place="gs://out/night/", **given)["spec"] == {
+    bucket = {"credentials": "keys", "endpoint": "https://minio:9000", "region": "eu-1"}
+    assert batch_manifest(source="s3://sets/rows.npz", place="gs://out/night/", **bucket)["spec"] == {
         "modelDeployment": "digits",
         "input": {"uri": "s3://sets/rows.npz", "credentials": {"secretName": "keys"}, "endpoint": "https://minio:9000", "region": "eu-1"},
         "output": {"uri": "gs://out/night", "credentials": {"secretName": "keys"}, "endpoint": "https://minio:9000"},
     }  # fmt: skip
-    assert made(place="s3://sets/out", **given)["spec"]["input"] == {
+    assert batch_manifest(place="s3://sets/out", **bucket)["spec"]["input"] == {
         "persistentVolumeClaim": {"claimName": "sets", "path": "2026/rows.npz"}
     }
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "message"),
     [
         ({"source": None}, "--input is missing; for example --input pvc://sets/2026/images.npz"),
         ({"place": "/data"}, "--output is /data; it must be pvc://CLAIM/PATH"),
@@ -96,10 +96,10 @@ def test_the_options_for_buckets_apply_to_each_place_in_one() -> None:
         ({"hooks": "h", "prepare": "no"}, "spec.hooks.prepare"),
     ],
 )
-def test_a_wrong_option_is_refused_with_an_example(others: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_refused_with_an_example(others: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        made(**others)
-    assert said in str(caught.value)
+        batch_manifest(**others)
+    assert message in str(caught.value)
 
 
 def test_a_row_of_the_list_has_what_kubectl_shows() -> None:

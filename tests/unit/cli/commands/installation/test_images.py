@@ -27,7 +27,7 @@ def test_images_of_the_items_of_a_list_are_printed(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [", "invalid YAML: while parsing"),
         ("a: " + 3000 * "[", "invalid YAML: nested too deeply"),
@@ -35,11 +35,11 @@ def test_images_of_the_items_of_a_list_are_printed(
     ],
 )
 def test_manifests_that_are_not_yaml_are_reported(
-    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.yaml").write_text(text)
     assert run(["images", "-f", str(tmp_path / "a.yaml")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "\n", "---\n# Source: a.yaml\n---\n"])
