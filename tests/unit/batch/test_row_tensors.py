@@ -13,7 +13,7 @@ from halcyon_batch.row_tensors import BatchModel, payload, row_tensors, shape_of
 from halcyon_measure.errors import TensorError
 from halcyon_measure.inputs.tensors import ModelInput
 
-ONE_INPUT = BatchModel((ModelInput("x", "FP32", (-1, 3)),), is_batched=True)
+SINGLE_INPUT = BatchModel((ModelInput("x", "FP32", (-1, 3)),), is_batched=True)
 TWO_INPUTS = BatchModel((ModelInput("a", "INT32", (-1, 2)), ModelInput("b", "BYTES", (-1, 1))), is_batched=True)
 UNBATCHED = BatchModel((ModelInput("x", "FP32", (-1,)),), is_batched=False)
 
@@ -30,7 +30,7 @@ UNBATCHED = BatchModel((ModelInput("x", "FP32", (-1,)),), is_batched=False)
     ],
 )
 def test_every_form_of_a_row_gives_the_same_tensor(value: Any) -> None:
-    tensor = row_tensors(Sample(0, value), ONE_INPUT)["x"]
+    tensor = row_tensors(Sample(0, value), SINGLE_INPUT)["x"]
     assert (tensor.dtype.name, tensor.tolist()) == ("float32", [[1.0, 2.0, 3.0]])
     if not (isinstance(value, bytes) and b"[[" in value) and not (isinstance(value, bytes) and b"inputs" in value):
         assert row_tensors(Sample(0, value), UNBATCHED)["x"].tolist() == [1.0, 2.0, 3.0]
@@ -39,15 +39,19 @@ def test_every_form_of_a_row_gives_the_same_tensor(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "inputs", "message"),
     [
-        (b"{", ONE_INPUT, "not JSON: "),
-        (b"[1, 2]", ONE_INPUT, "input x: its shape is [1, 2], but the model expects x FP32[-1, 3]"),
-        (b"[[1, 2, 3], [4, 5, 6]]", ONE_INPUT, "input x has 2 rows; each row of the data set is one row of the model"),
-        (b"[[1], [2, 3]]", ONE_INPUT, "input x: its lists have different lengths"),
-        (b'["a", "b", "c"]', ONE_INPUT, "input x: its values are of type"),
+        (b"{", SINGLE_INPUT, "not JSON: "),
+        (b"[1, 2]", SINGLE_INPUT, "input x: its shape is [1, 2], but the model expects x FP32[-1, 3]"),
+        (
+            b"[[1, 2, 3], [4, 5, 6]]",
+            SINGLE_INPUT,
+            "input x has 2 rows; each row of the data set is one row of the model",
+        ),
+        (b"[[1], [2, 3]]", SINGLE_INPUT, "input x: its lists have different lengths"),
+        (b'["a", "b", "c"]', SINGLE_INPUT, "input x: its values are of type"),
         (b"[1, 2]", TWO_INPUTS, 'it has no names, and the model has the inputs a, b; for example {"a": [...]}'),
         (b'{"a": [1, 2], "c": ["x"]}', TWO_INPUTS, "it has a, c; the model's inputs are a, b"),
         (b'{"a": [1, 2.5], "b": ["x"]}', TWO_INPUTS, "not every value is an integer in the range of INT32"),
-        (b'{"inputs": [{"name": "x"}]}', ONE_INPUT, "inputs has no valid tensor"),
+        (b'{"inputs": [{"name": "x"}]}', SINGLE_INPUT, "inputs has no valid tensor"),
         (b'{"a": [1, 2], "b": ["\\ud800"]}', TWO_INPUTS, "input b: '\\ud800' in it is half of a character, so no text"),
     ],
 )
@@ -63,7 +67,7 @@ def test_a_value_without_a_list_is_an_array_with_one_element(value: Any) -> None
     tensors = row_tensors(Sample(0, value), BatchModel(inputs, is_batched=True))
     assert (tensors["a"].tolist(), tensors["b"].tolist()) == ([[7]], [[b"t"]])
     with pytest.raises(TensorError, match=r"input x: its shape is \[1, 1\], but the model expects x FP32\[-1, 3\]"):
-        row_tensors(Sample(0, b"7"), ONE_INPUT)
+        row_tensors(Sample(0, b"7"), SINGLE_INPUT)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_a_row_may_leave_out_an_optional_input() -> None:
 
 
 def test_rows_of_one_request_come_back_in_their_order() -> None:
-    rows = [row_tensors(Sample(n, {"x": np.full(3, n)}), ONE_INPUT) for n in range(4)]
+    rows = [row_tensors(Sample(n, {"x": np.full(3, n)}), SINGLE_INPUT) for n in range(4)]
     request = payload(rows)
     assert (request.rows, request.tensors["x"][:, 0].tolist()) == (4, [0.0, 1.0, 2.0, 3.0])
     assert [outputs["y"].tolist() for outputs in split({"y": request.tensors["x"] * 2}, 4)] == [
