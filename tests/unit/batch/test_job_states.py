@@ -95,9 +95,9 @@ class Night:
         status = {"phase": phase, "podIP": None, "containerStatuses": [*statuses]}
         self.kube.objects[kinds.POD, "team", "p"] = {"metadata": meta | times, "status": status}
 
-    def delete(self, *kind: Kind) -> None:
-        for removed in kind:
-            self.kube.objects.pop((removed, *(JOB if removed is kinds.JOB else Key("team", "p"))), None)
+    def delete(self, *removed_kinds: Kind) -> None:
+        for kind in removed_kinds:
+            self.kube.objects.pop((kind, *(JOB if kind is kinds.JOB else Key("team", "p"))), None)
 
     def condition(self, kind: str) -> tuple[str, str, str]:
         condition = next((entry for entry in self.status["conditions"] if entry["type"] == kind), None)
