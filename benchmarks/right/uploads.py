@@ -71,7 +71,7 @@ class _Channel:
 
     def _open(self, method: str, body: bytes | None) -> int:
         self._stream += 2
-        self._writer.write(call(self._stream, method, body, whole=body is not None))
+        self._writer.write(call(self._stream, method, body, complete=body is not None))
         return self._stream
 
     def _send(self, stream: int, payload: bytes) -> None:

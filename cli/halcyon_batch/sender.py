@@ -221,12 +221,12 @@ class Sender:
 
     async def _halves(self, rows: Sequence[RowTensors], tries: _Tries) -> list[Mapping[str, Any] | str]:
         middle = len(rows) // 2
-        first, second = (self._outcomes(half, _Tries(lost=tries.lost)) for half in (rows[:middle], rows[middle:]))
+        halves = rows[:middle], rows[middle:]
         if not tries.is_suspected:
-            return [*await first, *await second]
+            return [outputs for half in halves for outputs in await self._outcomes(half, _Tries(lost=tries.lost))]
         # One half may be sent without an end until the other one is answered.
-        halves = await asyncio.gather(first, second)
-        return [*halves[0], *halves[1]]
+        first, second = await asyncio.gather(*(self._outcomes(half, _Tries(lost=tries.lost)) for half in halves))
+        return [*first, *second]
 
     async def _send(self, rows: Sequence[RowTensors]) -> tuple[Reply, float]:
         self._number += 1

@@ -85,7 +85,7 @@ def filled(cluster: Cluster, directory: Path) -> Iterator[Fleet]:
                 limit_s=60,
                 context=one.tail,
             )
-        until(lambda: shows.said("serving the dashboard"), bool, what="the dashboard is served", context=shows.tail)
+        until(lambda: shows.logged("serving the dashboard"), bool, what="the dashboard is served", context=shows.tail)
         yield Fleet(cluster, shows, plain)
         assert not shows.complaints(), shows.complaints()
     finally:

@@ -312,7 +312,7 @@ def _must_run(operator: ForkedOperator, door: Door | None = None) -> None:
     """Raise an error if the operator has ended, unless the proxy has killed it: that closes its door first."""
     if operator.process is None or operator.process.poll() is None or (door is not None and door.closed.is_set()):
         return
-    reasons = [line["error"] for line in operator.said("the operator exits with an error")]
+    reasons = [line["error"] for line in operator.logged("the operator exits with an error")]
     kind = LeaseLostError if reasons and all(reason.startswith("lease ") for reason in reasons) else AssertionError
     raise kind(f"the operator has ended: {operator.tail()}")
 

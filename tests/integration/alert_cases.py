@@ -61,7 +61,7 @@ def of(name: str, more: str = "") -> str:
 
 def other(series: Series, name: str = "n") -> Series:
     """Return the same series of another model."""
-    return {one.replace('model_deployment="m"', f'model_deployment="{name}"'): values for one, values in series.items()}
+    return {key.replace('model_deployment="m"', f'model_deployment="{name}"'): values for key, values in series.items()}
 
 
 def of_cluster(cluster: str, series: Series) -> Series:
@@ -89,7 +89,9 @@ def took(*, fast: int, slow: int, never: int = 0) -> Series:
 
 
 SUCCESS = f'nv_inference_request_success{{{OF},pod="p",model="x",version="1"}}'
-CAME, REJECTED, LOST = (f'halcyon_agent_{what}_total{{{OF},pod="b"}}' for what in ("requests", "rejected", "errors"))
+REQUESTS, REJECTED, LOST = (
+    f'halcyon_agent_{kind}_total{{{OF},pod="b"}}' for kind in ("requests", "rejected", "errors")
+)
 START, STARTED = of("halcyon_model_start_seconds"), of("halcyon_model_start_timestamp_seconds")
 AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_limited", ',limit="hold"')
 QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
@@ -106,7 +108,7 @@ WAITS = f"halcyon_queue_ready{{{OPERATOR}}}"
 RESIDENT, LIMIT = f"process_resident_memory_bytes{{{OPERATOR}}}", f"halcyon_memory_limit_bytes{{{OPERATOR}}}"
 RESIDENT_TOO, LIMIT_TOO = (series.replace('"one"', '"two"') for series in (RESIDENT, LIMIT))
 FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for result in ("error", "done"))
-ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
+UNKNOWN, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """Series of a healthy operator."""
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
@@ -181,9 +183,9 @@ CASES = (
     Case(
         "HalcyonRequestsRejected",
         "15m",
-        {CAME: "0+100x20", REJECTED: "0+8x20", LOST: "0+4x20"},
+        {REQUESTS: "0+100x20", REJECTED: "0+8x20", LOST: "0+4x20"},
         # There are no requests, so there is no error ratio.
-        {CAME: "0x20", REJECTED: "0x20", LOST: "0x20"},
+        {REQUESTS: "0x20", REJECTED: "0x20", LOST: "0x20"},
         value="12%",
     ),
     Case(
@@ -282,8 +284,8 @@ CASES = (
     Case(
         "HalcyonMetricsAPIErrors",
         "25m",
-        WELL | {UNANSWERED: "0+1x40", ASKED: "0+9x40"},
-        WELL | {UNANSWERED: "0x40", ASKED: "0+9x40"},
+        WELL | {UNANSWERED: "0+1x40", UNKNOWN: "0+9x40"},
+        WELL | {UNANSWERED: "0x40", UNKNOWN: "0+9x40"},
         labels={},
     ),
 )
@@ -326,7 +328,7 @@ def tests_of_new_leaders(rule_file: str) -> dict[str, Any]:
 
     For two minutes, no series of models exist: those of the old leader have ended, and the new one was not scraped yet.
     """
-    made = []
+    tests = []
     for case in CASES:
         if "__JOB__" not in case.alert.expression:
             continue
@@ -342,8 +344,8 @@ def tests_of_new_leaders(rule_file: str) -> dict[str, Any]:
             series[name.replace("{", '{instance="two",', 1)] = f"_x{last + 3} {known[2]}x20"
         for minute in (last + 2, last + 4):
             fires = _fires(replace(case, firing=series, at=f"{minute}m"))
-            made.append(fires | {"name": f"{case.name} with a new leader"})
-    return _file(rule_file, made)
+            tests.append(fires | {"name": f"{case.name} with a new leader"})
+    return _file(rule_file, tests)
 
 
 def _file(rule_file: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -363,28 +365,28 @@ def _fires(case: Case) -> dict[str, Any]:
             "runbook_url": f"{RUNBOOKS}/{case.name}.md",
         },
     }
-    told = {"eval_time": case.at, "alertname": case.name, "exp_alerts": [expected]}
+    evaluation = {"eval_time": case.at, "alertname": case.name, "exp_alerts": [expected]}
     return {
         "interval": "1m",
         "name": f"{case.name} fires",
         "input_series": _series(case.firing),
-        "alert_rule_test": [told],
+        "alert_rule_test": [evaluation],
     }
 
 
 def _rests(case: Case) -> dict[str, Any]:
     """Yield tests that the alert never fires, until long after the time at which the other case fires."""
     minutes = int(case.at.removesuffix("m"))
-    told = [{"eval_time": f"{m}m", "alertname": case.name, "exp_alerts": []} for m in range(minutes + 3)]
+    evaluations = [{"eval_time": f"{m}m", "alertname": case.name, "exp_alerts": []} for m in range(minutes + 3)]
     return {
         "interval": "1m",
         "name": f"{case.name} rests",
         "input_series": _series(case.silent),
-        "alert_rule_test": told,
+        "alert_rule_test": evaluations,
     }
 
 
 def _text(template: str, case: Case) -> str:
     text = queries.replaced(template, PLACES)
-    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], text)
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: case.labels[match[1]], text)
     return re.sub(r"\{\{ \$value[^}]*\}\}", case.value, text)

@@ -59,9 +59,9 @@ class Balanced:
         return Pod(next(_addresses), ports.server_http, ports.server_grpc, **options)
 
     async def start(self, count: int = 1, **options: Any) -> list[Pod]:
-        made = [await self.pod(**options).start() for _ in range(count)]
-        self.pods += made
-        return made
+        pods = [await self.pod(**options).start() for _ in range(count)]
+        self.pods += pods
+        return pods
 
     async def turn(self, pods: Iterable[Pod] | None = None, **options: Any) -> None:
         await self.pilot.run_pass(tuple(endpoint(pod) for pod in (self.pods if pods is None else pods)), **options)
@@ -102,19 +102,19 @@ def _options(*, retries: bool) -> list[tuple[str, int]]:
 
 
 def endpoint(pod: Pod, slot: str = "a", **changes: Any) -> Endpoint:
-    made = Endpoint(slot, "pod-" + pod.address.replace(".", "-"), pod.address, serving=True, terminating=False)
-    return replace(made, **changes)
+    default = Endpoint(slot, "pod-" + pod.address.replace(".", "-"), pod.address, serving=True, terminating=False)
+    return replace(default, **changes)
 
 
 @contextlib.asynccontextmanager
-async def one() -> AsyncIterator[Balanced]:
+async def new_balanced() -> AsyncIterator[Balanced]:
     """Return an instance that isn't started yet."""
     with real_haproxy.haproxy() as haproxy:
-        made = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
+        balanced = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
         try:
-            yield made
+            yield balanced
         finally:
-            await asyncio.gather(*(pod.stop() for pod in made.pods))
+            await asyncio.gather(*(pod.stop() for pod in balanced.pods))
 
 
 async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 5.0) -> float:
@@ -241,9 +241,9 @@ async def agent(
     host, api_port = (real.host, real.port) if real else ("127.0.0.1", api.port)
     env = {**os.environ, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(api_port)}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)
-    made = Process(api, [collector], process, port, own)
+    running = Process(api, [collector], process, port, own)
     try:
-        yield made
+        yield running
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -32,7 +32,7 @@ def pair(*, password: bytes | None = None, left: dt.timedelta = dt.timedelta(day
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"m-{serial:x}")])
     now = dt.datetime.now(dt.UTC)
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -46,6 +46,6 @@ def pair(*, password: bytes | None = None, left: dt.timedelta = dt.timedelta(day
     )
     hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
     return Pair(
-        made.public_bytes(serialization.Encoding.PEM).decode(),
+        certificate.public_bytes(serialization.Encoding.PEM).decode(),
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden).decode(),
     )

@@ -159,8 +159,8 @@ def helm(*args: str, values: Values | None = None, kubeconfig: str = os.devnull)
 
 @cache
 def _render(values: str, release: str, namespace: str, flags: tuple[str, ...]) -> tuple[Object, ...]:
-    asked = json.loads(values)
-    done = helm("template", release, str(CHART), "--namespace", namespace, *flags, values=laid_over(LOCAL, asked))
+    overrides = json.loads(values)
+    done = helm("template", release, str(CHART), "--namespace", namespace, *flags, values=laid_over(LOCAL, overrides))
     assert done.returncode == 0, done.stderr
     return tuple(d for d in yaml.safe_load_all(done.stdout) if d)
 
@@ -178,8 +178,8 @@ def render(
 
 def find(objects: list[Object], kind: str, name: str = "halcyon") -> Object:
     """Return the only object of this kind and name."""
-    (found,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
-    return found
+    (obj,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
+    return obj
 
 
 def names(objects: list[Object], kind: str) -> set[str]:

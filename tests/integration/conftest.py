@@ -48,10 +48,10 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     """Create a namespace in which pods can be created at once. Its deletion continues during the next test."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+    for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
         wait_until(
-            lambda made=made: cluster.api.exists(f"/api/v1/namespaces/{name}/{made}"),  # type: ignore[misc]
-            goal=f"namespace {name} has {made}",
+            lambda path=path: cluster.api.exists(f"/api/v1/namespaces/{name}/{path}"),  # type: ignore[misc]
+            goal=f"namespace {name} has {path}",
             limit_s=10 * PATIENCE,
             every_s=0.01,
         )

@@ -71,18 +71,18 @@ class Connection:
             self._http.close()  # the request opens a new connection
         self._http.request(method, f"{path}?{urlencode(query or {})}", text, {"Content-Type": content})
         response = self._http.getresponse()
-        said = response.read()
+        payload = response.read()
         self._used = time.monotonic()
         # A path that isn't served yet gives a response that isn't JSON.
-        found = json.loads(said) if said.startswith(b"{") else {"message": said.decode()}
-        return Answer(response.status, found, tuple(response.headers.get_all("Warning") or ()))
+        body = json.loads(payload) if payload.startswith(b"{") else {"message": payload.decode()}
+        return Answer(response.status, body, tuple(response.headers.get_all("Warning") or ()))
 
     def apply(self, kind: Kind, obj: dict[str, Any], *, subresource: str = "", **query: str) -> Answer:
         """Apply an object server-side."""
         meta = obj["metadata"]
         path = kind.path(meta.get("namespace", ""), meta["name"], subresource)
-        asked = {"fieldManager": "halcyon", "force": "true"} | query
-        return self.send("PATCH", path, obj, query=asked, content="application/apply-patch+yaml")
+        parameters = {"fieldManager": "halcyon", "force": "true"} | query
+        return self.send("PATCH", path, obj, query=parameters, content="application/apply-patch+yaml")
 
     def try_spec(self, spec: Document, *, name: str = "digits", namespace: str = "default", **query: str) -> Answer:
         """Return the API server's response to a ModelDeployment with this spec, without storing it (dry run)."""
@@ -94,4 +94,4 @@ class Connection:
 def _json_that_is_yaml(value: object) -> bytes:
     # Server-side apply parses YAML, which has no surrogate pairs and rejects some characters that aren't escaped.
     text = json.dumps(value, ensure_ascii=False)
-    return re.sub(r"[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+    return re.sub(r"[\x7f-\uffff]", lambda match: f"\\u{ord(match[0]):04x}", text).encode()

@@ -58,12 +58,12 @@ def call(
     method: str,
     body: bytes | None = None,
     *,
-    whole: bool = False,
+    complete: bool = False,
     key: str = "",
     more: Mapping[bytes, bytes] | None = None,
     kind: int = 0x10,
 ) -> bytes:
-    """Return a gRPC call: its headers, with this API key and more fields, and this part of its body. `whole` ends the call there."""
+    """Return a gRPC call: its headers, with this API key and more fields, and this part of its body. `complete` ends the call there."""
     fields = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -74,11 +74,11 @@ def call(
     } | ({b"x-api-key": key.encode()} if key else {})
     # Literals without indexing, so that no table of the connection is needed, unless `kind` is another.
     block = fields_of(fields | dict(more or {}), kind=kind)
-    made = frame(_HEADERS, _END_HEADERS | (_END_STREAM if whole and body is None else 0), stream, block)
+    frames = frame(_HEADERS, _END_HEADERS | (_END_STREAM if complete and body is None else 0), stream, block)
     parts = [] if body is None else [body[at : at + 16384] for at in range(0, len(body), 16384)]
     for number, part in enumerate(parts, 1):
-        made += frame(_DATA, _END_STREAM if whole and number == len(parts) else 0, stream, part)
-    return made
+        frames += frame(_DATA, _END_STREAM if complete and number == len(parts) else 0, stream, part)
+    return frames
 
 
 def message(size: int, *, announced: int | None = None) -> bytes:
@@ -97,17 +97,17 @@ class Crowd:
     def come(self, count: int, says: bytes = b"") -> None:
         """Open `count` more connections, each of which sends these bytes."""
         for _ in range(count):
-            made = socket.socket()
-            made.settimeout(5)
+            connection = socket.socket()
+            connection.settimeout(5)
             # Choose the local port at connect, so that more connections are possible than with ports reserved by bind.
-            made.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
-            made.bind((self._source, 0))
+            connection.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+            connection.bind((self._source, 0))
             with contextlib.suppress(OSError):
-                made.connect(("127.0.0.1", self._port))
+                connection.connect(("127.0.0.1", self._port))
                 if says:
-                    made.sendall(says)
-            made.setblocking(False)
-            self.sockets.append(made)
+                    connection.sendall(says)
+            connection.setblocking(False)
+            self.sockets.append(connection)
 
     def kept(self) -> int:
         """Return the number of connections that the balancer has not closed."""

@@ -22,8 +22,8 @@ class Answer:
     @property
     def body(self) -> Object:
         """Return the body parsed as JSON."""
-        found: Object = json.loads(self.text)
-        return found
+        document: Object = json.loads(self.text)
+        return document
 
 
 @dataclass(frozen=True)

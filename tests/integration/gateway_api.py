@@ -23,7 +23,7 @@ def definitions() -> list[dict[str, Any]]:
 
     Go downloads the module once, and checks it against go.sum.
     """
-    told = subprocess.run(
+    download = subprocess.run(
         [toolchain(), "mod", "download", "-json", "sigs.k8s.io/gateway-api"],
         cwd=PINNED,
         env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "GOWORK": "off"},
@@ -31,7 +31,7 @@ def definitions() -> list[dict[str, Any]]:
         text=True,
         check=True,
     )
-    folder = Path(json.loads(told.stdout)["Dir"]) / "config/crd/standard"
+    folder = Path(json.loads(download.stdout)["Dir"]) / "config/crd/standard"
     names = ("httproutes", "grpcroutes")
     return [yaml.safe_load((folder / f"gateway.networking.k8s.io_{name}.yaml").read_text()) for name in names]
 

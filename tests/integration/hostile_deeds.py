@@ -21,19 +21,19 @@ QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
 
 def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
     """Return labels, annotations and names of stored children that can only come from the tenant."""
-    found = []
+    lines = []
     for child in children:
         template = (child.get("spec") or {}).get("template") or {"metadata": {}}
         for meta in (child["metadata"], template["metadata"]):
             odd = [*(meta.get("labels") or {}), *(meta.get("annotations") or {})]
-            found += [
+            lines += [
                 f"{child['kind']} {name}: {key}"
                 for key in odd
                 if key.startswith(("sidecar.", "container.", "example.com/"))
             ]
         if child["metadata"]["namespace"] != namespace or len(child["metadata"]["name"]) > 253:
-            found.append(f"{child['kind']} {child['metadata']['namespace']}/{child['metadata']['name']}")
-    return found
+            lines.append(f"{child['kind']} {child['metadata']['namespace']}/{child['metadata']['name']}")
+    return lines
 
 
 def own_key(scene: HostileNamespace) -> list[str]:
@@ -41,28 +41,28 @@ def own_key(scene: HostileNamespace) -> list[str]:
 
     No admission policy applies there, so the operator must detect it.
     """
-    there, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
-    asked = spec(
+    space, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
+    requested = spec(
         "runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]
     )
-    there.apply(model(name, asked))
-    message = there.wait_condition("Accepted", "False", "PolicyDenied", name=name)
-    left = [f"{kind} {child}" for kind, child in there.children() if child.startswith(name)]
-    there.delete(kinds.MODEL_DEPLOYMENT, name)
+    space.apply(model(name, requested))
+    message = space.wait_condition("Accepted", "False", "PolicyDenied", name=name)
+    left = [f"{kind} {child}" for kind, child in space.children() if child.startswith(name)]
+    space.delete(kinds.MODEL_DEPLOYMENT, name)
     return left + ([] if "the operator's private key" in message else [message])
 
 
 def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     """Create models that exceed the GPU budget only together, at the same time, and increase one with /scale."""
-    asked, names = spec() | {"runtime": {"gpu": {"count": 8}}}, [f"r30-{n}" for n in range(6)]
+    requested, names = spec() | {"runtime": {"gpu": {"count": 8}}}, [f"r30-{n}" for n in range(6)]
     with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(lambda name: scene.space.apply(model(name, asked)), names))
-    told = {
+        list(pool.map(lambda name: scene.space.apply(model(name, requested)), names))
+    conditions = {
         name: until(lambda name=name: scene.space.condition("Accepted", name), any, what=f"{name} is looked at")  # type: ignore[misc]
         for name in names
     }
-    accepted = [name for name in names if told[name][0] == "True"]
-    refused = {name: message for name, (_, reason, message) in told.items() if reason == "PolicyDenied"}
+    accepted = [name for name in names if conditions[name][0] == "True"]
+    refused = {name: message for name, (_, reason, message) in conditions.items() if reason == "PolicyDenied"}
     full = "up to 24. The limit for a namespace is 24 "
     escaped = [] if (len(accepted), len(refused)) == (3, 3) else [f"accepted {accepted}, refused {[*refused]}"]
     escaped += [message for message in refused.values() if full not in message]
@@ -164,8 +164,8 @@ def somebody_s_name(scene: HostileNamespace) -> list[str]:
     scene.space.apply(model("r46", spec()))
     scene.space.wait_condition("Accepted", "False", "Conflict", name="r46")
     after = scene.space.must(kinds.SERVICE, "r46")["metadata"]["resourceVersion"]
-    made = [o["kind"] for o in scene.of("r46") if o["kind"] != "Service"]
-    return made + ([] if after == before else ["their Service was written"])
+    children = [o["kind"] for o in scene.of("r46") if o["kind"] != "Service"]
+    return children + ([] if after == before else ["their Service was written"])
 
 
 def spoofed_owner(scene: HostileNamespace) -> list[str]:
@@ -251,21 +251,21 @@ def quota(scene: HostileNamespace) -> list[str]:
     answer = space.api.call("POST", QUOTA.path(space.namespace), body)
     assert answer.status == 201, answer
 
-    asked = {"hard": ""}
+    limits = {"hard": ""}
 
     def ask() -> None:
         # A kind that is new to the quota controller is counted at the next change of the quota, or minutes later.
-        asked["hard"] = str(next(changes))
-        space.merge(QUOTA, "models", {"spec": {"hard": {"count/configmaps": asked["hard"]}}})
+        limits["hard"] = str(next(changes))
+        space.merge(QUOTA, "models", {"spec": {"hard": {"count/configmaps": limits["hard"]}}})
 
     def used() -> str:
         """Return the usage that the controller counted after our last change; empty before. No older count follows."""
         status = space.must(QUOTA, "models").get("status") or {}
-        if (status.get("hard") or {}).get("count/configmaps") != asked["hard"]:
+        if (status.get("hard") or {}).get("count/configmaps") != limits["hard"]:
             return ""
-        found = str((status.get("used") or {}).get(counted, ""))
+        usage = str((status.get("used") or {}).get(counted, ""))
         ask()
-        return found
+        return usage
 
     def create(number: int) -> int:
         path = kinds.MODEL_DEPLOYMENT.path(space.namespace)
@@ -273,9 +273,9 @@ def quota(scene: HostileNamespace) -> list[str]:
 
     changes = itertools.count(100)
     ask()
-    until(used, lambda found: found == "0", what="the quota counts models", limit_s=60, every_s=0.5)
+    until(used, lambda usage: usage == "0", what="the quota counts models", limit_s=60, every_s=0.5)
     answers = [create(0), create(1)]
-    until(used, lambda found: found == "2", what="the quota has counted both", limit_s=60, every_s=0.5)
+    until(used, lambda usage: usage == "2", what="the quota has counted both", limit_s=60, every_s=0.5)
     answers += [create(2), create(3)]
     space.end()
     return [] if answers == [201, 201, 403, 403] else [f"the quota of 2 let in {answers}"]

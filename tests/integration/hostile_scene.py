@@ -54,7 +54,7 @@ class HostileNamespace:
 
     def of(self, name: str) -> list[Object]:
         """Return the children of a model."""
-        return made_for(name, everything(self.space))
+        return objects_of(name, everything(self.space))
 
     def other(self, name: str) -> Space:
         """Create an additional namespace."""
@@ -114,7 +114,7 @@ def everything(space: Space) -> list[Object]:
     return [{**obj, "kind": kind.kind} for kind in CHILDREN for obj in space.every(kind)]
 
 
-def made_for(name: str, objects: list[Object]) -> list[Object]:
+def objects_of(name: str, objects: list[Object]) -> list[Object]:
     """Return the objects that belong to a model by name, label or owner. Any of these would be a successful attack."""
     return [obj for obj in objects if obj["metadata"]["name"].startswith(f"{name}-") or name in _names(obj["metadata"])]
 

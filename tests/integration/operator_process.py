@@ -135,7 +135,7 @@ class Operator:
     def wait_leading(self, limit_s: float = 20.0) -> None:
         """Wait until it leads and has started to reconcile."""
         until(
-            lambda: self.said("started as the leader"),
+            lambda: self.logged("started as the leader"),
             bool,
             what=f"{self.name} works",
             limit_s=limit_s,
@@ -163,16 +163,16 @@ class Operator:
         """Return the log lines so far."""
         if not self.log.exists():
             return []
-        found = []
+        records = []
         # The last line may be incomplete.
         for line in self.log.read_text().rpartition("\n")[0].splitlines():
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError:
-                found.append({"level": "garbage", "message": line})
-        return found
+                records.append({"level": "garbage", "message": line})
+        return records
 
-    def said(self, message: str) -> list[dict[str, Any]]:
+    def logged(self, message: str) -> list[dict[str, Any]]:
         """Return the log lines with this message."""
         return [line for line in self.lines() if line["message"] == message]
 

@@ -69,9 +69,9 @@ class Space:
 
     def must(self, kind: Kind, name: str) -> Object:
         """Return the object, which must exist."""
-        found = self.get(kind, name)
-        assert found is not None, f"{kind.kind} {name} is not there"
-        return found
+        obj = self.get(kind, name)
+        assert obj is not None, f"{kind.kind} {name} is not there"
+        return obj
 
     def every(self, kind: Kind) -> list[Object]:
         """Return all objects of a kind."""
@@ -129,41 +129,43 @@ class Space:
 
     def status(self, name: str = "m") -> Object:
         """Return the status of a ModelDeployment; empty if there is none."""
-        found = self.get(kinds.MODEL_DEPLOYMENT, name) or {}
-        status: Object = found.get("status") or {}
+        model = self.get(kinds.MODEL_DEPLOYMENT, name) or {}
+        status: Object = model.get("status") or {}
         return status
 
-    def condition(self, wanted: str, name: str = "m") -> tuple[str, str, str]:
+    def condition(self, type_name: str, name: str = "m") -> tuple[str, str, str]:
         """Return (status, reason, message) of a condition; empty texts if it doesn't exist."""
-        found: dict[str, str] = next((c for c in self.status(name).get("conditions") or () if c["type"] == wanted), {})
-        return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+        condition: dict[str, str] = next(
+            (c for c in self.status(name).get("conditions") or () if c["type"] == type_name), {}
+        )
+        return condition.get("status", ""), condition.get("reason", ""), condition.get("message", "")
 
     def wait_condition(
-        self, wanted: str, status: str, reason: str | None = None, *, name: str = "m", limit_s: float = 15.0
+        self, type_name: str, status: str, reason: str | None = None, *, name: str = "m", limit_s: float = 15.0
     ) -> str:
         """Wait until the condition has this status and reason, and return its message."""
         return until(
-            lambda: self.condition(wanted, name),
+            lambda: self.condition(type_name, name),
             lambda c: c[0] == status and reason in {None, c[1]},
-            what=f"{wanted}={status} {reason or ''} of {self.namespace}/{name}",
+            what=f"{type_name}={status} {reason or ''} of {self.namespace}/{name}",
             limit_s=limit_s,
         )[2]
 
     def settled(self, name: str = "m") -> bool:
         """Return True if the current spec is served by the number of pods that it requests, all of its revision."""
-        found = self.get(kinds.MODEL_DEPLOYMENT, name)
-        status = (found or {}).get("status") or {}
-        if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
+        model = self.get(kinds.MODEL_DEPLOYMENT, name)
+        status = (model or {}).get("status") or {}
+        if model is None or status.get("observedGeneration") != model["metadata"]["generation"]:
             return False
         conditions = {c["type"]: c["status"] for c in status["conditions"]}
         revision = status.get("revision") or {}
-        wanted = (self.get(kinds.DEPLOYMENT, f"{name}-a") or {"spec": {"replicas": -1}})["spec"]["replicas"]
+        replicas = (self.get(kinds.DEPLOYMENT, f"{name}-a") or {"spec": {"replicas": -1}})["spec"]["replicas"]
         counts = status["pods"]
         return (
             conditions.get("Ready") == "True"
             and not {"Reconciling", "Stalled"} & conditions.keys()
             and revision.get("current") == revision.get("target")
-            and counts == {**counts, "total": wanted, "ready": wanted, "updated": wanted, "unschedulable": 0}
+            and counts == {**counts, "total": replicas, "ready": replicas, "updated": replicas, "unschedulable": 0}
         )
 
     def wait_settled(self, name: str = "m", *, limit_s: float = 20.0) -> None:

@@ -15,7 +15,7 @@ from tests.integration.operator_space import REPLICA_SET, Object, Space
 
 State = dict[str, Any]
 _TIMES = re.compile(r".*(Time|Timestamp)$|startedAt|finishedAt|observedAt")
-_GONE = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
+_OMITTED = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
 _DIGEST = "serving.halcyon.dev/applied"
 _TRAIL = "serving.halcyon.dev/rollout"
 """Annotation of a revision with its rollout record and times."""
@@ -31,50 +31,50 @@ def state(space: Space) -> State:
     """Return every object, by kind and name."""
     objects = [(k.kind, o) for k in _EVERY for o in space.every(k) if o["metadata"]["name"] not in _OF_THE_NAMESPACE]
     words = {space.namespace: "NAMESPACE", **_replica_sets([o for kind, o in objects if kind == REPLICA_SET.kind])}
-    found: State = {}
+    by_key: State = {}
     for kind, obj in objects:
         name = "*" if kind == "Pod" else obj["metadata"]["name"]
-        text = _KEY.sub("halcyon=KEY", _said(json.dumps(_plain(kind, obj)), words))
+        text = _KEY.sub("halcyon=KEY", _replaced(json.dumps(_plain(kind, obj)), words))
         plain = json.loads(_DRAIN_KEY.sub(r"\1KEY", text))
-        key = _said(f"{kind} {name}", words)
+        key = _replaced(f"{kind} {name}", words)
         if kind != "Pod":
-            found[key] = plain
+            by_key[key] = plain
             continue
-        found.setdefault(key, []).append(plain)
-        found[key].sort(key=json.dumps)
-    return found
+        by_key.setdefault(key, []).append(plain)
+        by_key[key].sort(key=json.dumps)
+    return by_key
 
 
-def differences(found: Any, wanted: Any, where: str = "") -> list[str]:
+def differences(actual: Any, expected: Any, path: str = "") -> list[str]:
     """Return the differences between two states, one line each."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
+    if isinstance(actual, dict) and isinstance(expected, dict):
         lines = []
-        for key in sorted(found.keys() | wanted.keys()):
-            here = f"{where}.{key}" if where else key
-            if key not in found:
+        for key in sorted(actual.keys() | expected.keys()):
+            here = f"{path}.{key}" if path else key
+            if key not in actual:
                 lines.append(f"{here}: is missing")
-            elif key not in wanted:
-                lines.append(f"{here}: should not be; is {json.dumps(found[key])[:200]}")
+            elif key not in expected:
+                lines.append(f"{here}: should not be; is {json.dumps(actual[key])[:200]}")
             else:
-                lines += differences(found[key], wanted[key], here)
+                lines += differences(actual[key], expected[key], here)
         return lines
-    if isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+    if isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
         return [
-            d for n, (a, b) in enumerate(zip(found, wanted, strict=True)) for d in differences(a, b, f"{where}[{n}]")
+            d for n, (a, b) in enumerate(zip(actual, expected, strict=True)) for d in differences(a, b, f"{path}[{n}]")
         ]
-    return [] if found == wanted else [f"{where}: {json.dumps(found)[:200]}, should be {json.dumps(wanted)[:200]}"]
+    return [] if actual == expected else [f"{path}: {json.dumps(actual)[:200]}, should be {json.dumps(expected)[:200]}"]
 
 
-def _said(text: str, words: dict[str, str]) -> str:
+def _replaced(text: str, words: dict[str, str]) -> str:
     for word, replacement in words.items():
         text = text.replace(word, replacement)
     return text
 
 
-def _replica_sets(found: list[Object]) -> dict[str, str]:
+def _replica_sets(replica_sets: list[Object]) -> dict[str, str]:
     """Return names for the hashes of ReplicaSets, which depend on the namespace: the n-th of its Deployment."""
     words = {}
-    for obj in found:
+    for obj in replica_sets:
         meta = obj["metadata"]
         number = meta["annotations"]["deployment.kubernetes.io/revision"]
         words[meta["labels"]["pod-template-hash"]] = f"HASH{number}"
@@ -84,8 +84,8 @@ def _replica_sets(found: list[Object]) -> dict[str, str]:
 def _plain(kind: str, obj: Object) -> Any:
     plain = _without(obj)
     meta = plain["metadata"]
-    for told in (_DIGEST, _TRAIL):
-        meta.get("annotations", {}).pop(told, None)
+    for annotation in (_DIGEST, _TRAIL):
+        meta.get("annotations", {}).pop(annotation, None)
     if kind in {"Pod", REPLICA_SET.kind}:
         meta.pop("generation", None)  # steps of the Deployment controller
     if kind == "Pod":
@@ -107,7 +107,7 @@ def _plain(kind: str, obj: Object) -> Any:
 
 def _without(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _without(v) for k, v in value.items() if k not in _GONE and not _TIMES.fullmatch(k)}
+        return {k: _without(v) for k, v in value.items() if k not in _OMITTED and not _TIMES.fullmatch(k)}
     if isinstance(value, list):
         return [_without(v) for v in value]
     return value

@@ -30,7 +30,7 @@ def pods_followed(space: Space) -> Iterator[Follow]:
     path = kinds.POD.path(space.namespace)
     listed = space.api.call("GET", path).body
     assert listed is not None
-    made = Follow({pod["metadata"]["uid"]: pod for pod in listed["items"]})
+    follow = Follow({pod["metadata"]["uid"]: pod for pod in listed["items"]})
     identity = space.api.identity
     address = urlsplit(identity.url)
     context = ssl.create_default_context(cafile=str(identity.ca))
@@ -46,16 +46,16 @@ def pods_followed(space: Space) -> Iterator[Follow]:
             event = json.loads(line)
             pod = event["object"]
             if event["type"] == "DELETED":
-                made.pods.pop(pod["metadata"]["uid"], None)
+                follow.pods.pop(pod["metadata"]["uid"], None)
             else:
-                made.pods[pod["metadata"]["uid"]] = pod
-            for listener in made.listeners:
+                follow.pods[pod["metadata"]["uid"]] = pod
+            for listener in follow.listeners:
                 listener()
 
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        yield made
+        yield follow
     finally:
         held.shutdown(socket.SHUT_RDWR)
         reader.join()

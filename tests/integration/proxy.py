@@ -354,7 +354,7 @@ _REASONS = {
 
 
 def _refusal(fault: Answer) -> web.Response:
-    said = {
+    status = {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
@@ -363,4 +363,4 @@ def _refusal(fault: Answer) -> web.Response:
         "message": "the test's proxy says so",
     }
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    return web.json_response(said, status=fault.status, headers=headers)
+    return web.json_response(status, status=fault.status, headers=headers)

@@ -115,13 +115,13 @@ class Prometheus:
             command.append(f"--web.config.file={self.directory}/web.yml")
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        until(self._ready, bool, what="Prometheus is ready", limit_s=20, context=self.said)
+        until(self._ready, bool, what="Prometheus is ready", limit_s=20, context=self.log_tail)
 
     def _ready(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, self.said()
+        assert self._process.poll() is None, self.log_tail()
         if self._web is not None:
-            return "Server is ready" in self.said()
+            return "Server is ready" in self.log_tail()
         with (
             contextlib.suppress(OSError),
             urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=1 * PATIENCE),
@@ -129,7 +129,7 @@ class Prometheus:
             return True
         return False
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         return (self.directory / "log").read_text()[-3000:]
 
     def kill(self) -> None:
@@ -143,12 +143,12 @@ class Prometheus:
 def prometheus(scrape_configs: Sequence[object], *, past: str = "", web: object = None) -> Iterator[Prometheus]:
     """Run a Prometheus in a temporary folder."""
     directory = Path(tempfile.mkdtemp(prefix="halcyon-prometheus-"))
-    made = Prometheus(directory, scrape_configs, web=web)
+    server = Prometheus(directory, scrape_configs, web=web)
     try:
         if past:
-            made.backfill(past)
-        made.start()
-        yield made
+            server.backfill(past)
+        server.start()
+        yield server
     finally:
-        made.kill()
+        server.kill()
         shutil.rmtree(directory)

@@ -83,8 +83,8 @@ def served(
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    made = (certificates or renewed(None, ("localhost",), datetime.now(UTC))).serving
-    arguments = (theirs, https, made.cert_pem, made.key_pem, limits)
+    certificate = (certificates or renewed(None, ("localhost",), datetime.now(UTC))).serving
+    arguments = (theirs, https, certificate.cert_pem, certificate.key_pem, limits)
     process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     theirs.close()
@@ -155,7 +155,7 @@ async def _ports(pipe: Connection, port: int, tls: ServingTLS, limits: PortLimit
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)
     plain: web.Application = probes.build(registry, live={}, ready={}, model_metrics=large)
     http = await ports.open(plain, name="http", host=None, port=0)
-    pipe.send([one.addresses[0][1] for one in (https, dashboard, http)])
+    pipe.send([listener.addresses[0][1] for listener in (https, dashboard, http)])
     await asyncio.Event().wait()
 
 
@@ -214,6 +214,6 @@ OPEN_FILES = 8192
 def allow_open_files() -> None:
     """Raise the limit of open files as far as this process may: clients hold more sockets than some shells allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

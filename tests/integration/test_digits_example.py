@@ -17,8 +17,8 @@ TEXT = train.MANIFEST.read_text()
 
 
 def document(kind: str) -> dict[str, Any]:
-    (found,) = (entry for entry in yaml.safe_load_all(TEXT) if entry["kind"] == kind)
-    return dict(found)
+    (manifest,) = (entry for entry in yaml.safe_load_all(TEXT) if entry["kind"] == kind)
+    return dict(manifest)
 
 
 @pytest.fixture(scope="module")

@@ -42,10 +42,10 @@ def pages() -> Callable[[str, Message], tuple[int, str]]:
 
 def page(scrape: int) -> str:
     """Return the metrics page at a scrape."""
-    found = []
+    lines = []
     for name, by in _COUNTERS.items():
-        found.append(f'# TYPE {name} counter\n{name}{{model="digits",version="1"}} {by * scrape}\n')
-    found.append("# TYPE nv_inference_request_failure counter\n")
+        lines.append(f'# TYPE {name} counter\n{name}{{model="digits",version="1"}} {by * scrape}\n')
+    lines.append("# TYPE nv_inference_request_failure counter\n")
     for reason, by in _FAILURES.items():
-        found.append(f'nv_inference_request_failure{{model="digits",reason="{reason}",version="1"}} {by * scrape}\n')
-    return "".join(found) + _GAUGES
+        lines.append(f'nv_inference_request_failure{{model="digits",reason="{reason}",version="1"}} {by * scrape}\n')
+    return "".join(lines) + _GAUGES

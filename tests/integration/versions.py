@@ -9,9 +9,9 @@ from e2e.cluster.cluster import Cluster
 
 def minor(cluster: Cluster) -> int:
     """Return the minor version, for example 35 for 1.35."""
-    told = cluster.api.call("GET", "/version").body
-    assert told is not None
-    return int(re.sub(r"\D.*", "", str(told["minor"])))
+    version = cluster.api.call("GET", "/version").body
+    assert version is not None
+    return int(re.sub(r"\D.*", "", str(version["minor"])))
 
 
 def declares_tolerance(cluster: Cluster) -> bool:

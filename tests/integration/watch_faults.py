@@ -103,11 +103,11 @@ def error_frame(status: int) -> bytes:
 
 def event_of(resource: str, line: bytes) -> WatchEvent | None:
     """Return the event in a line; None if it is a bookmark or an error."""
-    said = json.loads(line)
-    if said["type"] not in {"ADDED", "MODIFIED", "DELETED"}:
+    event = json.loads(line)
+    if event["type"] not in {"ADDED", "MODIFIED", "DELETED"}:
         return None
-    meta = said["object"]["metadata"]
-    return WatchEvent(resource, said["type"], Key(meta.get("namespace", ""), meta["name"]), meta.get("uid", ""))
+    meta = event["object"]["metadata"]
+    return WatchEvent(resource, event["type"], Key(meta.get("namespace", ""), meta["name"]), meta.get("uid", ""))
 
 
 async def disturbed(resource: str, lines: AsyncIterable[bytes], rule: EventRule) -> AsyncIterator[bytes]:

@@ -106,7 +106,7 @@ class Ended:
         """Return the exit status, None while it runs."""
         return 1 if self.error else None
 
-    def said(self, message: str) -> list[dict[str, str]]:
+    def logged(self, message: str) -> list[dict[str, str]]:
         """Return the line with the error."""
         assert message == "the operator exits with an error"
         return [{"error": self.error}]

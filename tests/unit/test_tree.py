@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -58,6 +59,31 @@ BANNED = {
     ),
 }
 """Words that no name may have: CONTRIBUTING.md, "Names and words", has the ones to use."""
+
+CODE = ("operator", "cli", "simulator", "generators", "images", "demo", "benchmarks", "e2e", "scripts", "manifests")
+VAGUE = {"found", "told", "said", "asked", "wanted", "heard"}
+"""Words that no name has: a reader of `found` has to read what was looked for."""
+UNCLEAR = VAGUE | {
+    *("made", "given", "got", "gone", "taken", "came", "went", "there", "where", "what", "whole"),
+    *("one", "ones", "thing", "things", "stuff"),
+}
+"""Words that are no names by themselves; `made_at` and `one_channel` are."""
+ALLOWED = {
+    "operator/halcyon/balancer/runtime/shares.py found": "a key of a document of the agents",
+    "operator/halcyon/scaling/planner/answer_evidence.py found_by": "a key of the stored evidence",
+    "operator/halcyon/kube/errors.py Gone": "status 410 of HTTP",
+    "cli/halcyon_measure/results/sections/verdict.py what": "a key of bench.json",
+    "benchmarks/quality/rows.py what": "a key of the recorded rows",
+    "benchmarks/rows.py what": "a key of the recorded rows",
+    "benchmarks/right/overload.py what": "a key of the raw samples",
+    "benchmarks/tune/lower.py what": "a key of the raw samples",
+}
+"""Names that stay, each with its reason."""
+_CANDIDATE = re.compile(
+    rf"\b_*(?:{'|'.join(sorted(UNCLEAR))})_*\s*(?:[=:,)(]|in\b)|(?:{'|'.join(sorted(VAGUE))})_|_(?:{'|'.join(sorted(VAGUE))})",
+    re.IGNORECASE,
+)
+"""Text of a module that may have such a name: most have none, and to parse all takes five seconds."""
 
 
 @cache
@@ -244,3 +270,42 @@ def test_an_environment_of_another_tree_is_never_replaced(tmp_path: Path) -> Non
 def test_git_ignores_an_environment_that_is_a_link() -> None:
     # Git replaces an ignored folder with a link that a merged commit has. A pattern that ends in / ignores folders only.
     assert "/.venv" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def is_unclear(name: str) -> bool:
+    plain = name.lower().strip("_").removesuffix("not_found")
+    return plain in UNCLEAR or bool(VAGUE & set(plain.split("_")))
+
+
+def defined_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the names that a module defines, with their lines. Names of tests have rules of their own (test_layout)."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                if not name.startswith("test_"):
+                    yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+
+
+def test_names_of_values_hold_no_word_without_meaning() -> None:
+    example = "def told(what):\n    for one in what:\n        self.seen = found_by = one\n"
+    assert [name for _, name in defined_names(ast.parse(example)) if is_unclear(name)] == [
+        "told",
+        "what",
+        "one",
+        "found_by",
+    ]
+    modules = [path for folder in CODE for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(modules) > 800
+    odd = {
+        (f"{path.relative_to(ROOT)} {name}", line)
+        for path in modules
+        if _CANDIDATE.search(text := path.read_text())
+        for line, name in defined_names(ast.parse(text))
+        if is_unclear(name)
+    }
+    assert sorted(place for place in odd if place[0] not in ALLOWED) == []
+    assert ALLOWED.keys() - {name for name, _ in odd} == set()

@@ -49,7 +49,7 @@ class Aim:
     def call(self, stream: int, body: bytes | None = None, *, whole: bool = False, answer_bytes: int = 0) -> bytes:
         """Return a gRPC inference call, whose response has this size."""
         more = {b"answer-bytes": b"%d" % answer_bytes} if answer_bytes else {}
-        return crowd.call(stream, "ModelInfer", body, whole=whole, key=self.key, more=more)
+        return crowd.call(stream, "ModelInfer", body, complete=whole, key=self.key, more=more)
 
 
 Deed = Callable[[Aim, float], None]
@@ -188,7 +188,7 @@ def _tables() -> Iterator[bytes]:
     """Return calls of another service, each with fields that push all others out of the connection's table."""
     for number, stream in enumerate(_streams()):
         more = {b"x-a": b"%d" % number + b"a" * 3000}
-        yield crowd.call(stream, "none", whole=True, more=more, kind=_INDEXED)
+        yield crowd.call(stream, "none", complete=True, more=more, kind=_INDEXED)
 
 
 def _same(made: bytes) -> Iterator[bytes]:

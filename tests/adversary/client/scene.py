@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
 
 from halcyon.balancer.secrets.mounted_secrets import SecretNames
-from tests.integration.balanced import PLAN, Balanced, Process, agent, endpoint, http_response, one, raw, until
+from tests.integration.balanced import PLAN, Balanced, Process, agent, endpoint, http_response, new_balanced, raw, until
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
@@ -182,7 +182,7 @@ async def scene(tmp_path: Path, *, models: int = 1) -> AsyncIterator[Scene]:
         (keys / name).write_text(key)
     [metrics_port] = free_ports(1)
     async with contextlib.AsyncExitStack() as stack:
-        attacked, *others = [await stack.enter_async_context(one()) for _ in range(models + 1)]
+        attacked, *others = [await stack.enter_async_context(new_balanced()) for _ in range(models + 1)]
         # Servers that the attacker's requests reach are processes of their own, so that they don't delay the measuring clients.
         pod = attacked.pod(delay_s=WORK_S, metrics_port=metrics_port)
         ports = attacked.haproxy.ports

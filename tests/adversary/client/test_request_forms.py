@@ -12,7 +12,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from tests.integration import crowd
-from tests.integration.balanced import PLAN, Balanced, http_response, infer, one
+from tests.integration.balanced import PLAN, Balanced, http_response, infer, new_balanced
 from tests.integration.crowd import frame
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
@@ -78,7 +78,7 @@ class Recorder(Pod):
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
+    async with new_balanced() as made:
         ports = made.haproxy.ports
         pod = made.pod()
         made.pods.append(await Recorder(pod.address, ports.server_http, ports.server_grpc).start())

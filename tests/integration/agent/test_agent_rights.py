@@ -22,7 +22,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
 from halcyon.render import balancer
 from halcyon.render.site import Subject
-from tests.integration.balanced import PLAN, Balanced, Process, RealApi, agent, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, Process, RealApi, agent, is_, new_balanced, until
 from tests.integration.operator.test_rights import called
 from tests.integration.proxy import Door, Proxy
 from tests.integration.waiting import PATIENCE
@@ -77,17 +77,17 @@ class Place:
         self._kubectl.apply(plan)
 
 
-def plain(made: dict[str, Any]) -> dict[str, Any]:
+def plain(obj: dict[str, Any]) -> dict[str, Any]:
     """Without an owner, which there isn't."""
-    meta = {k: v for k, v in made["metadata"].items() if k != "ownerReferences"}
-    return {**made, "metadata": meta}
+    meta = {k: v for k, v in obj["metadata"].items() if k != "ownerReferences"}
+    return {**obj, "metadata": meta}
 
 
 @pytest.fixture
 def place(kubectl: Kubectl, namespace: str) -> Place:
-    found = Place(kubectl, namespace)
-    found.make()
-    return found
+    created = Place(kubectl, namespace)
+    created.make()
+    return created
 
 
 @dataclass
@@ -114,12 +114,12 @@ class Working:
 async def working(proxy: Proxy, place: Place, tmp_path: Path) -> AsyncIterator[Working]:
     """With the rights that the account has; HAProxy isn't begun."""
     door = proxy.open(account=f"{place.namespace}:{ACCOUNT}")
-    told = yaml.safe_load(door.kubeconfig.read_text())["clusters"][0]["cluster"]
-    address = urlsplit(told["server"])
-    ca = base64.b64decode(told["certificate-authority-data"]).decode()
+    server = yaml.safe_load(door.kubeconfig.read_text())["clusters"][0]["cluster"]
+    address = urlsplit(server["server"])
+    ca = base64.b64decode(server["certificate-authority-data"]).decode()
     api = RealApi(address.hostname or "", address.port or 0, ca, place.namespace, place.put)
     plan = replace(PLAN, namespace=place.namespace)
-    async with one() as balanced, agent(balanced, tmp_path, metrics_port=8002, plan=plan, real=api) as process:
+    async with new_balanced() as balanced, agent(balanced, tmp_path, metrics_port=8002, plan=plan, real=api) as process:
         yield Working(door, process, balanced)
 
 
@@ -177,10 +177,10 @@ async def test_an_agent_without_rights_at_its_start_reports_that_and_ends(
             await until(lambda: run.process.is_("/healthz", 200), 20)
             await asyncio.to_thread(run.balanced.haproxy.start)
 
-        async def told() -> bool:
+        async def reported() -> bool:
             status, body = await run.process.probe(page)
             return status == 503 and f'cannot list resource "{resource}"' in body.decode() and says in body.decode()
 
-        await until(told, 9)
+        await until(reported, 9)
         # The kubelet starts it again, and its pod's status has the reason: tests/unit/control/status/test_status.py.
         assert await asyncio.wait_for(run.process.process.wait(), 30) == 1

@@ -24,13 +24,13 @@ async def test_statistics_of_a_pod_are_read_every_five_seconds_and_repeated_mean
     now = 1000.0
     async with aiohttp.ClientSession() as session:
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
-        told = []
+        readings = []
         for _ in range(7):
-            told.append((await sensor.sample(pods(1)))["p-0"].batches)
+            readings.append((await sensor.sample(pods(1)))["p-0"].batches)
             now += 1.0
         assert pod.stats_count == 2
-        assert [one.at for one in told if one is not None] == [1000.0] * 5 + [1005.0] * 2
-        assert told[0] == BatchStats(1000.0, ((4, 10, 90_000),), 90_000)
+        assert [reading.at for reading in readings if reading is not None] == [1000.0] * 5 + [1005.0] * 2
+        assert readings[0] == BatchStats(1000.0, ((4, 10, 90_000),), 90_000)
 
         pod.stats = None
         now += 5.0
@@ -57,11 +57,11 @@ async def test_many_pods_are_read_in_turns() -> None:
     now = 1000.0
     async with aiohttp.ClientSession() as session:
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
-        told: list[set[str]] = []
+        read_pods: list[set[str]] = []
         for _ in range(2):
             seen = await sensor.sample(many)
-            told.append({name for name, sighting in seen.items() if sighting.batches is not None})
+            read_pods.append({name for name, sighting in seen.items() if sighting.batches is not None})
             now += 1.0
-        assert [len(names) for names in told] == [MAX_WITH_BATCHES] * 2
-        assert told[0] | told[1] == {endpoint.pod for endpoint in many}
+        assert [len(names) for names in read_pods] == [MAX_WITH_BATCHES] * 2
+        assert read_pods[0] | read_pods[1] == {endpoint.pod for endpoint in many}
     await pod.stop()

@@ -12,7 +12,7 @@ import aiohttp
 
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.controller import HaproxyController
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, infer, is_, one, until
+from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, infer, is_, new_balanced, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer import real_haproxy
 
@@ -60,9 +60,9 @@ async def two(plan: BalancerPlan, pods: int, **options: float) -> AsyncIterator[
             Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen, concurrency=own), [])
             for haproxy, own in zip((first, second), shares, strict=True)
         ]
-        made = await balanced[0].start(pods, **options)
-        both = Two(balanced, shares, made)
-        balanced[1].pods = list(made)
+        started = await balanced[0].start(pods, **options)
+        both = Two(balanced, shares, started)
+        balanced[1].pods = list(started)
         for mine in balanced:
             await mine.begin(plan)
         following = asyncio.create_task(both.follow())
@@ -74,12 +74,12 @@ async def two(plan: BalancerPlan, pods: int, **options: float) -> AsyncIterator[
 
 
 async def http_burst(session: aiohttp.ClientSession, url: str, count: int) -> list[int]:
-    async def one() -> int:
+    async def send() -> int:
         async with session.post(f"{url}/v2/models/m/infer", data=b"{}") as response:
             await response.read()
             return response.status
 
-    return await asyncio.gather(*(one() for _ in range(count)))
+    return await asyncio.gather(*(send() for _ in range(count)))
 
 
 async def grpc_burst(balanced: Balanced, count: int) -> list[bytes]:
@@ -113,7 +113,7 @@ async def test_one_busy_balancer_gets_the_whole_bound() -> None:
 async def test_a_new_pod_takes_its_share_of_what_waits() -> None:
     async with two(SHARED, 1, delay_s=3.0, at_once=1) as both, aiohttp.ClientSession(timeout=TIMEOUT) as session:
         a, b = both.balanced
-        bursts = [asyncio.create_task(http_burst(session, one.url, 6)) for one in (a, b)]
+        bursts = [asyncio.create_task(http_burst(session, balancer.url, 6)) for balancer in (a, b)]
         await until(lambda: is_(lambda: both.pods[0].running >= 4), 3)
         [new] = await a.start(1, delay_s=0.1, at_once=1)
         began = time.monotonic()
@@ -128,7 +128,7 @@ async def test_a_grown_share_is_filled_before_the_first_answer() -> None:
     plan = replace(SHARED, max_concurrency=64)
     async with two(plan, 1, delay_s=4.0, at_once=64) as both, aiohttp.ClientSession(timeout=TIMEOUT) as session:
         [pod] = both.pods
-        bursts = [asyncio.create_task(http_burst(session, one.url, 28)) for one in both.balanced]
+        bursts = [asyncio.create_task(http_burst(session, balancer.url, 28)) for balancer in both.balanced]
         await until(lambda: is_(lambda: pod.running == 2 * 28), 1.5)
         assert {status for burst in bursts for status in await burst} == {200}
 
@@ -137,7 +137,7 @@ async def test_a_new_pod_is_filled_before_its_first_answer() -> None:
     plan = replace(SHARED, max_concurrency=40)
     async with two(plan, 1, delay_s=8.0, at_once=40) as both, aiohttp.ClientSession(timeout=TIMEOUT) as session:
         a, b = both.balanced
-        bursts = [asyncio.create_task(http_burst(session, one.url, 40)) for one in (a, b)]
+        bursts = [asyncio.create_task(http_burst(session, balancer.url, 40)) for balancer in (a, b)]
         await until(lambda: is_(lambda: both.pods[0].running >= 36), 1.5)
         [new] = await a.start(1, delay_s=8.0, at_once=40)
         await both.place([*both.pods, new])
@@ -153,7 +153,7 @@ async def test_requests_of_a_sticky_header_fill_a_grown_share() -> None:
         aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session,
     ):
         [pod] = both.pods
-        bursts = [asyncio.create_task(http_burst(session, one.url, 28)) for one in both.balanced]
+        bursts = [asyncio.create_task(http_burst(session, balancer.url, 28)) for balancer in both.balanced]
         await until(lambda: is_(lambda: pod.running == 2 * 28), 1.5)
         assert {status for burst in bursts for status in await burst} == {200}
 
@@ -161,7 +161,7 @@ async def test_requests_of_a_sticky_header_fill_a_grown_share() -> None:
 async def test_new_pods_are_filled_alike_by_the_pass_that_adds_them() -> None:
     """The model's balancers exchange no loads, so that nothing but a pass sets limits."""
     plan = replace(PLAN, max_connections=32, queue_limit=100, queue_timeout_ms=60000, response_timeout_ms=60000)
-    async with one() as balanced, aiohttp.ClientSession(timeout=TIMEOUT) as session:
+    async with new_balanced() as balanced, aiohttp.ClientSession(timeout=TIMEOUT) as session:
         [first] = await balanced.start(1, delay_s=8.0)
         await balanced.begin(plan)
         burst = asyncio.create_task(http_burst(session, balanced.url, 32 + 40))

@@ -36,8 +36,8 @@ async def test_wrong_requests_alone_take_no_pod_out_and_are_reported(tmp_path: P
 
 @pytest.mark.parametrize("kind", ["stub's exit", "one stub of four", "every request fails"])
 async def test_the_only_pod_with_a_dead_backend_is_out_and_repaired(kind: str) -> None:
-    found = await backends.dead_backend(kind, 1)
-    assert found["out s"] <= 3.0 * PATIENCE, found
-    assert found["restart s"] <= 10.0 * PATIENCE, found
-    assert found["answers again"], found
-    assert found["named"], found
+    outcome = await backends.dead_backend(kind, 1)
+    assert outcome["out s"] <= 3.0 * PATIENCE, outcome
+    assert outcome["restart s"] <= 10.0 * PATIENCE, outcome
+    assert outcome["answers again"], outcome
+    assert outcome["named"], outcome

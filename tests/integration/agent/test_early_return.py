@@ -72,7 +72,9 @@ async def test_the_planner_counts_responses_and_not_the_time_of_execute() -> Non
     counts: list[int] = []
     with ExitStack() as stack:
         servers = list(stack.enter_context(tritons.running([EarlyReturn()])))
-        endpoints = tuple(Endpoint("a", one.address, one.address, serving=True, terminating=False) for one in servers)
+        endpoints = tuple(
+            Endpoint("a", server.address, server.address, serving=True, terminating=False) for server in servers
+        )
         async with balancer(servers, stack) as (controller, haproxy), aiohttp.ClientSession() as session:
             url = f"http://127.0.0.1:{haproxy.ports.http}/v2/models/{MODEL}/infer"
 

@@ -37,8 +37,8 @@ async def test_requests_pass_from_clients_to_pods_over_ipv6() -> None:
         await balanced.begin()
         pod = await Pod("::1", haproxy.ports.server_http, haproxy.ports.server_grpc).start()
         try:
-            found = endpoint_slices.merge([endpoint_slices.of_slice(SLICE, slots={"m-server-a": "a"})])
-            await balanced.pilot.run_pass(found)
+            endpoints = endpoint_slices.merge([endpoint_slices.of_slice(SLICE, slots={"m-server-a": "a"})])
+            await balanced.pilot.run_pass(endpoints)
             url = f"http://[::1]:{haproxy.ports.http}/v2/models/m/infer"
             async with aiohttp.ClientSession(timeout=TIMEOUT) as session, session.post(url, json={}) as response:
                 assert response.status == 200

@@ -47,7 +47,7 @@ async def following(tmp_path: Path, *, silence_s: float) -> AsyncIterator[Follow
     (tmp_path / "ca.crt").write_text(pem)
     api = await StandIn().start(tls=tls)
     access = ApiServerAccess(f"https://127.0.0.1:{api.port}", tmp_path / "token", tmp_path / "ca.crt")
-    made = Followed(api, tmp_path / "token")
+    watched = Followed(api, tmp_path / "token")
     api.put(CONFIG_MAPS, "plan", {"data": {"x": "1"}})
     async with aiohttp.ClientSession() as session:
         watch = Watch(
@@ -56,14 +56,14 @@ async def following(tmp_path: Path, *, silence_s: float) -> AsyncIterator[Follow
             CONFIG_MAPS,
             params={"fieldSelector": "metadata.name=plan"},
             project=lambda item: item["data"]["x"],
-            on_change=made.on_change,
+            on_change=watched.on_change,
             silence_s=silence_s,
             first_pause_s=0.02,
         )
         task = asyncio.ensure_future(watch.run())
         try:
             await until(lambda: bool(api.watchers.get(CONFIG_MAPS)))
-            yield made
+            yield watched
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -72,8 +72,8 @@ async def following(tmp_path: Path, *, silence_s: float) -> AsyncIterator[Follow
 
 @pytest.fixture
 async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
-    async with following(tmp_path, silence_s=60) as made:
-        yield made
+    async with following(tmp_path, silence_s=60) as watched:
+        yield watched
 
 
 async def test_a_list_and_then_each_change_with_selector_token_and_bookmarks(followed: Followed) -> None:

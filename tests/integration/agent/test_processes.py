@@ -138,12 +138,12 @@ def test_an_answer_that_is_not_haproxys_is_an_error(answers: list[str]) -> None:
 
 
 async def test_a_command_that_haproxy_refuses_is_an_error_on_both_protocols(tmp_path: Path) -> None:
-    asked: list[str] = []
-    said = [b"IP changed from '127.0.0.1' to '10.0.0.1' by 'stats socket command'\n\n", b"No such server.\n\n"]
+    commands: list[str] = []
+    replies = [b"IP changed from '127.0.0.1' to '10.0.0.1' by 'stats socket command'\n\n", b"No such server.\n\n"]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readline()).decode().strip())
-        writer.write(said.pop(0))
+        commands.append((await reader.readline()).decode().strip())
+        writer.write(replies.pop(0))
         writer.close()
         await writer.wait_closed()
 
@@ -152,7 +152,7 @@ async def test_a_command_that_haproxy_refuses_is_an_error_on_both_protocols(tmp_
     runtime = RuntimeSocket(path, path)
     key = ServerKey("a", 3)
     await runtime.apply([Command(key, "address", "10.0.0.1"), Command(key, "ready")])
-    assert asked[0].split(";") == [
+    assert commands[0].split(";") == [
         "set server http_a/s3 addr 10.0.0.1 port 8000",
         "set server grpc_a/s3 addr 10.0.0.1 port 8001",
         "set server grpc_a/s3 state ready",

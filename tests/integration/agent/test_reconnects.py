@@ -65,7 +65,7 @@ class Replica:
     tls: ssl.SSLContext
     host: str
     port: int = 0
-    came: list[tuple[float, str]] = field(default_factory=list)
+    opened: list[tuple[float, str]] = field(default_factory=list)
     """(time, token) of each stream that was opened."""
     listener: Listener | None = None
 
@@ -75,7 +75,7 @@ class Replica:
 
         @web.middleware
         async def noted(request: web.Request, handler: Callable[..., object]) -> web.StreamResponse:
-            self.came.append((time.monotonic(), request.headers["Authorization"]))
+            self.opened.append((time.monotonic(), request.headers["Authorization"]))
             return await handler(request)  # type: ignore[misc, no-any-return]  # aiohttp's own type of it is private
 
         app = web.Application(middlewares=[noted])
@@ -98,7 +98,7 @@ class Fleet:
     replicas: list[Replica]
     uplinks: list[ReportStream]
     addresses: list[str]
-    asked: list[tuple[float, int]] = field(default_factory=list)
+    lookups: list[tuple[float, int]] = field(default_factory=list)
     """(time, number of the agent) of each look at the name."""
 
     @property
@@ -111,12 +111,12 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
     """So many agents, connected to a replica at each of the hosts."""
     tls, pem = certificate(folder, name=NAME)
     replicas = [Replica(tls, hosts[0])]
-    made = Fleet(replicas, [], list(hosts))
+    agents_fleet = Fleet(replicas, [], list(hosts))
 
     def resolver(number: int) -> Callable[[str, int], Awaitable[list[str]]]:
         async def resolve(_host: str, _port: int) -> list[str]:
-            made.asked.append((time.monotonic(), number))
-            return list(made.addresses)
+            agents_fleet.lookups.append((time.monotonic(), number))
+            return list(agents_fleet.addresses)
 
         return resolve
 
@@ -131,11 +131,11 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
         uplink = ReportStream(Address("halcyon-agents", replicas[0].port, NAME, pem), token, resolve=resolver(number))
         pods = (PodSample("p", "ready", 1.0),)
         uplink.publish(AgentReport("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
-        made.uplinks.append(uplink)
+        agents_fleet.uplinks.append(uplink)
         tasks.append(asyncio.create_task(uplink.run()))
     try:
-        await until(lambda: made.connected == agents * len(hosts), 60)
-        yield made
+        await until(lambda: agents_fleet.connected == agents * len(hosts), 60)
+        yield agents_fleet
     finally:
         for task in tasks:
             task.cancel()
@@ -147,26 +147,26 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
 async def test_a_returning_replica_has_each_agent_once_within_a_second(
     tmp_path: Path,
 ) -> None:
-    async with fleet(tmp_path, agents=AGENTS, hosts=["127.0.0.1", "127.0.0.2"]) as made:
-        gone, other = made.replicas
-        came_before = len(other.came)
+    async with fleet(tmp_path, agents=AGENTS, hosts=["127.0.0.1", "127.0.0.2"]) as running:
+        returning, other = running.replicas
+        connections_before = len(other.opened)
         # A second is the longest pause, and all are back after 0.95 s on a quiet machine. The rest is for 200 handshakes on one that isn't
         # (1.55 s were measured); pauses of up to two seconds take 1.9 s and more on a quiet one.
         limit_s = 1.7
         rounds = []
         for _ in range(ROUNDS):
-            await gone.stop()
-            await until(lambda: made.connected == AGENTS)
+            await returning.stop()
+            await until(lambda: running.connected == AGENTS)
             # Long enough for the pauses of all of them to have grown to the longest: that is when a return takes longest.
             await asyncio.sleep(4)
-            gone.came.clear()
-            await gone.start()
-            back_s = await until(lambda: made.connected == 2 * AGENTS)
-            assert len({token for _, token in gone.came}) == AGENTS
-            assert len(other.came) == came_before
+            returning.opened.clear()
+            await returning.start()
+            back_s = await until(lambda: running.connected == 2 * AGENTS)
+            assert len({token for _, token in returning.opened}) == AGENTS
+            assert len(other.opened) == connections_before
             # A handshake that a busy machine makes too long is given up, and its agent comes twice.
-            once = len(gone.came) == AGENTS
-            rounds.append((back_s, most_within([at for at, _ in gone.came], 0.25), once))
+            once = len(returning.opened) == AGENTS
+            rounds.append((back_s, most_within([at for at, _ in returning.opened], 0.25), once))
             if back_s <= limit_s and rounds[-1][1] <= AGENTS * 2 / 3 and once:
                 return
         pytest.fail(
@@ -175,36 +175,36 @@ async def test_a_returning_replica_has_each_agent_once_within_a_second(
 
 
 async def test_an_agent_whose_streams_close_at_once_reconnects_less_and_less_often(tmp_path: Path) -> None:
-    async with fleet(tmp_path, agents=1, hosts=["127.0.0.1"]) as made:
-        [replica], [uplink] = made.replicas, made.uplinks
-        replica.came.clear()
+    async with fleet(tmp_path, agents=1, hosts=["127.0.0.1"]) as running:
+        [replica], [uplink] = running.replicas, running.uplinks
+        replica.opened.clear()
         # A record of another model than the token's: the collector ends each stream that brings it.
         pods = (PodSample("p", "ready", 1.0),)
         uplink.publish(AgentReport("ns", "another", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods), urgent=True)
         # What comes in a time can only be told by waiting for it.
         await asyncio.sleep(4)
         # The shortest pauses are 0.05, 0.1, 0.2, 0.4, 0.8 and 1.6 s: six or seven. Pauses that don't grow make nearly fifty.
-        assert 2 <= len(replica.came) <= 8
+        assert 2 <= len(replica.opened) <= 8
 
 
 async def test_agents_that_lose_a_replica_together_resolve_its_successor_at_different_moments(tmp_path: Path) -> None:
     async def looked(folder: Path) -> list[float]:
         """When each looked first. Of agents that have searched once the usual looks lie apart: each round has its own."""
-        async with fleet(folder, agents=AGENTS, hosts=["127.0.0.1"]) as made:
+        async with fleet(folder, agents=AGENTS, hosts=["127.0.0.1"]) as running:
             # All of them began at once, so their usual looks lie together, too. The loss is put right behind those, and well before the next:
             # on a busy machine it came just before them, and all looked as usual.
-            await until(lambda: 0.1 < time.monotonic() - made.asked[-1][0] < RESOLVE_INTERVAL_S / 2)
-            made.asked.clear()
-            await made.replicas[0].stop()
-            await until(lambda: len({number for _, number in made.asked}) == AGENTS)
+            await until(lambda: 0.1 < time.monotonic() - running.lookups[-1][0] < RESOLVE_INTERVAL_S / 2)
+            running.lookups.clear()
+            await running.replicas[0].stop()
+            await until(lambda: len({number for _, number in running.lookups}) == AGENTS)
             first: dict[int, float] = {}
-            for at, number in made.asked:
+            for at, number in running.lookups:
                 first.setdefault(number, at)
             return list(first.values())
 
     rounds = []
     for number in range(ROUNDS):
-        times = await looked(made_folder(tmp_path, number))
+        times = await looked(new_folder(tmp_path, number))
         rounds.append((most_within(times, 0.1), max(times) - min(times)))
         # An even spread over half a second has 40 in a tenth of it, and a busy machine bunched 85 there; agents that look at once are all in it.
         if rounds[-1][0] <= AGENTS * 2 / 3 and rounds[-1][1] < RESOLVE_INTERVAL_S:
@@ -212,52 +212,52 @@ async def test_agents_that_lose_a_replica_together_resolve_its_successor_at_diff
     pytest.fail(f"in a tenth of a second, and all within so many seconds, each time: {rounds}")
 
 
-def made_folder(folder: Path, number: int) -> Path:
-    made = folder / str(number)
-    made.mkdir()
-    return made
+def new_folder(folder: Path, number: int) -> Path:
+    subfolder = folder / str(number)
+    subfolder.mkdir()
+    return subfolder
 
 
 async def test_a_successor_at_another_address_is_found_within_two_seconds(tmp_path: Path) -> None:
     rounds = []
     for number in range(ROUNDS):
-        async with fleet(made_folder(tmp_path, number), agents=20, hosts=["127.0.0.1"]) as made:
-            await replace_replica(made)
-            rounds.append(await until(lambda: came(made) == len(made.uplinks)))
+        async with fleet(new_folder(tmp_path, number), agents=20, hosts=["127.0.0.1"]) as running:
+            await replace_replica(running)
+            rounds.append(await until(lambda: reconnected(running) == len(running.uplinks)))
             # It takes 0.6 s on a quiet machine.
             if rounds[-1] <= 2.0:
                 return
     pytest.fail(f"found after so many seconds, each time: {rounds}")
 
 
-async def replace_replica(made: Fleet) -> None:
+async def replace_replica(running: Fleet) -> None:
     """By one at another address, which the name then leads to."""
-    [gone] = made.replicas
-    successor = Replica(gone.tls, "127.0.0.3", gone.port)
+    [lost] = running.replicas
+    successor = Replica(lost.tls, "127.0.0.3", lost.port)
     await successor.start()
-    made.replicas.append(successor)
-    made.asked.clear()
-    await gone.stop()
-    made.addresses[:] = [successor.host]
+    running.replicas.append(successor)
+    running.lookups.clear()
+    await lost.stop()
+    running.addresses[:] = [successor.host]
 
 
-def came(made: Fleet) -> int:
+def reconnected(running: Fleet) -> int:
     """Agents that have found the successor."""
-    return len({token for _, token in made.replicas[1].came})
+    return len({token for _, token in running.replicas[1].opened})
 
 
 async def test_name_lookups_end_when_the_successor_is_found(tmp_path: Path) -> None:
-    async with fleet(tmp_path, agents=20, hosts=["127.0.0.1"]) as made:
-        await replace_replica(made)
+    async with fleet(tmp_path, agents=20, hosts=["127.0.0.1"]) as running:
+        await replace_replica(running)
         lost_at = time.monotonic()
-        found_s = await until(lambda: came(made) == len(made.uplinks))
+        search_s = await until(lambda: reconnected(running) == len(running.uplinks))
         # Until the search is over, and then for two of the usual rests: only a clock tells when.
-        await asyncio.sleep(SEARCH_TIMEOUT_S + 2 * RESOLVE_INTERVAL_S - found_s)
-        assert len(made.replicas[1].came) == len(made.uplinks), "each came once"
-        searching = [at for at, _ in made.asked if at - lost_at < SEARCH_TIMEOUT_S]
+        await asyncio.sleep(SEARCH_TIMEOUT_S + 2 * RESOLVE_INTERVAL_S - search_s)
+        assert len(running.replicas[1].opened) == len(running.uplinks), "each came once"
+        searching = [at for at, _ in running.lookups if at - lost_at < SEARCH_TIMEOUT_S]
         # The last look of the search may come up to one of its rests after its end.
-        after = [at for at, _ in made.asked if at - lost_at > SEARCH_TIMEOUT_S + 2 * SEARCH_INTERVAL_S]
-        each = len(searching) / len(made.uplinks)
+        after = [at for at, _ in running.lookups if at - lost_at > SEARCH_TIMEOUT_S + 2 * SEARCH_INTERVAL_S]
+        each = len(searching) / len(running.uplinks)
         assert SEARCH_TIMEOUT_S / RESOLVE_INTERVAL_S < each <= SEARCH_TIMEOUT_S / (0.75 * SEARCH_INTERVAL_S) + 1
         span_s = 2 * RESOLVE_INTERVAL_S - 2 * SEARCH_INTERVAL_S
-        assert len(after) / len(made.uplinks) <= span_s / RESOLVE_INTERVAL_S + 1
+        assert len(after) / len(running.uplinks) <= span_s / RESOLVE_INTERVAL_S + 1

@@ -71,8 +71,8 @@ async def two(folder: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], 
 
 @pytest.fixture
 async def both(tmp_path: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], Path]]:
-    async with two(tmp_path) as made:
-        yield made
+    async with two(tmp_path) as streams:
+        yield streams
 
 
 def paced(folder: Path, scenario: Callable[[ReportStream, StandIn], Awaitable[None]]) -> None:
@@ -184,9 +184,9 @@ async def test_notices_of_every_replica_are_passed_on_and_other_messages_are_dro
     token = tmp_path / "token"
     token.write_text("one\n")
     stand_in = await StandIn().start(tls=tls)
-    heard: list[Notice] = []
+    notices: list[Notice] = []
     uplink = ReportStream(
-        CollectorAddress("127.0.0.1", stand_in.port, NAME, pem), token, intervals=FAST, on_notice=heard.append
+        CollectorAddress("127.0.0.1", stand_in.port, NAME, pem), token, intervals=FAST, on_notice=notices.append
     )
     task = asyncio.ensure_future(uplink.run())
     try:
@@ -196,8 +196,8 @@ async def test_notices_of_every_replica_are_passed_on_and_other_messages_are_dro
         await stand_in.sockets[0].send_str("no notice")
         await stand_in.sockets[0].send_bytes(b"neither")
         await stand_in.sockets[0].send_str(notice.to_json())
-        await until(lambda: bool(heard))
-        assert heard == [notice]
+        await until(lambda: bool(notices))
+        assert notices == [notice]
         uplink.publish(with_requests(7))
         await until(lambda: len(stand_in.records) == 2)
     finally:

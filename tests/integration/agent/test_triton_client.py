@@ -192,7 +192,7 @@ async def test_pods_are_polled_together_and_a_hanging_pod_delays_no_other(monkey
         began = asyncio.get_running_loop().time()
         seen = await sensor.sample(pods[:4])
         assert asyncio.get_running_loop().time() - began < 2.0 * PATIENCE
-        made = report(
+        record = report(
             namespace="default",
             name="d",
             agent="x",
@@ -201,11 +201,11 @@ async def test_pods_are_polled_together_and_a_hanging_pod_delays_no_other(monkey
             samples=seen,
             maintenance=set(),
         )
-        assert [pod.state for pod in made.pods] == ["ready", "starting", "unreachable", "unreachable"]
-        assert [pod.load_error for pod in made.pods] == [None, "bad file", None, None]
-        assert made.pods[0].versions == ("1",)
-        assert (made.pods[0].pending, made.pods[2].pending) == (7, None)
-        assert made.balancer is None
+        assert [pod.state for pod in record.pods] == ["ready", "starting", "unreachable", "unreachable"]
+        assert [pod.load_error for pod in record.pods] == [None, "bad file", None, None]
+        assert record.pods[0].versions == ("1",)
+        assert (record.pods[0].pending, record.pods[2].pending) == (7, None)
+        assert record.balancer is None
         well.index = []
         seen = await sensor.sample(pods[:1])
         assert seen["pod-127.76.1.1"].index == RepositoryIndex(("1",)), "a ready pod's index is read once"
@@ -215,11 +215,11 @@ async def test_pods_are_polled_together_and_a_hanging_pod_delays_no_other(monkey
 
 async def test_no_connection_to_a_port_of_inference_is_kept() -> None:
     """A Triton that ends waits for the connections there that are open, for all of its exit time-out."""
-    asked: list[bytes] = []
+    heads: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        asked.append(head)
+        heads.append(head)
         body = b"[]" if head.startswith(b"POST") else b'{"model_stats": []}'
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         writer.close()
@@ -230,8 +230,8 @@ async def test_no_connection_to_a_port_of_inference_is_kept() -> None:
         client = TritonClient(session, "digits", http, 8002)
         assert await client.batches("127.76.1.9", pod="p") == ((), 0)
         assert await client.index("127.76.1.9", pod="p") == RepositoryIndex()
-    assert len(asked) == 2
-    assert all(b"connection: close\r\n" in head.lower() for head in asked)
+    assert len(heads) == 2
+    assert all(b"connection: close\r\n" in head.lower() for head in heads)
 
 
 def test_states_follow_the_endpoint_first() -> None:
@@ -241,7 +241,7 @@ def test_states_follow_the_endpoint_first() -> None:
         Endpoint("a", "new", "10.0.0.3", serving=True, terminating=False),
     ]
     seen = {"leaving": ScrapedPod(1.0), "dead": ScrapedPod(1.0, Metrics())}
-    made = report(
+    record = report(
         namespace="n",
         name="m",
         agent="x",
@@ -250,12 +250,12 @@ def test_states_follow_the_endpoint_first() -> None:
         samples=seen,
         maintenance={"dead", "leaving"},
     )
-    assert [pod.state for pod in made.pods] == ["draining", "maintenance", "ready"]
+    assert [pod.state for pod in record.pods] == ["draining", "maintenance", "ready"]
 
 
 def test_readiness_in_a_slice_is_the_kubelets_and_not_the_published_one() -> None:
-    told = slice_of("m-server-a", {"p": "10.0.0.1"}, ready=True, serving=False)
-    assert of_slice({"metadata": {"labels": told["labels"]}, **told}, slots={"m-server-a": "a"}) == (
+    stored = slice_of("m-server-a", {"p": "10.0.0.1"}, ready=True, serving=False)
+    assert of_slice({"metadata": {"labels": stored["labels"]}, **stored}, slots={"m-server-a": "a"}) == (
         Endpoint("a", "p", "10.0.0.1", serving=False, terminating=False),
     )
 
@@ -274,8 +274,8 @@ def test_readiness_in_a_slice_is_the_kubelets_and_not_the_published_one() -> Non
     ],
 )
 def test_endpoints_that_belong_to_no_slot_are_left_out(change: dict[str, object]) -> None:
-    told = slice_of("m-server-a", {"p": "10.0.0.1"})
-    document = {"metadata": {"labels": told["labels"]}, **told, **change}
+    stored = slice_of("m-server-a", {"p": "10.0.0.1"})
+    document = {"metadata": {"labels": stored["labels"]}, **stored, **change}
     assert of_slice(document, slots={"m-server-a": "a"}) == ()
 
 

@@ -17,11 +17,11 @@ UNBATCHED = overload.LAWS[2]
 async def test_answers_of_both_balancers_are_in_time() -> None:
     with tritons.running([Work(overload.MODEL, UNBATCHED.t0_ms, UNBATCHED.a_ms, UNBATCHED.max_batch)]) as [server]:
         overload.warm_up(server, UNBATCHED)
-        async with ways.balancers(2, overload.plan(UNBATCHED, 2), [server.address]) as made:
-            found = await overload.measure_overload(made, UNBATCHED, pods=1, for_s=15.0, name="grpc")
+        async with ways.balancers(2, overload.plan(UNBATCHED, 2), [server.address]) as balancers:
+            outcome = await overload.measure_overload(balancers, UNBATCHED, pods=1, for_s=15.0, name="grpc")
 
-    assert found.failed == 0
+    assert outcome.failed == 0
     # Those of the first second are late, since each balancer takes what the other has left: 18 of 300 before late requests waited behind
     # others. With the shares of the demand, 102 were late.
-    assert found.late < 0.15 * (found.in_time + found.late)
-    assert found.goodput > 0.85
+    assert outcome.late < 0.15 * (outcome.in_time + outcome.late)
+    assert outcome.goodput > 0.85

@@ -120,11 +120,11 @@ def test_defaults_appear(api: Connection) -> None:
 @pytest.mark.usefixtures("api")
 def test_an_object_that_no_operator_has_seen_is_not_taken_for_done(kubectl: Kubectl) -> None:
     kubectl.apply(_without_namespace(resource()))
-    found = json.loads(kubectl("get", "mdep", "digits", "-o", "json"))
+    stored = json.loads(kubectl("get", "mdep", "digits", "-o", "json"))
 
-    assert found["status"] == {"observedGeneration": 0}
-    assert kstatus.compute(found) == "InProgress"
-    assert kstatus.compute({**found, "status": {}}) == "Current", "so it would be without"
+    assert stored["status"] == {"observedGeneration": 0}
+    assert kstatus.compute(stored) == "InProgress"
+    assert kstatus.compute({**stored, "status": {}}) == "Current", "so it would be without"
 
 
 def test_defaults_appear_beside_what_is_set(api: Connection) -> None:
@@ -221,7 +221,7 @@ def test_replicas_are_scaled_and_the_selector_is_found(api: Connection, kubectl:
 
 def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: str) -> None:
     kubectl.apply(_without_namespace(resource()))
-    heard = Signals(
+    observed = Signals(
         load_errors={"p": "x" * 5000},
         versions=("1", "2"),
         mean_batch=3.5,
@@ -230,7 +230,7 @@ def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: 
     parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "z" * 5000))
     verdict = Decision(1767323045.0, "Planner", 1, 2, "w" * 5000, ("hold", "max"), parts, signals)
     changes = tuple(Change(1767323045.0 - n, n, n + 1, "v" * 5000) for n in range(10))
-    now = scope_of({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=PublishedScaling(verdict, changes))
+    now = scope_of({"scaling": {"maxReplicas": 4}}, signals=observed, scaling=PublishedScaling(verdict, changes))
     written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
     del applied["spec"]

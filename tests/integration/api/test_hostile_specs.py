@@ -33,7 +33,7 @@ from tests.hostile import POLICY, ROWS, Attempt, Row, spec
 from tests.integration.api.test_site_policy import KINDS
 from tests.integration.connection import Answer, Connection
 from tests.integration.hostile_deeds import DEEDS
-from tests.integration.hostile_scene import HostileNamespace, Kept, everything, made_for, model, prepared
+from tests.integration.hostile_scene import HostileNamespace, Kept, everything, model, objects_of, prepared
 from tests.integration.operator_process import CRD_PATH, Operator, crd, running
 from tests.integration.operator_space import Object, Space
 from tests.integration.waiting import until
@@ -73,10 +73,13 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _anything() -> Object:
-    whole = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    full_schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
-        "openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": whole["properties"]["status"]}}
+        "openAPIV3Schema": {
+            "type": "object",
+            "properties": {"spec": free, "status": full_schema["properties"]["status"]},
+        }
     }
 
 
@@ -85,9 +88,9 @@ def set_schema(cluster: Cluster, schema: Object) -> None:
     change = [{"op": "replace", "path": "/spec/versions/0/schema", "value": schema}]
     answer = cluster.api.call("PATCH", CRD_PATH, change, content_type="application/json-patch+json")
     assert answer.status == 200, answer
-    wanted = 422 if "properties" in schema["openAPIV3Schema"]["properties"]["spec"] else 201
+    expected = 422 if "properties" in schema["openAPIV3Schema"]["properties"]["spec"] else 201
     with closing(Connection(cluster)) as api:
-        until(lambda: api.try_spec({}), lambda answer: answer.status == wanted, what=f"an empty spec is a {wanted}")
+        until(lambda: api.try_spec({}), lambda answer: answer.status == expected, what=f"an empty spec is a {expected}")
 
 
 @dataclass
@@ -184,7 +187,9 @@ class Phase:
 
     def look(self, name: str) -> dict[tuple[str, str], Object]:
         """What a model is served by, as it was asked for."""
-        return {(o["kind"], o["metadata"]["name"]): requested_object(o) for o in made_for(name, everything(self.space))}
+        return {
+            (o["kind"], o["metadata"]["name"]): requested_object(o) for o in objects_of(name, everything(self.space))
+        }
 
 
 def requested_object(obj: Object) -> Object:
@@ -202,15 +207,15 @@ def attempts(row: Row) -> list[tuple[str, Attempt]]:
 def phase(cluster: Cluster, operator: Operator, request: pytest.FixtureRequest) -> Iterator[Phase]:
     """The phases, one after the other."""
     with closing(Kept(cluster.api.identity, cluster)) as api:
-        made = Phase(request.param, operator, cluster, api)
+        started = Phase(request.param, operator, cluster, api)
         try:
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(lambda namespace: prepared(api, namespace), made.namespaces))
-                with admitting(made):
-                    made.begin(pool)
-                    yield made
+                list(pool.map(lambda namespace: prepared(api, namespace), started.namespaces))
+                with admitting(started):
+                    started.begin(pool)
+                    yield started
         finally:
-            remove(made)
+            remove(started)
 
 
 @contextmanager
@@ -220,11 +225,11 @@ def admitting(phase: Phase) -> Iterator[None]:
         yield
         return
     set_schema(phase.cluster, crd()["spec"]["versions"][0]["schema"])
-    made = admission_policies.policies(POLICY_OF_THE_SITE, "halcyon-hostile", namespaces=phase.namespaces)
+    objects = admission_policies.policies(POLICY_OF_THE_SITE, "halcyon-hostile", namespaces=phase.namespaces)
     too_many = spec() | {"replicas": 1000}
     with closing(Connection(phase.cluster)) as api:
         try:
-            for obj in made:
+            for obj in objects:
                 assert api.apply(KINDS[obj["kind"]], obj, fieldValidation="Strict").status == 201
             for namespace in phase.namespaces:
                 until(
@@ -234,7 +239,7 @@ def admitting(phase: Phase) -> Iterator[None]:
                 )
             yield
         finally:
-            for obj in reversed(made):
+            for obj in reversed(objects):
                 api.send("DELETE", KINDS[obj["kind"]].path(name=obj["metadata"]["name"]))
 
 
@@ -244,7 +249,7 @@ def remove(phase: Phase) -> None:
     for space in spaces:
         assert space.api.call("DELETE", kinds.MODEL_DEPLOYMENT.path(space.namespace)).status == 200
     for space in spaces:
-        until(lambda space=space: space.every(kinds.MODEL_DEPLOYMENT), lambda found: not found, what="all are gone")  # type: ignore[misc]  # a default
+        until(lambda space=space: space.every(kinds.MODEL_DEPLOYMENT), lambda left: not left, what="all are gone")  # type: ignore[misc]  # a default
         space.end()
 
 
@@ -261,8 +266,8 @@ def test_no_hostile_spec_escapes(phase: Phase, row: Row, figures: Counter[str]) 
             message = phase.space.wait_condition("Accepted", "False", name=name, limit_s=30)
             assert attempt.off in message, f"{name} isn't accepted, but for: {message}"
         figures[outcome(phase, phase.created[name])] += 1
-    there = everything(phase.space) if row.attempts else []
-    assert [o["metadata"]["name"] for name, _ in attempts(row) for o in made_for(name, there)] == []
+    objects = everything(phase.space) if row.attempts else []
+    assert [o["metadata"]["name"] for name, _ in attempts(row) for o in objects_of(name, objects)] == []
     if row.attempts:
         same = [attempt for _, attempt in attempts(row) if not attempt.name]
         for attempt, answer in zip(same, phase.changed[row.number].result(), strict=True):
@@ -291,11 +296,11 @@ def outcome(phase: Phase, answer: Answer) -> str:
 
 def test_objects_are_made_for_valid_models_alone(phase: Phase) -> None:
     """Of those all is found, so that what the looks of the test above don't find isn't there."""
-    there = everything(phase.space)
-    right = [made_for(f"served-{number}", there) for number in range(SERVED)]
-    for made in right:
+    objects = everything(phase.space)
+    right = [objects_of(f"served-{number}", objects) for number in range(SERVED)]
+    for served in right:
         assert {"Deployment", "Service", "ConfigMap", "ServiceAccount", "Role", "RoleBinding"} <= {
-            o["kind"] for o in made
+            o["kind"] for o in served
         }
-    rest = [(o["kind"], o["metadata"]["name"]) for o in there if not any(o in made for made in right)]
+    rest = [(o["kind"], o["metadata"]["name"]) for o in objects if not any(o in served for served in right)]
     assert set(rest) <= {("ConfigMap", "files"), ("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}

@@ -19,20 +19,20 @@ _ASSIGNED = ("uid", "resourceVersion", "creationTimestamp", "generation", "manag
 
 def restored(obj: Object) -> Object:
     """Return the object as a backup tool creates it again: without what the API server assigns, and without its status."""
-    made = copy.deepcopy(obj)
+    copied = copy.deepcopy(obj)
     for name in _ASSIGNED:
-        made["metadata"].pop(name, None)
-    made.pop("status", None)
+        copied["metadata"].pop(name, None)
+    copied.pop("status", None)
     for name in ("clusterIP", "clusterIPs"):
-        if made.get("kind") == "Service" and made["spec"].get(name) != "None":
-            made["spec"].pop(name, None)
-    return made
+        if copied.get("kind") == "Service" and copied["spec"].get(name) != "None":
+            copied["spec"].pop(name, None)
+    return copied
 
 
 def backup(space: Space) -> list[tuple[Kind, Object]]:
     """Return all objects of the operator, then the ModelDeployments."""
-    found = [(kind, obj) for kind in CHILDREN for obj in space.every(kind) if obj["metadata"].get("ownerReferences")]
-    return [*found, *((kinds.MODEL_DEPLOYMENT, obj) for obj in space.every(kinds.MODEL_DEPLOYMENT))]
+    children = [(kind, obj) for kind in CHILDREN for obj in space.every(kind) if obj["metadata"].get("ownerReferences")]
+    return [*children, *((kinds.MODEL_DEPLOYMENT, obj) for obj in space.every(kinds.MODEL_DEPLOYMENT))]
 
 
 def restore(space: Space, saved: list[tuple[Kind, Object]]) -> None:
@@ -51,14 +51,14 @@ def test_a_model_serves_again_after_a_restore_with_other_uids(space: Space) -> N
     before, saved = space.must(kinds.MODEL_DEPLOYMENT, "m"), backup(space)
     revision = space.status()["revision"]["current"]
     space.delete(kinds.MODEL_DEPLOYMENT, "m")
-    until(space.children, lambda found: not found, what="all objects of the model are deleted", limit_s=60)
+    until(space.children, lambda children: not children, what="all objects of the model are deleted", limit_s=60)
 
     restore(space, saved)
     uid = space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"]
     assert uid != before["metadata"]["uid"]
     space.wait_settled(limit_s=90)
     until(
-        lambda: [where for where, obj in space.children().items() if owner(obj) != [uid]],
+        lambda: [key for key, obj in space.children().items() if owner(obj) != [uid]],
         lambda foreign: not foreign,
         what="every object belongs to the restored model",
         limit_s=60,
@@ -66,7 +66,7 @@ def test_a_model_serves_again_after_a_restore_with_other_uids(space: Space) -> N
 
     assert space.condition("Accepted")[0] == space.condition("Ready")[0] == "True"
     assert space.status()["revision"]["current"] == revision
-    assert {where for where in space.children() if where[0] != "ReplicaSet"} >= {
+    assert {key for key in space.children() if key[0] != "ReplicaSet"} >= {
         ("Deployment", "m-a"),
         ("Deployment", "m-balancer"),
         ("Service", "m"),

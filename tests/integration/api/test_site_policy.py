@@ -65,9 +65,9 @@ class Site:
     def __init__(self, api: Connection, policy: SitePolicy, *, namespace: str = "") -> None:
         number = next(_numbers)
         self.api, self.policy, self.namespace = api, policy, namespace or f"site-{number}"
-        made = admission_policies.policies(policy, f"halcyon-test-{number}", namespaces=(self.namespace,))
-        self.objects = [(NAMESPACE, self.namespace), *((KINDS[o["kind"]], o["metadata"]["name"]) for o in made)]
-        for obj in ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}, *made):
+        policies = admission_policies.policies(policy, f"halcyon-test-{number}", namespaces=(self.namespace,))
+        self.objects = [(NAMESPACE, self.namespace), *((KINDS[o["kind"]], o["metadata"]["name"]) for o in policies)]
+        for obj in ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}, *policies):
             kind = KINDS.get(obj["kind"], NAMESPACE)
             answer = api.apply(kind, obj, fieldValidation="Strict")
             assert answer.status in {200, 201}, answer.message
@@ -80,7 +80,7 @@ class Site:
             what=f"the policy of {self.namespace} is held",
         )
 
-    def asked(self, spec: Document) -> PolicySubject:
+    def subject(self, spec: Document) -> PolicySubject:
         return PolicySubject(parse("digits", spec), self.namespace, self.policy)
 
     def remove(self) -> None:
@@ -114,9 +114,9 @@ def test_the_api_server_finds_nothing_wrong_with_the_policies_themselves(strict:
 @pytest.fixture(scope="module")
 def single(api: Connection) -> Iterator[dict[str, Site]]:
     """A site for each limit, by its path."""
-    made = {path: Site(api, at_most(policy({path: limit}))) for path, (limit, *_) in LIMITS.items()}
-    yield made
-    for site in made.values():
+    sites = {path: Site(api, at_most(policy({path: limit}))) for path, (limit, *_) in LIMITS.items()}
+    yield sites
+    for site in sites.values():
         site.remove()
 
 
@@ -127,18 +127,18 @@ def test_each_limit_has_the_operators_message_at_admission(api: Connection, sing
     site.wait()
     answer = api.try_spec(bad, namespace=site.namespace)
     if path == "triton.warnBelow":
-        (said,) = warnings(site.asked(bad))
+        (message,) = warnings(site.subject(bad))
         until(
             lambda: api.try_spec(bad, namespace=site.namespace).warnings,
-            lambda found: any(said in text for text in found),
+            lambda reported: any(message in text for text in reported),
             what="the warning is given",
         )
         assert answer.status == 201
     else:
-        (said,) = refusals(site.asked(bad))
+        (message,) = refusals(site.subject(bad))
         assert answer.status == 403
-        assert said in answer.message
-    assert all(word in said for word in words)
+        assert message in answer.message
+    assert all(word in message for word in words)
     fine = api.try_spec(good, namespace=site.namespace)
     assert (fine.status, [w for w in fine.warnings if "sitePolicy" in w]) == (201, []), fine.message
 
@@ -148,11 +148,11 @@ def test_the_api_server_and_the_operator_agree_on_what_a_policy_forbids(api: Con
 
     @given(policies())
     @settings(deadline=None, database=None, phases=[Phase.generate], max_examples=14)
-    def draw(made: SitePolicy) -> None:
-        drawn.append(at_most(made))
+    def draw(drawn_policy: SitePolicy) -> None:
+        drawn.append(at_most(drawn_policy))
 
     draw()
-    sites = [Site(api, made) for made in (EVERY, *drawn)]
+    sites = [Site(api, site_policy) for site_policy in (EVERY, *drawn)]
     seen: Counter[str] = Counter()
 
     @given(st.sampled_from(sites), pointed(documents()))
@@ -167,10 +167,12 @@ def test_the_api_server_and_the_operator_agree_on_what_a_policy_forbids(api: Con
     def agree(site: Site, spec: Document) -> None:
         if site.policy.pods.service_accounts is None:
             spec["runtime"].pop("serviceAccountName", None)  # without a list only the operator rejects it
-        answer, ours = api.try_spec(spec, namespace=site.namespace), refusals(site.asked(spec))
+        answer, ours = api.try_spec(spec, namespace=site.namespace), refusals(site.subject(spec))
         assert answer.status == (403 if ours else 201), f"{site.policy} {spec}: {ours} {answer.message}"
         # Several of a map are told in any order.
-        assert not ours or "nodeSelector" in answer.message or any(said in answer.message for said in ours), answer
+        assert not ours or "nodeSelector" in answer.message or any(message in answer.message for message in ours), (
+            answer
+        )
         seen["refused" if ours else "accepted"] += 1
 
     try:
@@ -209,10 +211,10 @@ def merge(api: Connection, namespace: str, body: Any, subresource: str = "") -> 
 
 
 def test_objects_older_than_a_limit_may_be_relabelled_scaled_and_deleted(api: Connection, older: Site) -> None:
-    where = older.namespace
-    assert merge(api, where, {"metadata": {"labels": {"a": "b"}}}) == 200
-    assert merge(api, where, {"spec": {"replicas": 39}}, "scale") == 200
-    assert merge(api, where, {"spec": {"traffic": {"drainTimeout": "20s"}}}) == 403
-    assert merge(api, where, {"spec": {"replicas": 8}}) == 200
-    assert api.send("DELETE", kinds.MODEL_DEPLOYMENT.path(where, "digits")).status == 200
-    assert merge(api, where, {"metadata": {"finalizers": None}}) == 200
+    namespace = older.namespace
+    assert merge(api, namespace, {"metadata": {"labels": {"a": "b"}}}) == 200
+    assert merge(api, namespace, {"spec": {"replicas": 39}}, "scale") == 200
+    assert merge(api, namespace, {"spec": {"traffic": {"drainTimeout": "20s"}}}) == 403
+    assert merge(api, namespace, {"spec": {"replicas": 8}}) == 200
+    assert api.send("DELETE", kinds.MODEL_DEPLOYMENT.path(namespace, "digits")).status == 200
+    assert merge(api, namespace, {"metadata": {"finalizers": None}}) == 200

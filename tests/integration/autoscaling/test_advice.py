@@ -94,8 +94,8 @@ class DelayedLoad(Load):
 
 
 def advice(space: Space) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = space.status().get("advice") or []
-    return found
+    entries: list[dict[str, Any]] = space.status().get("advice") or []
+    return entries
 
 
 async def test_advice_is_in_the_status_over_a_restart_until_it_is_followed(operator: Operator, space: Space) -> None:
@@ -111,7 +111,11 @@ async def test_advice_is_in_the_status_over_a_restart_until_it_is_followed(opera
         assert 40 <= entry["gainPercent"] <= 60
         stored = space.must(kinds.MODEL_DEPLOYMENT, "m")
         await asyncio.to_thread(
-            always, lambda: advice(space), lambda found: found == [entry], what="it stays as it was written", for_s=5
+            always,
+            lambda: advice(space),
+            lambda entries: entries == [entry],
+            what="it stays as it was written",
+            for_s=5,
         )
     # Without its agent, the model has no signals: the next process keeps the advice.
     await asyncio.to_thread(operator.stop)
@@ -119,17 +123,17 @@ async def test_advice_is_in_the_status_over_a_restart_until_it_is_followed(opera
     await asyncio.to_thread(operator.wait_leading)
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"team/note": "written"}}})
     await asyncio.to_thread(
-        always, lambda: advice(space), lambda found: found == [entry], what="the advice stays", for_s=5
+        always, lambda: advice(space), lambda entries: entries == [entry], what="the advice stays", for_s=5
     )
     (shown,) = report(stored, datetime.now(UTC)).advice
     space.merge(kinds.MODEL_DEPLOYMENT, "m", dict(shown.patch))
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["batching"]["maxQueueDelay"] == "0us"
-    await reached(lambda: advice(space), lambda found: not found, what="followed advice is gone")
+    await reached(lambda: advice(space), lambda entries: not entries, what="followed advice is gone")
 
 
 async def test_the_api_server_holds_the_bounds_of_advice(space: Space) -> None:
     space.serve()
-    one = {
+    entry = {
         "field": "spec.batching.maxBatchSize",
         "value": "16",
         "evidence": "full",
@@ -143,8 +147,8 @@ async def test_the_api_server_holds_the_bounds_of_advice(space: Space) -> None:
         body = {"status": {"advice": entries}}
         return space.api.call("PATCH", path, body, content_type="application/merge-patch+json").status
 
-    assert written([one | {"rule": f"Rule{number}"} for number in range(5)]) == 200
-    assert written([one | {"rule": f"Rule{number}"} for number in range(6)]) == 422
-    assert written([one | {"rule": "Twice"}, one | {"rule": "Twice"}]) == 422
-    assert written([one | {"rule": "Rule", "gainPercent": 101}]) == 422
-    assert written([one]) == 422
+    assert written([entry | {"rule": f"Rule{number}"} for number in range(5)]) == 200
+    assert written([entry | {"rule": f"Rule{number}"} for number in range(6)]) == 422
+    assert written([entry | {"rule": "Twice"}, entry | {"rule": "Twice"}]) == 422
+    assert written([entry | {"rule": "Rule", "gainPercent": 101}]) == 422
+    assert written([entry]) == 422

@@ -38,7 +38,7 @@ def replicas_of_slots(space: Space) -> tuple[int, int]:
 def wait_split(space: Space, stable: int, canary: int) -> None:
     until(
         lambda: (split(space), replicas_of_slots(space)),
-        lambda found: found == ((stable, canary), (stable, canary)),
+        lambda counts: counts == ((stable, canary), (stable, canary)),
         what=f"{stable} pods of the stable revision and {canary} of the canary",
         context=lambda: str(space.status().get("rollout")),
     )
@@ -58,7 +58,7 @@ def test_both_slots_follow_the_replicas_during_a_canary(space: Space) -> None:
     space.serve(replicas=4, rollout=CANARY, batching={"maxBatchSize": 4})
     with serving_at_least(space, 4):
         space.apply(deployment(replicas=4, rollout=CANARY, batching={"maxBatchSize": 8}))
-        until(lambda: weights(space), lambda found: found == {"a": 75, "b": 25}, what="the canary has its share")
+        until(lambda: weights(space), lambda shares: shares == {"a": 75, "b": 25}, what="the canary has its share")
         wait_split(space, 3, 1)
     canary = pods_of(space, "b")
 
@@ -87,5 +87,5 @@ def test_both_slots_follow_the_replicas_during_a_canary(space: Space) -> None:
         space.merge(
             kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/promote": revision}}}
         )
-        until(lambda: split(space), lambda found: found == (0, 8), what="all pods are of the canary's revision")
+        until(lambda: split(space), lambda counts: counts == (0, 8), what="all pods are of the canary's revision")
     assert left <= pods_of(space, "b")

@@ -73,9 +73,9 @@ class Agent:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=self._socket))
 
     def _socket(self, info: AddrInfo) -> socket.socket:
-        made = socket.socket(*info[:3])
-        self._sockets.append(made)
-        return made
+        connection = socket.socket(*info[:3])
+        self._sockets.append(connection)
+        return connection
 
     async def __aenter__(self) -> aiohttp.ClientWebSocketResponse:
         try:
@@ -95,7 +95,7 @@ class Agent:
         await self._session.close()
         # TLS says goodbye behind the session's back, and the operator may take its time: a loop that ended first would leave the socket open.
         end = time.monotonic() + 5 * PATIENCE
-        while any(made.fileno() != -1 for made in self._sockets):
+        while any(connection.fileno() != -1 for connection in self._sockets):
             assert time.monotonic() < end, f"the operator left {self._sockets} open"
             await asyncio.sleep(0.01)
 
@@ -137,9 +137,9 @@ async def test_a_limitation_of_a_balancer_is_in_the_status_until_it_ends(operato
             end = time.monotonic() + 25 * PATIENCE
             while space.condition("BalancerReady")[1] != reason:
                 assert time.monotonic() < end, space.condition("BalancerReady")
-                told = json.loads(record(space))
-                told["balancer"]["problem"] = trouble
-                await stream.send_str(json.dumps(told))
+                report = json.loads(record(space))
+                report["balancer"]["problem"] = trouble
+                await stream.send_str(json.dumps(report))
                 await asyncio.sleep(0.3)
             assert trouble in space.condition("BalancerReady")[2]
 

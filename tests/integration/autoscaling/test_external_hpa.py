@@ -41,10 +41,10 @@ def autoscaler(least: int, name: str = "theirs", target: Kind = kinds.DEPLOYMENT
 
 def of_keda(least: int, target: Kind) -> Object:
     """What KEDA makes of ScaledObject `m`; a stand-in for it, which is in test_keda."""
-    made = autoscaler(least, "keda-hpa-m", target)
+    hpa = autoscaler(least, "keda-hpa-m", target)
     owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "m", "uid": str(uuid.uuid4())}
-    made["metadata"]["ownerReferences"] = [owner | {"controller": True, "blockOwnerDeletion": True}]
-    return made
+    hpa["metadata"]["ownerReferences"] = [owner | {"controller": True, "blockOwnerDeletion": True}]
+    return hpa
 
 
 def count(space: Space) -> tuple[int, int]:
@@ -55,8 +55,8 @@ def count(space: Space) -> tuple[int, int]:
 
 def generation(space: Space) -> int:
     """How often the Deployment was written."""
-    found: int = space.must(kinds.DEPLOYMENT, "m-a")["metadata"]["generation"]
-    return found
+    number: int = space.must(kinds.DEPLOYMENT, "m-a")["metadata"]["generation"]
+    return number
 
 
 @pytest.mark.parametrize(
@@ -77,44 +77,46 @@ def test_an_external_hpa_is_named_and_keeps_the_replicas(
         "ModelDeployment; Halcyon has stopped scaling the model. Delete the HPA, or set its target to "
         "ModelDeployment m"
     )
-    until(lambda: count(space), lambda found: found == counts, what="its count is in force", limit_s=40)
+    until(lambda: count(space), lambda current: current == counts, what="its count is in force", limit_s=40)
     # Who undid the other's writes would show within one look of its controller.
     written = rested(lambda: generation(space), for_s=3)
     always(
         lambda: (count(space), generation(space)),
-        lambda found: found == (counts, written),
+        lambda current: current == (counts, written),
         what="nobody fights",
         for_s=PAST_A_SYNC_S,
     )
 
     space.delete(kinds.HPA, "theirs")
-    until(lambda: conflict(space), lambda found: found is None, what="the conflict is over", limit_s=15)
+    until(lambda: conflict(space), lambda condition: condition is None, what="the conflict is over", limit_s=15)
     # What the other has set stays where the count is Halcyon's; what a user has declared counts again.
     after = (counts[0], counts[0])
-    until(lambda: count(space), lambda found: found == after, what="the count after it", limit_s=15)
-    always(lambda: count(space), lambda found: found == after, what="no hand-over moves it", for_s=3)
+    until(lambda: count(space), lambda current: current == after, what="the count after it", limit_s=15)
+    always(lambda: count(space), lambda current: current == after, what="no hand-over moves it", for_s=3)
 
 
 def test_an_hpa_on_the_balancers_keeps_its_replicas_and_is_named(operator: Operator, space: Space) -> None:
     def balancers() -> tuple[int, int]:
         """(replicas, how often the Deployment was written)."""
-        found = space.must(kinds.DEPLOYMENT, "m-balancer")
-        return found["spec"]["replicas"], found["metadata"]["generation"]
+        deployment = space.must(kinds.DEPLOYMENT, "m-balancer")
+        return deployment["spec"]["replicas"], deployment["metadata"]["generation"]
 
     operator.wait_ready()
     space.serve()
     theirs = autoscaler(4)
     theirs["spec"]["scaleTargetRef"]["name"] = "m-balancer"
     space.apply(theirs)
-    said = "spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment m-balancer to 4"
-    until(lambda: space.condition("FieldIgnored")[2], lambda found: said in found, what="it is named", limit_s=40)
+    message = "spec.traffic.balancerReplicas is 2, but HorizontalPodAutoscaler theirs scales Deployment m-balancer to 4"
+    until(lambda: space.condition("FieldIgnored")[2], lambda text: message in text, what="it is named", limit_s=40)
     written = balancers()
     assert written[0] == 4
-    always(balancers, lambda found: found == written, what="nobody fights", for_s=PAST_A_SYNC_S)
+    always(balancers, lambda current: current == written, what="nobody fights", for_s=PAST_A_SYNC_S)
     assert conflict(space) is None, "Halcyon still scales the servers"
 
     space.delete(kinds.HPA, "theirs")
-    until(lambda: balancers()[0], lambda found: found == 2, what="the spec's number is in force again", limit_s=15)
+    until(
+        lambda: balancers()[0], lambda replicas: replicas == 2, what="the spec's number is in force again", limit_s=15
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,5 +149,5 @@ async def test_a_scaled_object_is_named_and_keeps_the_replicas(
 
 def conflict(space: Space) -> Object | None:
     """The condition, where it is there."""
-    found = space.status().get("conditions") or ()
-    return next((c for c in found if c["type"] == "AutoscalerConflict"), None)
+    conditions = space.status().get("conditions") or ()
+    return next((c for c in conditions if c["type"] == "AutoscalerConflict"), None)

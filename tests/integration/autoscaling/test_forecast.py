@@ -97,7 +97,9 @@ class LeapingModel:
         states = {
             p["metadata"]["name"]: {c["type"]: c["status"] for c in p["status"].get("conditions", ())} for p in pods
         }
-        return tuple(name for name, said in states.items() if name.startswith("m-a-") and said.get("Ready") == "True")
+        return tuple(
+            name for name, conditions in states.items() if name.startswith("m-a-") and conditions.get("Ready") == "True"
+        )
 
     def _replicas(self) -> int:
         return int(self.space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["replicas"])
@@ -147,13 +149,13 @@ async def running_operator(process: Operator, clock: LeapingClock) -> AsyncItera
     chosen = settings.of(parser.parse_args(process.arguments))
     fence = build.build_fence(chosen, SYSTEM_CLOCK)
     client = await connect(chosen.kubeconfig, fence=fence, tracer=OFF)
-    made = build.build(chosen, client, fence, OFF, clock)
+    process_operator = build.build(chosen, client, fence, OFF, clock)
     elector = LeaderElector(client, chosen.namespace, chosen.lease, chosen.pod_name, SYSTEM_CLOCK, fence)
-    made = replace(made, elector=elector)
+    process_operator = replace(process_operator, elector=elector)
     stop = asyncio.Event()
-    run = asyncio.ensure_future(made.run(stop))
+    run = asyncio.ensure_future(process_operator.run(stop))
     try:
-        yield made
+        yield process_operator
     finally:
         stop.set()
         await run
@@ -164,12 +166,12 @@ async def running_operator(process: Operator, clock: LeapingClock) -> AsyncItera
 async def leaping_model(process: Operator, space: Space) -> AsyncIterator[LeapingModel]:
     """Have a model that the operator plans for, whose time passes in leaps."""
     clock = LeapingClock()
-    async with running_operator(process, clock) as made:
+    async with running_operator(process, clock) as running:
         await asyncio.to_thread(space.serve, scaling=PLANNED, traffic={"balancerReplicas": 1})
         [balancer] = await asyncio.to_thread(pods_of_account, space, "m-balancer")
         bearer = await asyncio.to_thread(token, space, "m-balancer", AUDIENCE)
         async with Agent(process, space, bearer) as stream:
-            yield LeapingModel(made, clock, space, balancer, stream)
+            yield LeapingModel(running, clock, space, balancer, stream)
 
 
 async def test_pods_for_a_third_spike_are_ordered_before_it(installed: tuple[Operator, Space]) -> None:

@@ -48,9 +48,9 @@ Model = tuple[Space, str]
 def spaces(cluster: Cluster) -> Iterator[list[Space]]:
     """Two namespaces with a connection for each thread."""
     with closing(Kept(cluster.api.identity, cluster)) as api:
-        made = [prepared(api, f"t-{uuid.uuid4().hex[:8]}") for _ in range(2)]
-        yield made
-        for space in made:
+        spaces = [prepared(api, f"t-{uuid.uuid4().hex[:8]}") for _ in range(2)]
+        yield spaces
+        for space in spaces:
             space.end()
 
 
@@ -69,21 +69,21 @@ Count = Callable[[list[Space]], int]
 def _every(spaces: list[Space], kind: Kind) -> list[Object]:
     """Objects of these namespaces as they were at one moment."""
     names = {space.namespace for space in spaces}
-    found = spaces[0].api.call("GET", kind.path()).body
-    assert found is not None
-    return [obj for obj in found["items"] if obj["metadata"]["namespace"] in names]
+    page = spaces[0].api.call("GET", kind.path()).body
+    assert page is not None
+    return [obj for obj in page["items"] if obj["metadata"]["namespace"] in names]
 
 
 def of_deployments(spaces: list[Space]) -> int:
     """GPUs of all Deployments of servers."""
-    found = _every(spaces, kinds.DEPLOYMENT)
-    return sum(gpu.count(obj["spec"]["template"]) * int(obj["spec"]["replicas"]) for obj in found)
+    deployments = _every(spaces, kinds.DEPLOYMENT)
+    return sum(gpu.count(obj["spec"]["template"]) * int(obj["spec"]["replicas"]) for obj in deployments)
 
 
 def in_force(spaces: list[Space]) -> int:
     """GPUs of the replicas in force of all models."""
-    found = _every(spaces, kinds.MODEL_DEPLOYMENT)
-    return sum(GPUS[obj["metadata"]["name"]] * int(obj["spec"]["replicas"]) for obj in found)
+    models = _every(spaces, kinds.MODEL_DEPLOYMENT)
+    return sum(GPUS[obj["metadata"]["name"]] * int(obj["spec"]["replicas"]) for obj in models)
 
 
 @contextmanager
@@ -178,7 +178,7 @@ async def wait_used(spaces: list[Space], left: list[Model], more_than: int) -> N
     await asyncio.to_thread(
         until,
         lambda: (in_force(spaces), sum(replicas(left))),
-        lambda found: found[0] >= BUDGET - 1 and found[1] > more_than,
+        lambda usage: usage[0] >= BUDGET - 1 and usage[1] > more_than,
         what="the budget is used",
     )
 
@@ -194,7 +194,7 @@ async def test_models_created_at_once_share_the_site_s_gpus(budgeted: Operator, 
                 scaling = await asyncio.to_thread(
                     until,
                     lambda space=space, name=name: space.status(name).get("scaling") or {},
-                    lambda found: "budget" in found.get("limitedBy", ()),
+                    lambda scaling: "budget" in scaling.get("limitedBy", ()),
                     what=f"{name} reports the limit",
                 )
                 assert f"the site's budget of {BUDGET} GPUs is shared by priority and need" in scaling["why"]

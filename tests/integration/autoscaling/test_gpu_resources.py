@@ -45,24 +45,26 @@ class Driver:
             (CLASS, {"selectors": [of_driver]}),
             (SLICE, {"driver": self.name, "nodeName": NODE, "pool": pool, "devices": devices}),
         ):
-            made = {"apiVersion": API, "kind": kind.kind, "metadata": {"name": self.name}, "spec": spec}
-            self.space.api.create(kind.path(), made)
+            document = {"apiVersion": API, "kind": kind.kind, "metadata": {"name": self.name}, "spec": spec}
+            self.space.api.create(kind.path(), document)
 
     def template(self, name: str, count: int = 1) -> None:
         request = {"name": "gpu", "exactly": {"deviceClassName": self.name, "count": count}}
-        made = {
+        template = {
             "apiVersion": API,
             "kind": TEMPLATE.kind,
             "metadata": {"name": name},
             "spec": {"spec": {"devices": {"requests": [request]}}},
         }
-        self.space.api.create(TEMPLATE.path(self.space.namespace), made)
+        self.space.api.create(TEMPLATE.path(self.space.namespace), template)
 
     def allocated(self) -> list[str]:
         """Devices of the claims of the space's pods."""
         allocations = [claim.get("status", {}).get("allocation") or {} for claim in self.space.every(CLAIM)]
         return sorted(
-            result["device"] for found in allocations for result in found.get("devices", {}).get("results", ())
+            result["device"]
+            for allocation in allocations
+            for result in allocation.get("devices", {}).get("results", ())
         )
 
     def end(self) -> None:
@@ -74,10 +76,10 @@ class Driver:
 def driver(cluster: Cluster, space: Space) -> Iterator[Driver]:
     if not has_resource_claims(cluster):
         pytest.skip("this API server has no resource.k8s.io/v1")
-    made = Driver(space)
-    made.publish()
-    yield made
-    made.end()
+    driver = Driver(space)
+    driver.publish()
+    yield driver
+    driver.end()
 
 
 def claiming(name: str = "one-gpu", *, count: int = 1, replicas: int = 1) -> Object:
@@ -112,8 +114,9 @@ def test_slices_are_counted_by_the_name_of_their_resource(space: Space, slices: 
     space.apply(deployment("n", runtime={"gpu": {"resourceName": slices}}))
     until(
         lambda: space.condition("ServersReady", "n")[1:],
-        lambda found: (
-            found[0] == "PodCreationFailed" and f"exceeded quota: slices, requested: requests.{slices}=1" in found[1]
+        lambda condition: (
+            condition[0] == "PodCreationFailed"
+            and f"exceeded quota: slices, requested: requests.{slices}=1" in condition[1]
         ),
         what="the quota on slices rejects the pod",
     )
@@ -130,8 +133,8 @@ def test_claimed_devices_are_allocated_and_one_pod_too_many_is_unschedulable(dri
     until(lambda: (space.status().get("cost") or {}).get("gpus"), lambda held: held == 2, what="both GPUs have a cost")
 
     space.scale(3)
-    said = space.wait_condition("ServersReady", "False", "PartiallyReady")
-    assert "2 of 3 servers are ready" in said
+    unready = space.wait_condition("ServersReady", "False", "PartiallyReady")
+    assert "2 of 3 servers are ready" in unready
     message = until(
         lambda: space.condition("ServersReady")[2], lambda text: "cannot allocate all claims" in text, what="the reason"
     )
@@ -140,14 +143,14 @@ def test_claimed_devices_are_allocated_and_one_pod_too_many_is_unschedulable(dri
 
     space.scale(1)
     space.wait_settled()
-    until(driver.allocated, lambda found: len(found) == 1, what="the devices of deleted pods are free again")
+    until(driver.allocated, lambda devices: len(devices) == 1, what="the devices of deleted pods are free again")
 
 
 def test_a_missing_claim_template_is_named_until_it_exists(driver: Driver) -> None:
     space = driver.space
     space.apply(files(), claiming("two-gpus", count=2))
-    said = space.wait_condition("ServersReady", "False", "Unschedulable")
-    assert "its ResourceClaim of ResourceClaimTemplate two-gpus is not created yet; if that lasts, check" in said
+    message = space.wait_condition("ServersReady", "False", "Unschedulable")
+    assert "its ResourceClaim of ResourceClaimTemplate two-gpus is not created yet; if that lasts, check" in message
     (pod,) = (p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-"))
     assert not pod["status"].get("conditions"), "the scheduler reports nothing, so the operator has to"
 
@@ -163,5 +166,5 @@ def test_an_api_server_without_claims_is_a_condition(cluster: Cluster, space: Sp
     if has_resource_claims(cluster):
         pytest.skip("this API server has claims; make test-compat runs an older one")
     space.apply(files(), claiming())
-    said = space.wait_condition("Accepted", "False", "Invalid")
-    assert "does not support resource claims (they need Kubernetes 1.34 or newer" in said
+    message = space.wait_condition("Accepted", "False", "Invalid")
+    assert "does not support resource claims (they need Kubernetes 1.34 or newer" in message

@@ -47,10 +47,10 @@ class Queue:
 
 @pytest.fixture
 def queue() -> Iterator[Queue]:
-    made = Queue()
-    with served(made) as address:
-        made.url = f"http://{address}/"
-        yield made
+    queue = Queue()
+    with served(queue) as address:
+        queue.url = f"http://{address}/"
+        yield queue
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ class Theirs:
     def make(self, target: Kind, least: int) -> None:
         scaled = "m" if target is kinds.MODEL_DEPLOYMENT else "m-a"
         asks = {"url": self.queue.url, "valueLocation": "waiting", "targetValue": str(SHARE)}
-        made: Object = {
+        document: Object = {
             "apiVersion": SCALED_OBJECT.api_version,
             "kind": SCALED_OBJECT.kind,
             "metadata": {"name": "theirs"},
@@ -91,14 +91,14 @@ class Theirs:
                 "triggers": [{"type": "metrics-api", "metadata": asks}],
             },
         }
-        self.space.api.create(SCALED_OBJECT.path(self.space.namespace), made)
+        self.space.api.create(SCALED_OBJECT.path(self.space.namespace), document)
 
     def end(self) -> None:
         """Until KEDA has finished it, and its HPA is gone."""
         self.space.api.call("DELETE", self.path)
         until(
             lambda: (self.space.api.exists(self.path), self.space.get(kinds.HPA, "keda-hpa-theirs")),
-            lambda found: found == (False, None),
+            lambda remaining: remaining == (False, None),
             what="KEDA lets go",
             limit_s=LOOKED_S,
             context=self.keda.log_tail,
@@ -107,9 +107,9 @@ class Theirs:
 
 @pytest.fixture
 def theirs(space: Space, queue: Queue, beside: Keda) -> Iterator[Theirs]:
-    made = Theirs(space, queue, beside)
-    yield made
-    made.end()
+    scaled_object = Theirs(space, queue, beside)
+    yield scaled_object
+    scaled_object.end()
 
 
 async def test_models_are_scaled_directly_while_keda_owns_the_metrics_api(
@@ -122,7 +122,7 @@ async def test_models_are_scaled_directly_while_keda_owns_the_metrics_api(
     # Before KEDA came nobody had it.
     scaling = until(
         lambda: space.status().get("scaling") or {},
-        lambda told: f"{keda.NAMESPACE}/{keda.SERVICE}" in told.get("actuatorReason", ""),
+        lambda scaling: f"{keda.NAMESPACE}/{keda.SERVICE}" in scaling.get("actuatorReason", ""),
         what="it says who has the API",
         limit_s=LOOKED_S,
     )
@@ -141,7 +141,7 @@ def test_keda_scales_a_model_left_to_it_to_zero_and_back(operator: Operator, spa
     def reaches(pods: int) -> None:
         until(
             lambda: count(space),
-            lambda found: found == (pods, pods),
+            lambda counts: counts == (pods, pods),
             what=f"the count is {pods}",
             limit_s=LOOKED_S,
             context=theirs.keda.log_tail,

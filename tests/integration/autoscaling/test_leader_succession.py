@@ -43,12 +43,12 @@ async def test_a_new_leader_keeps_the_replicas_and_raises_them_without_delay(
         leader.signal(signal.SIGKILL)
         following = asyncio.ensure_future(asyncio.to_thread(took, standby, 15))
         await asyncio.to_thread(
-            always, lambda: (count(space), newest(space)), lambda found: found[0] == held, what="the count", for_s=20
+            always, lambda: (count(space), newest(space)), lambda state: state[0] == held, what="the count", for_s=20
         )
-        taken_s = await following
+        succession_s = await following
         assert scaling_of(space)["desired"] == held
         loads[1].rate = 400
         began_s = time.monotonic()
         await reached(lambda: count(space), lambda n: n > held, what="the new leader raises it")
-        print(f"led after {taken_s:.1f} s; raised after {time.monotonic() - began_s:.1f} s")  # noqa: T201  # the figures
+        print(f"led after {succession_s:.1f} s; raised after {time.monotonic() - began_s:.1f} s")  # noqa: T201  # the figures
     assert not standby.complaints(), standby.complaints()

@@ -31,9 +31,9 @@ LIMIT_S = 60.0 * PATIENCE
 
 
 @pytest.fixture(scope="module")
-def there() -> Iterator[Plane]:
-    with alone(beside=True), plane(hpa_sync_s=1, pods=60) as found:
-        yield found
+def live_plane() -> Iterator[Plane]:
+    with alone(beside=True), plane(hpa_sync_s=1, pods=60) as started:
+        yield started
 
 
 class Subject:
@@ -69,8 +69,8 @@ class Subject:
         await self._merge({"spec": {"replicas": count}}, subresource="scale")
 
     async def status(self) -> dict[str, Any]:
-        found = await self.counts.client.get(kinds.MODEL_DEPLOYMENT, namespace_of(self.name), self.name)
-        return dict((found or {}).get("status") or {})
+        resource = await self.counts.client.get(kinds.MODEL_DEPLOYMENT, namespace_of(self.name), self.name)
+        return dict((resource or {}).get("status") or {})
 
     async def hpa_reads(self) -> str | None:
         """The value that the HPA has last read; None where there is no HPA, or it has read none."""
@@ -86,9 +86,12 @@ class Subject:
 
 
 @asynccontextmanager
-async def loaded(there: Plane, name: str, **scaling: Any) -> AsyncIterator[Subject]:
+async def loaded(live_plane: Plane, name: str, **scaling: Any) -> AsyncIterator[Subject]:
     """A model that has come to rest under its load."""
-    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts, spread_s=0.0) as agents:
+    async with (
+        Counts(live_plane.kubeconfig, namespace_of) as counts,
+        Agents(live_plane, counts, spread_s=0.0) as agents,
+    ):
         document = model(name, most=10, targets={"latency": "500ms"}, **scaling)
         await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
         await counts.until_served([name], limit_s=LIMIT_S)
@@ -114,19 +117,19 @@ async def sockets_end() -> None:
         await asyncio.sleep(0.01)
 
 
-async def is_so(read: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+async def is_so(read: Callable[[], Awaitable[Any]], expected: Any) -> None:
     """Until it is; `read` is asked four times a second."""
     end_s = time.monotonic() + LIMIT_S
     while time.monotonic() < end_s:
-        found = await read()
-        if found == wanted:
+        value = await read()
+        if value == expected:
             return
         await asyncio.sleep(0.25)
-    raise AssertionError(f"it is {found!r}; {wanted!r} was waited for {LIMIT_S:.0f} s")
+    raise AssertionError(f"it is {value!r}; {expected!r} was waited for {LIMIT_S:.0f} s")
 
 
-async def test_a_hand_over_between_live_hpa_and_operator_changes_no_replicas(there: Plane) -> None:
-    async with loaded(there, "handed-over", actuator="HPA") as subject:
+async def test_a_hand_over_between_live_hpa_and_operator_changes_no_replicas(live_plane: Plane) -> None:
+    async with loaded(live_plane, "handed-over", actuator="HPA") as subject:
         held, began_s = subject.count, time.monotonic()
         await is_so(subject.hpa_reads, "1")  # the desired count over the present one
         for actuator in ("Direct", "HPA", "Direct", "HPA"):
@@ -138,8 +141,8 @@ async def test_a_hand_over_between_live_hpa_and_operator_changes_no_replicas(the
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
-async def test_replicas_set_by_a_person_stay_despite_a_live_hpa(there: Plane, mode: str) -> None:
-    async with loaded(there, mode.lower(), actuator="HPA") as subject:
+async def test_replicas_set_by_a_person_stay_despite_a_live_hpa(live_plane: Plane, mode: str) -> None:
+    async with loaded(live_plane, mode.lower(), actuator="HPA") as subject:
         held = subject.count
         await subject.change(mode=mode)
         await is_so(subject.mode, mode)
@@ -155,8 +158,8 @@ async def test_replicas_set_by_a_person_stay_despite_a_live_hpa(there: Plane, mo
 
 
 @pytest.mark.parametrize("actuator", ["HPA", "Direct"])
-async def test_replicas_set_with_a_pause_stay_despite_a_live_scaler(there: Plane, actuator: str) -> None:
-    async with loaded(there, f"paused-{actuator.lower()}", actuator=actuator) as subject:
+async def test_replicas_set_with_a_pause_stay_despite_a_live_scaler(live_plane: Plane, actuator: str) -> None:
+    async with loaded(live_plane, f"paused-{actuator.lower()}", actuator=actuator) as subject:
         held = subject.count
         for more in (3, 2, 3, 2):
             began_s = time.monotonic()
@@ -170,14 +173,16 @@ async def test_replicas_set_with_a_pause_stay_despite_a_live_scaler(there: Plane
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ends", "is killed"])
-async def test_an_operator_that_restarts_under_load_changes_no_replicas(there: Plane, number: signal.Signals) -> None:
-    async with loaded(there, f"restarted-{number}", actuator="HPA") as subject:
+async def test_an_operator_that_restarts_under_load_changes_no_replicas(
+    live_plane: Plane, number: signal.Signals
+) -> None:
+    async with loaded(live_plane, f"restarted-{number}", actuator="HPA") as subject:
         held, began_s = subject.count, time.monotonic()
-        there.operator.signal(number)
-        await asyncio.to_thread(there.operator.stop)
+        live_plane.operator.signal(number)
+        await asyncio.to_thread(live_plane.operator.stop)
         await asyncio.sleep(SYNCS_S)  # the HPA hears nothing
-        there.operator.start()
-        await asyncio.to_thread(there.operator.wait_ready, LIMIT_S)
+        live_plane.operator.start()
+        await asyncio.to_thread(live_plane.operator.wait_ready, LIMIT_S)
         await asyncio.sleep(AT_REST_S)
         await is_so(subject.hpa_reads, "1")
         assert (subject.count, subject.changes_since(began_s)) == (held, [])

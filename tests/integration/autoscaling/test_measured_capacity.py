@@ -71,12 +71,12 @@ def document(space: Space) -> Object:
 
 
 def capacity(space: Space) -> dict[str, Any]:
-    found: dict[str, Any] = space.status().get("capacity") or {}
-    return found
+    reported: dict[str, Any] = space.status().get("capacity") or {}
+    return reported
 
 
-def events(space: Space, said: str) -> list[Object]:
-    return [e for e in space.events() if (e["reason"], e["note"]) == ("CapacityIgnored", said)]
+def events(space: Space, note: str) -> list[Object]:
+    return [e for e in space.events() if (e["reason"], e["note"]) == ("CapacityIgnored", note)]
 
 
 async def test_a_measured_capacity_decides_the_first_load(operator: Operator, space: Space, cluster: Cluster) -> None:
@@ -88,7 +88,9 @@ async def test_a_measured_capacity_decides_the_first_load(operator: Operator, sp
         teach.write(writer, space.must(kinds.MODEL_DEPLOYMENT, "m"), measured(space, line))
     async with UnseenBatches(operator, space) as load:
         shown = await reached(
-            lambda: capacity(space), lambda found: found.get("requestsPerSecond") == "62.5", what="the status has it"
+            lambda: capacity(space),
+            lambda reported: reported.get("requestsPerSecond") == "62.5",
+            what="the status has it",
         )
         assert (shown["source"], shown["lines"][0]["constantMilliseconds"]) == ("Bench", "80")
         assert shown["revision"] == space.status()["revision"]["current"]
@@ -103,11 +105,11 @@ async def test_a_measured_capacity_decides_the_first_load(operator: Operator, sp
 
 INVALID: dict[str, tuple[Callable[[Object], str], str]] = {
     "not JSON": (lambda _: "80 + 6 b", "Invalid JSON"),
-    "another version": (lambda one: one["data"][KEY].replace('"version":1', '"version":2'), "Input should be 1"),
-    "above 4 KiB": (lambda one: one["data"][KEY] + " " * MAX_BYTES, f"the limit is {MAX_BYTES}"),
-    "negative": (lambda one: one["data"][KEY].replace('"constantMilliseconds":80.0', '"constantMilliseconds":-80'), "'-80'"),
-    "infinite": (lambda one: one["data"][KEY].replace('"constantMilliseconds":80.0', '"constantMilliseconds":Infinity'), "'inf'"),
-    "another revision": (lambda one: one["data"][KEY].replace('"revision":"m-', '"revision":"n-'), "and the model serves with m-"),
+    "another version": (lambda obj: obj["data"][KEY].replace('"version":1', '"version":2'), "Input should be 1"),
+    "above 4 KiB": (lambda obj: obj["data"][KEY] + " " * MAX_BYTES, f"the limit is {MAX_BYTES}"),
+    "negative": (lambda obj: obj["data"][KEY].replace('"constantMilliseconds":80.0', '"constantMilliseconds":-80'), "'-80'"),
+    "infinite": (lambda obj: obj["data"][KEY].replace('"constantMilliseconds":80.0', '"constantMilliseconds":Infinity'), "'inf'"),
+    "another revision": (lambda obj: obj["data"][KEY].replace('"revision":"m-', '"revision":"n-'), "and the model serves with m-"),
 }  # fmt: skip
 
 
@@ -117,16 +119,16 @@ def test_an_invalid_capacity_is_ignored_with_one_event_each(space: Space) -> Non
     good = document(space)
     for kind, (text, reason) in INVALID.items():
         space.apply({**good, "data": {KEY: text(good)}})
-        said = until(lambda: capacity(space).get("ignored", ""), bool, what=f"{kind} is ignored")
-        assert said.startswith("ConfigMap m-capacity is ignored: ")
-        assert reason in said
+        problem = until(lambda: capacity(space).get("ignored", ""), bool, what=f"{kind} is ignored")
+        assert problem.startswith("ConfigMap m-capacity is ignored: ")
+        assert reason in problem
         explained = report(space.must(kinds.MODEL_DEPLOYMENT, "m"), datetime.now(UTC)).capacity
         assert explained is not None
-        assert said in explained.describe()
-        (event,) = until(lambda said=said: events(space, said), bool, what="an event has the reason")  # type: ignore[misc]
+        assert problem in explained.describe()
+        (event,) = until(lambda problem=problem: events(space, problem), bool, what="an event has the reason")  # type: ignore[misc]
         assert event["type"] == "Normal"
         space.delete(kinds.CONFIG_MAP, "m-capacity")
-        until(lambda: capacity(space).get("ignored"), lambda found: found is None, what="it is gone")
+        until(lambda: capacity(space).get("ignored"), lambda ignored: ignored is None, what="it is gone")
 
 
 @pytest.mark.usefixtures("operator")
@@ -134,6 +136,6 @@ def test_a_capacity_of_another_name_teaches_nothing(space: Space) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     own = document(space)
     space.apply({**own, "metadata": {**own["metadata"], "name": "n-capacity"}})
-    always(lambda: capacity(space), lambda found: not found, what="nothing is taught", for_s=3)
+    always(lambda: capacity(space), lambda reported: not reported, what="nothing is taught", for_s=3)
     space.apply(own)
-    until(lambda: capacity(space).get("source"), lambda found: found == "Bench", what="its own is taken")
+    until(lambda: capacity(space).get("source"), lambda source: source == "Bench", what="its own is taken")

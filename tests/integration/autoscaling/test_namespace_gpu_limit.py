@@ -41,9 +41,9 @@ def space(cluster: Cluster, namespace: str, operator: Operator) -> Iterator[Spac
     """With a connection for each thread, and the files of a model."""
     assert operator.process is not None
     with closing(Kept(cluster.api.identity, cluster)) as api:
-        made = Space(api, namespace)
-        made.apply(files())
-        yield made
+        space = Space(api, namespace)
+        space.apply(files())
+        yield space
 
 
 @dataclass
@@ -58,8 +58,8 @@ class Counted:
     def now(self) -> int:
         """Those of this moment."""
         return sum(
-            gpu.count(found["spec"]["template"]) * int(found["spec"]["replicas"])
-            for found in self.space.every(kinds.DEPLOYMENT)
+            gpu.count(deployment["spec"]["template"]) * int(deployment["spec"]["replicas"])
+            for deployment in self.space.every(kinds.DEPLOYMENT)
         )
 
     def run(self) -> None:
@@ -97,31 +97,31 @@ def at_once(act: Callable[[str], None], names: list[str]) -> None:
     """Do it with all of them at the same moment."""
     together = threading.Barrier(len(names))
 
-    def one(name: str) -> None:
+    def act_on(name: str) -> None:
         together.wait()
         act(name)
 
     with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(one, names))
+        list(pool.map(act_on, names))
 
 
 def with_reason(space: Space, reason: str, names: list[str]) -> list[str]:
     """Models whose condition Accepted has this reason for the spec as it stands."""
-    found = []
+    matching = []
     for name in names:
         resource = space.must(kinds.MODEL_DEPLOYMENT, name)
         status = resource.get("status") or {}
         reasons = [c["reason"] for c in status.get("conditions") or () if c["type"] == "Accepted"]
         current = status.get("observedGeneration") == resource["metadata"]["generation"]
-        found += [name] if current and reasons == [reason] else []
-    return found
+        matching += [name] if current and reasons == [reason] else []
+    return matching
 
 
-def wait_told(space: Space, names: list[str], accepted: int) -> tuple[list[str], list[str]]:
+def wait_decided(space: Space, names: list[str], accepted: int) -> tuple[list[str], list[str]]:
     """Until so many of them are accepted and the others are refused: both."""
     return until(
         lambda: (with_reason(space, "Accepted", names), with_reason(space, "PolicyDenied", names)),
-        lambda found: len(found[0]) == accepted and len(found[0]) + len(found[1]) == len(names),
+        lambda decided: len(decided[0]) == accepted and len(decided[0]) + len(decided[1]) == len(names),
         what=f"{accepted} of {len(names)} are accepted, and the others are refused",
     )
 
@@ -129,14 +129,14 @@ def wait_told(space: Space, names: list[str], accepted: int) -> tuple[list[str],
 def test_models_created_at_once_stay_within_the_namespace_s_gpus(space: Space) -> None:
     with counted(space) as gpus:
         at_once(lambda name: space.apply(model(name, 1)), MODELS)
-        accepted, refused = wait_told(space, MODELS, LIMIT)
+        accepted, refused = wait_decided(space, MODELS, LIMIT)
         until(gpus.now, lambda n: n == LIMIT, what="those that were accepted are made")
         assert not [name for name in refused if space.get(kinds.DEPLOYMENT, f"{name}-a")]
 
         # What two of them leave is taken by two others, once it is free.
         at_once(lambda name: space.delete(kinds.MODEL_DEPLOYMENT, name), accepted[:2])
         left = [name for name in MODELS if name not in accepted[:2]]
-        wait_told(space, left, LIMIT)
+        wait_decided(space, left, LIMIT)
         until(gpus.now, lambda n: n == LIMIT, what="two others are made")
 
 
@@ -144,11 +144,11 @@ def test_models_that_grow_at_once_stay_within_the_namespaces_gpus(space: Space) 
     three = MODELS[:3]
     with counted(space) as gpus:
         at_once(lambda name: space.apply(model(name, 1)), three)
-        wait_told(space, three, 3)
+        wait_decided(space, three, 3)
         until(gpus.now, lambda n: n == len(three), what="all are made")
         at_once(lambda name: space.apply(model(name, 2)), three)
-        (grown,), others = wait_told(space, three, 1)
+        (grown,), others = wait_decided(space, three, 1)
         until(gpus.now, lambda n: n == LIMIT, what="one has grown")
         # Those that were refused ask for no more than before; then the other may have less, and one of them more.
         at_once(lambda name: space.apply(model(name, 1)), [grown, others[0]])
-        wait_told(space, three, 3)
+        wait_decided(space, three, 3)

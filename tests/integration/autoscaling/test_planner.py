@@ -110,8 +110,8 @@ async def learnt(space: Space) -> None:
 
 
 def scaling_of(space: Space) -> dict[str, Any]:
-    found: dict[str, Any] = space.status().get("scaling") or {}
-    return found
+    scaling: dict[str, Any] = space.status().get("scaling") or {}
+    return scaling
 
 
 def count(space: Space) -> int:
@@ -212,20 +212,20 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
     async with Load(operator, space) as load:
         load.rate = 20
         await learnt(space)
-        for wanted in (7, 8, 9):
+        for replicas in (7, 8, 9):
             answer = space.api.call(
                 "PATCH",
                 kinds.MODEL_DEPLOYMENT.path(space.namespace, "m", subresource) + "?fieldManager=gitops",
-                {"spec": {"replicas": wanted}},
+                {"spec": {"replicas": replicas}},
                 content_type="application/merge-patch+json",
             )
             assert answer.status == 200, answer
-            if wanted == 9:
+            if replicas == 9:
                 break
             # Each is to be seen by itself.
             await reached(
                 lambda: (count(space), scaling_of(space).get("current")),
-                lambda found, wanted=wanted: found[0] != wanted or found[1] == wanted,  # type: ignore[misc]
+                lambda counts, replicas=replicas: counts[0] != replicas or counts[1] == replicas,  # type: ignore[misc]
                 what="it is seen",
             )
         message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ExternalWriter")
@@ -267,7 +267,7 @@ async def test_a_hand_over_between_writers_changes_no_replicas(operator: Operato
         for actuator in ("HPA", "Direct"):
             handing_over = asyncio.ensure_future(hand_over(space, actuator))
             await asyncio.to_thread(
-                always, lambda: (count(space), newest(space)), lambda found: found[0] == held, what="the count", for_s=5
+                always, lambda: (count(space), newest(space)), lambda state: state[0] == held, what="the count", for_s=5
             )
             await handing_over
             assert count(space) == held
@@ -278,7 +278,7 @@ async def hand_over(space: Space, actuator: str) -> None:
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"spec": {"scaling": {"actuator": actuator}}})
     await reached(
         lambda: (scaling_of(space).get("actuator"), space.get(kinds.HPA, "m") is not None),
-        lambda found: found == (actuator, actuator == "HPA"),
+        lambda state: state == (actuator, actuator == "HPA"),
         what=f"{actuator} writes",
     )
 
@@ -339,7 +339,7 @@ async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
         await reached(lambda: count(space), lambda n: n == 5, what="the load is planned for")
         await reached(
             lambda: space.status()["pods"],
-            lambda told: (told["total"], told["ready"], told["unschedulable"]) == (5, 2, 3),
+            lambda pods: (pods["total"], pods["ready"], pods["unschedulable"]) == (5, 2, 3),
             what="three find no node",
         )
         message = await reached(

@@ -71,7 +71,7 @@ def space(cluster: Cluster, namespace: str) -> Space:
     }
     until(
         lambda: api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review).body or {},
-        lambda said: said.get("status", {}).get("allowed"),
+        lambda review: review.get("status", {}).get("allowed"),
         what="the binding counts",
     )
     return Space(api, namespace)
@@ -84,9 +84,9 @@ async def client(cluster: Cluster, space: Space, tmp_path: Path) -> AsyncIterato
     config["users"] = [{"name": user["name"], "user": {"token": token(space, ACCOUNT)}} for user in config["users"]]
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
-    made = await connect(str(path))
-    yield made
-    await made.close()
+    client = await connect(str(path))
+    yield client
+    await client.close()
 
 
 def learnt(number: int) -> PlannerMemory:
@@ -126,22 +126,22 @@ async def test_memories_of_300_models_survive_a_restart(client: KubeClient, spac
     took = time.monotonic() - began
     written = await first.load()
     assert len(written) == 300
-    count = shard_count({entry_name(key): len(one.content) for key, one in written.items()}, 1)
+    count = shard_count({entry_name(key): len(entry.content) for key, entry in written.items()}, 1)
     assert shards(space) == [shard_name(n) for n in range(count)]
     assert (await client.list(CONFIG_MAP, namespace=space.namespace, selector=OURS))[0] == []
     largest = max(sum(map(len, o.get("binaryData", {}).values())) * 3 / 4 for o in space.every(CONFIG_MAP))
 
     began = time.monotonic()
     second = PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK)
-    found = await second.load()
+    loaded = await second.load()
     print(  # noqa: T201  # the figures of the test
         f"300 memories: saved in {took:.1f} s, packing included, loaded in {time.monotonic() - began:.2f} s; "
-        f"{sum(len(s.content) for s in found.values()) / 300 / 1024:.1f} KiB each, {count} shards, {largest / 1024:.0f} KiB the largest"
+        f"{sum(len(s.content) for s in loaded.values()) / 300 / 1024:.1f} KiB each, {count} shards, {largest / 1024:.0f} KiB the largest"
     )
-    assert found == written
-    assert len(found) == 300
+    assert loaded == written
+    assert len(loaded) == 300
     for n in (0, 1, 299):
-        back = found[Key("team", f"m{n}")]
+        back = loaded[Key("team", f"m{n}")]
         restored = back.restored()
         assert (back.uid, restored.problems) == (f"uid-{n}", ())
         assert packed(restored.memory) == packed(resumed(learnt(n)))
@@ -149,15 +149,15 @@ async def test_memories_of_300_models_survive_a_restart(client: KubeClient, spac
     # What is as it was read brings no write; one that has learnt brings one.
     writes = client.writes
     for n in range(20):
-        second.offer(Key("team", f"m{n}"), f"uid-{n}", found[Key("team", f"m{n}")].restored().memory)
+        second.offer(Key("team", f"m{n}"), f"uid-{n}", loaded[Key("team", f"m{n}")].restored().memory)
     await second.flush(within_s=30)
     assert client.writes == writes
     second.offer(Key("team", "m7"), "uid-7", learnt(1007))
     await second.flush(within_s=30)
     assert client.writes == writes + 1
     renewed = await after_a_restart(client, space.namespace)
-    assert renewed.keys() == found.keys()
-    assert [key.name for key in found if renewed[key] != found[key]] == ["m7"]
+    assert renewed.keys() == loaded.keys()
+    assert [key.name for key in loaded if renewed[key] != loaded[key]] == ["m7"]
 
 
 async def test_a_leader_killed_while_one_shard_becomes_four_loses_nothing(client: KubeClient, space: Space) -> None:
@@ -175,7 +175,7 @@ async def test_a_leader_killed_while_one_shard_becomes_four_loses_nothing(client
         assert left.keys() >= small.keys()
         assert len(shards(space)) == 1 + min(writes, 3)
         # Of one that is there twice, the newest counts.
-        assert max(one.at for one in left.values()) == (2.0 + writes if writes else 1.0)
+        assert max(entry.at for entry in left.values()) == (2.0 + writes if writes else 1.0)
         assert sum(len(o.get("binaryData", {})) for o in space.every(CONFIG_MAP)) >= len(left)
 
     third = Shards(client, space.namespace)
@@ -195,8 +195,8 @@ async def test_two_releases_in_one_namespace_drop_nothing_of_each_other(client: 
         assert await keeping._save(lambda key=key: {key})  # type: ignore[misc]
     assert shards(space) == [f"{name}-000" for name in names]
     for n, name in enumerate(names):
-        found = await PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK, config_maps=name).load()
-        assert [(key.namespace, one.uid) for key, one in found.items()] == [(f"team-{n}", f"uid-{n}")]
+        stored = await PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK, config_maps=name).load()
+        assert [(key.namespace, entry.uid) for key, entry in stored.items()] == [(f"team-{n}", f"uid-{n}")]
 
 
 async def test_entries_of_deleted_models_go_and_the_last_takes_its_shard_along(

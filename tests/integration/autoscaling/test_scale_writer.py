@@ -16,9 +16,9 @@ async def test_replicas_are_written_only_if_they_are_those_that_were_seen(cluste
 
     async def write(before: int, after: int, uid: str = seen["metadata"]["uid"]) -> int:
         obj = {**seen, "metadata": {**seen["metadata"], "uid": uid}}
-        made = await client.scale(kinds.MODEL_DEPLOYMENT, obj, before=before, after=after)
-        assert int(made["metadata"]["resourceVersion"]) > int(seen["metadata"]["resourceVersion"])
-        return int(made["spec"].get("replicas", 0))
+        scaled = await client.scale(kinds.MODEL_DEPLOYMENT, obj, before=before, after=after)
+        assert int(scaled["metadata"]["resourceVersion"]) > int(seen["metadata"]["resourceVersion"])
+        return int(scaled["spec"].get("replicas", 0))
 
     try:
         # Each write makes the object another than the one that was seen, and so do the operator's into its status.
@@ -39,8 +39,8 @@ async def test_replicas_are_written_only_to_the_version_that_was_seen(cluster: C
     client = await connect(str(cluster.kubeconfig))
 
     async def write(version: str) -> int:
-        made = await client.scale(kinds.MODEL_DEPLOYMENT, seen, before=2, after=5, version=version)
-        return int(made["spec"]["replicas"])
+        scaled = await client.scale(kinds.MODEL_DEPLOYMENT, seen, before=2, after=5, version=version)
+        return int(scaled["spec"]["replicas"])
 
     try:
         space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"team": "vision"}}})

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.balanced import PLAN, Balanced, one, raw, until
+from tests.integration.balanced import PLAN, Balanced, new_balanced, raw, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
 
@@ -47,8 +47,8 @@ class PodWithRequestIds(Pod):
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 async def with_pod(balanced: Balanced) -> PodWithRequestIds:
@@ -59,21 +59,21 @@ async def with_pod(balanced: Balanced) -> PodWithRequestIds:
 
 
 def lines(balanced: Balanced) -> list[Line]:
-    found = [json.loads(line) for line in balanced.haproxy.said().splitlines() if line.startswith("{")]
-    assert all(TIME.fullmatch(line["time"]) for line in found)
-    return found
+    entries = [json.loads(line) for line in balanced.haproxy.said().splitlines() if line.startswith("{")]
+    assert all(TIME.fullmatch(line["time"]) for line in entries)
+    return entries
 
 
 async def logged(balanced: Balanced, count: int) -> list[Line]:
     """All lines, once there are so many."""
 
-    async def there() -> bool:
+    async def all_logged() -> bool:
         return len(lines(balanced)) >= count
 
-    await until(there)
-    found = lines(balanced)
-    assert len(found) == count
-    return found
+    await until(all_logged)
+    entries = lines(balanced)
+    assert len(entries) == count
+    return entries
 
 
 def request(*headers: str, method: str = "POST", path: str = PATH) -> bytes:
@@ -99,9 +99,9 @@ async def test_an_access_log_line_has_a_requests_route_and_its_id(balanced: Bala
     assert (status, headers["x-request-id"]) == (200, ID.lower())
     assert "halcyon-way" not in headers
     _, headers, _ = await raw(port, request())
-    made = headers["x-request-id"]
-    assert UUID.fullmatch(made)
-    assert pod.ids == (ID, made)
+    generated = headers["x-request-id"]
+    assert UUID.fullmatch(generated)
+    assert pod.ids == (ID, generated)
     status, headers, _ = await raw(port, request(method="GET", path="/none"))
     assert (status, bool(UUID.fullmatch(headers["x-request-id"]))) == (404, True)
     async with balanced.channel as channel:
@@ -126,7 +126,7 @@ async def test_an_access_log_line_has_a_requests_route_and_its_id(balanced: Bala
         "retries": 0,
         "termination": "--",
     }
-    assert second["id"] == made
+    assert second["id"] == generated
     assert [lost[name] for name in ("status", "path", "pod", "serviceMs")] == [404, "/none", None, None]
     assert [by_grpc[name] for name in ("id", "protocol", "path", "grpcStatus")] == [
         *("of-grpc", "grpc", SERVICE + "ModelInfer"),
@@ -214,8 +214,8 @@ async def test_an_error_log_has_lines_for_failed_requests_alone(balanced: Balanc
         balanced.pods[0].hold = asyncio.Event()
         assert (await raw(port, request()))[0] == 504
         balanced.pods[0].hold.set()
-    found = [(line["status"], line["grpcStatus"], line["termination"]) for line in await logged(balanced, 3)]
-    assert found == [(404, None, "LR"), (200, 12, "LR"), (504, None, "sH")]
+    failures = [(line["status"], line["grpcStatus"], line["termination"]) for line in await logged(balanced, 3)]
+    assert failures == [(404, None, "LR"), (200, 12, "LR"), (504, None, "sH")]
 
 
 HOSTILE = st.lists(
@@ -275,8 +275,8 @@ async def test_a_line_is_one_valid_json_object_whatever_comes(balanced: Balanced
         await send(message)
     # Every line that HAProxy wrote is JSON, and nothing of what came has become a line or a field.
     text = (balanced.haproxy.directory / "log").read_bytes().decode()
-    found = [json.loads(row) for row in text.splitlines() if not row.startswith("[")]
-    assert len(found) >= len(sent) - 2
-    assert {frozenset(each) for each in found} == {frozenset(found[0])}
-    assert all(each["id"] is None or re.fullmatch(r"[A-Za-z0-9._~+/=:-]{1,128}", each["id"]) for each in found)
-    assert any(each["status"] == 404 and '"' in each["path"] for each in found)
+    entries = [json.loads(row) for row in text.splitlines() if not row.startswith("[")]
+    assert len(entries) >= len(sent) - 2
+    assert {frozenset(each) for each in entries} == {frozenset(entries[0])}
+    assert all(each["id"] is None or re.fullmatch(r"[A-Za-z0-9._~+/=:-]{1,128}", each["id"]) for each in entries)
+    assert any(each["status"] == 404 and '"' in each["path"] for each in entries)

@@ -12,7 +12,7 @@ import pytest
 from halcyon.balancer.config.api_keys import MAX_CLIENTS
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
-from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.integration.balanced import PLAN, Balanced, new_balanced, raw
 from tests.integration.crowd import call, message, preface
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Pod
@@ -31,30 +31,30 @@ NEEDED = "an API key is required: send Authorization: Bearer KEY, or x-api-key: 
 class PodWithHeaders(Pod):
     """A pod that keeps the headers that it is sent."""
 
-    heard: tuple[str, ...] = ()
+    header_names: tuple[str, ...] = ()
 
     async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:
-        self.heard += tuple(fields)
+        self.header_names += tuple(fields)
         return await super()._answer(method, target, request, fields)
 
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        plain = made.pod()
-        made.pods.append(await PodWithHeaders(plain.address, plain.http_port, plain.grpc_port).start())
-        yield made
+    async with new_balanced() as instance:
+        plain = instance.pod()
+        instance.pods.append(await PodWithHeaders(plain.address, plain.http_port, plain.grpc_port).start())
+        yield instance
 
 
 def put(folder: Path, **keys: str) -> None:
     """As the kubelet does: a folder for each state, and a link to that of the moment."""
     folder.mkdir(exist_ok=True)
-    made = folder / f"..{len(list(folder.iterdir()))}"
-    made.mkdir()
+    snapshot = folder / f"..{len(list(folder.iterdir()))}"
+    snapshot.mkdir()
     for name, key in keys.items():
-        (made / name).write_text(key)
+        (snapshot / name).write_text(key)
     link = folder / "..new"
-    link.symlink_to(made.name)
+    link.symlink_to(snapshot.name)
     link.replace(folder / "..data")
 
 
@@ -67,9 +67,11 @@ async def begin(balanced: Balanced, mounted: Path) -> None:
 
 async def by_http(balanced: Balanced, *headers: str, path: str = PATH) -> int:
     head = "".join(f"{header}\r\n" for header in ("Host: x", "User-Agent: t", "Content-Length: 0", *headers))
-    status, told, body = await raw(balanced.haproxy.ports.http, f"POST {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1"))
+    status, answer_headers, body = await raw(
+        balanced.haproxy.ports.http, f"POST {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1")
+    )
     if status == 401:
-        assert (told["www-authenticate"], json.loads(body)["error"]) == ("bearer", NEEDED)
+        assert (answer_headers["www-authenticate"], json.loads(body)["error"]) == ("bearer", NEEDED)
     return status
 
 
@@ -95,13 +97,13 @@ class OpenConnection:
 
     async def is_admitted(self, key: str) -> bool:
         self._stream += 2
-        self._writer.write(call(self._stream, "ModelInfer", message(1), whole=True, key=key))
-        found = b""
-        while b"grpc-message" not in found:
+        self._writer.write(call(self._stream, "ModelInfer", message(1), complete=True, key=key))
+        received = b""
+        while b"grpc-message" not in received:
             part = await asyncio.wait_for(self._reader.read(65536), 5 * PATIENCE)
             assert part, "the connection was closed"
-            found += part
-        return NEEDED.encode() not in found
+            received += part
+        return NEEDED.encode() not in received
 
     def close(self) -> None:
         self._writer.close()
@@ -134,9 +136,9 @@ async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: B
     [pod] = balanced.pods
     assert isinstance(pod, PodWithHeaders)
     assert (pod.http_count, pod.grpc_count) == (3, 2)
-    assert not {"authorization", "x-api-key"} & set(pod.heard)
-    said = balanced.haproxy.said()
-    clients = [json.loads(line)["client"] for line in said.splitlines() if line.startswith("{")]
+    assert not {"authorization", "x-api-key"} & set(pod.header_names)
+    log = balanced.haproxy.said()
+    clients = [json.loads(line)["client"] for line in log.splitlines() if line.startswith("{")]
     assert {name: clients.count(name) for name in ("alice", "bob")} == {"alice": 2, "bob": 3}
     for file in balanced.haproxy.directory.resolve().iterdir():
         if file.is_file():
@@ -227,9 +229,9 @@ async def test_open_connections_to_replaced_processes_lose_removed_keys(balanced
     connections = []
     try:
         for plan in (replace(PLAN, access_log="All", queue_limit=30), PLAN):
-            made = OpenConnection(*await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.grpc))
-            connections.append(made)
-            assert [await made.is_admitted(key) for key in (ALICE, BOB)] == [True, True]
+            connection = OpenConnection(*await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.grpc))
+            connections.append(connection)
+            assert [await connection.is_admitted(key) for key in (ALICE, BOB)] == [True, True]
             if plan is PLAN:
                 put(tmp_path / "keys", bob=BOB)
             else:
@@ -237,9 +239,9 @@ async def test_open_connections_to_replaced_processes_lose_removed_keys(balanced
             await balanced.turn()
             await balanced.turn()
         assert balanced.pilot.reloads == 2
-        for made in connections:
-            assert [await made.is_admitted(key) for key in (ALICE, BOB)] == [False, True]
+        for connection in connections:
+            assert [await connection.is_admitted(key) for key in (ALICE, BOB)] == [False, True]
     finally:
-        for made in connections:
-            made.close()
+        for connection in connections:
+            connection.close()
     assert balanced.haproxy.worker_exits() == 0

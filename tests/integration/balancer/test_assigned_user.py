@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.balanced import http_response, one
+from tests.integration.balanced import http_response, new_balanced
 
 pytestmark = pytest.mark.more
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 async def test_haproxy_serves_as_an_assigned_user() -> None:
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         folder = balanced.haproxy.directory
         await balanced.turn()
         for path in (folder, *folder.iterdir()):

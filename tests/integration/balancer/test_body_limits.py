@@ -12,7 +12,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from halcyon.balancer.config.retries import MAX_BYTES
-from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.integration.balanced import PLAN, Balanced, new_balanced, raw
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, close
 
@@ -28,20 +28,20 @@ PATH = "/v2/models/m/infer"
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        await made.start()
-        yield made
+    async with new_balanced() as instance:
+        await instance.start()
+        yield instance
 
 
 async def post(
     balanced: Balanced, head: str, body: bytes, *, method: str = "POST", path: str = PATH
 ) -> tuple[int, str]:
     request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\n{head}\r\n\r\n".encode() + body
-    status, headers, said = await raw(balanced.haproxy.ports.http, request)
+    status, headers, answer = await raw(balanced.haproxy.ports.http, request)
     if status == 200:
         return status, ""
     assert headers["content-type"] == "application/json"
-    return status, json.loads(said)["error"]
+    return status, json.loads(answer)["error"]
 
 
 def chunked(*sizes: int) -> bytes:

@@ -17,7 +17,7 @@ from halcyon.balancer.config import memory_budget
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime.controller import HaproxyController
 from tests.integration import crowd
-from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, is_, new_balanced, until
 from tests.integration.certificates import pair
 from tests.integration.crowd import Crowd
 from tests.integration.waiting import PATIENCE
@@ -41,9 +41,9 @@ ROOM = memory_budget.haproxy_limits(PLAN, tls=False)
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
     with crowd.files(18_000):
-        async with one() as made:
-            await made.start()
-            yield made
+        async with new_balanced() as instance:
+            await instance.start()
+            yield instance
 
 
 def peak_mib(balanced: Balanced) -> float:
@@ -58,7 +58,7 @@ class Watch:
     """What another client meets meanwhile: the longest that it waited, by what it asked, and HAProxy's largest size."""
 
     slowest_s: dict[str, float] = field(default_factory=dict)
-    asked: int = 0
+    rounds: int = 0
     most_mib: float = 0.0
 
 
@@ -67,12 +67,12 @@ async def watched(balanced: Balanced) -> AsyncIterator[Watch]:
     """Another client asks on, over a new connection each time and over a channel that it keeps, both until the block ends."""
     watch, ports = Watch(), balanced.haproxy.ports
 
-    async def timed(what: str, asked: asyncio.Future[object]) -> None:
+    async def timed(kind: str, request: asyncio.Future[object]) -> None:
         began = time.monotonic()
         try:
-            await asyncio.wait_for(asked, 5 * PATIENCE)
+            await asyncio.wait_for(request, 5 * PATIENCE)
         finally:
-            watch.slowest_s[what] = max(watch.slowest_s.get(what, 0.0), time.monotonic() - began)
+            watch.slowest_s[kind] = max(watch.slowest_s.get(kind, 0.0), time.monotonic() - began)
 
     async def http() -> None:
         assert (await http_response(ports.http, "POST", "/v2/models/m/infer"))[0] == 200
@@ -99,7 +99,7 @@ async def watched(balanced: Balanced) -> AsyncIterator[Watch]:
                     timed("a kept channel", asyncio.ensure_future(infer(kept))),
                     timed("metrics", asyncio.ensure_future(metrics())),
                 )
-                watch.asked += 1
+                watch.rounds += 1
                 watch.most_mib = peak_mib(balanced)
                 await asyncio.sleep(0.05)
 
@@ -107,8 +107,8 @@ async def watched(balanced: Balanced) -> AsyncIterator[Watch]:
     try:
         yield watch
         # Some more looks at what stands now.
-        seen = watch.asked
-        while watch.asked < seen + 5:
+        seen = watch.rounds
+        while watch.rounds < seen + 5:
             await asyncio.wait([looking], timeout=0.1)
             if looking.done():
                 looking.result()
@@ -240,9 +240,9 @@ CALLS = 1000
 """Of one connection: more than it may have, and what it could have once."""
 
 
-def channel_full(body: bytes, *, whole: bool = False, window: int = 65535) -> bytes:
+def channel_full(body: bytes, *, complete: bool = False, window: int = 65535) -> bytes:
     """A connection with all the calls that it may have and more, each with this body."""
-    calls = (crowd.call(2 * number + 1, "ModelInfer", body, whole=whole) for number in range(CALLS))
+    calls = (crowd.call(2 * number + 1, "ModelInfer", body, complete=complete) for number in range(CALLS))
     return crowd.preface(window=window) + b"".join(calls)
 
 
@@ -256,7 +256,7 @@ async def test_a_flood_of_calls_by_one_client_leaves_others_a_second(
 ) -> None:
     await balanced.begin(ROOMY)
     many = Crowd("127.0.0.9", balanced.haproxy.ports.grpc)
-    says = channel_full(body, whole=window == 0, window=window)
+    says = channel_full(body, complete=window == 0, window=window)
     try:
         async with watched(balanced) as watch:
             for _ in range(24):
@@ -356,11 +356,11 @@ async def test_reads_of_one_client_share_the_queue_with_requests_of_others(balan
     reading = [asyncio.create_task(reads()) for _ in range(60)]
     try:
         await asyncio.sleep(1)
-        found = [await from_source("127.0.0.9", port) for _ in range(5)]
+        others = [await from_source("127.0.0.9", port) for _ in range(5)]
     finally:
         stop.set()
         await asyncio.gather(*reading)
-    assert found == [200] * 5
+    assert others == [200] * 5
     assert set(statuses) == {200, 429}
     # Reads are no demand.
     assert (await balanced.counters())[:2] == (5, 0)

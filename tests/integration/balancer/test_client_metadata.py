@@ -14,7 +14,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.integration.balanced import Balanced, http_response, infer, one, raw
+from tests.integration.balanced import Balanced, http_response, infer, new_balanced, raw
 from tests.integration.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 READS = [
     *("/v2", "/v2/health/live", "/v2/health/ready"),
-    *(f"/v2/models/m{of}{what}" for of in ("", "/versions/1") for what in ("", "/ready", "/config", "/stats")),
+    *(f"/v2/models/m{of}{part}" for of in ("", "/versions/1") for part in ("", "/ready", "/config", "/stats")),
 ]
 
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 def clients(
@@ -46,7 +46,7 @@ async def test_clients_read_configuration_and_statistics_over_both_protocols(bal
     await balanced.start()
     await balanced.begin()
 
-    def told() -> None:
+    def read_all() -> None:
         by_http, by_grpc = clients(balanced)
         with by_http, by_grpc:
             for version in ("", "1"):
@@ -58,7 +58,7 @@ async def test_clients_read_configuration_and_statistics_over_both_protocols(bal
                 with pytest.raises(InferenceServerException, match="configuration and statistics of one model"):
                     closed()
 
-    await asyncio.to_thread(told)
+    await asyncio.to_thread(read_all)
     assert await balanced.counters() == (0, 0, 0), "who reads asks for no replica"
     reading = await balanced.haproxy.runtime.read()
     assert reading.clients is not None
@@ -84,15 +84,15 @@ async def heads(port: int, *paths: str) -> list[tuple[int, dict[str, str]]]:
     """Status and headers of each answer, all on one connection: a body would be read as the head of the next."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        asked = [f"HEAD {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\n\r\n" for path in paths]
-        writer.write("".join(asked).encode())
-        found = []
+        requests = [f"HEAD {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\n\r\n" for path in paths]
+        writer.write("".join(requests).encode())
+        answers = []
         for _ in paths:
             head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).decode()
             first, *lines = head.rstrip().split("\r\n")
             assert first.startswith("HTTP/1.1 "), head
-            found.append((int(first.split(" ")[1]), dict(line.lower().split(": ", 1) for line in lines)))
-        return found
+            answers.append((int(first.split(" ")[1]), dict(line.lower().split(": ", 1) for line in lines)))
+        return answers
     finally:
         writer.close()
 

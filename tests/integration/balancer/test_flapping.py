@@ -12,7 +12,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
+from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, new_balanced, until
 
 pytestmark = pytest.mark.more
 
@@ -27,17 +27,17 @@ class Crowd:
     def __init__(self, balanced: Balanced, chance: random.Random) -> None:
         self._balanced = balanced
         self._chance = chance
-        self.told: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
         self.over = False
 
-    async def one_after_the_other(self, session: aiohttp.ClientSession, channel: grpc.aio.Channel) -> None:
+    async def send_in_turn(self, session: aiohttp.ClientSession, channel: grpc.aio.Channel) -> None:
         while not self.over:
             by_http = self._chance.random() < 0.5
             try:
                 async with asyncio.timeout(self._chance.choice([0.05, 0.5, 20.0, 20.0])):
-                    self.told[await (self._by_http(session) if by_http else self._by_grpc(channel))] += 1
+                    self.answers[await (self._by_http(session) if by_http else self._by_grpc(channel))] += 1
             except TimeoutError:
-                self.told["given up"] += 1
+                self.answers["given up"] += 1
 
     async def _by_http(self, session: aiohttp.ClientSession) -> str:
         async with session.post(self._balanced.url + "/v2/models/m/infer", data=b"{}") as response:
@@ -58,7 +58,7 @@ class Crowd:
 
 async def test_flapping_servers_lose_no_patient_request_and_leave_no_leftovers() -> None:
     chance = random.Random(1)
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         pods = await balanced.start(2, delay_s=0.005)
         await balanced.begin(FLAPPING)
         crowd = Crowd(balanced, chance)
@@ -68,7 +68,7 @@ async def test_flapping_servers_lose_no_patient_request_and_leave_no_leftovers()
             aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session,
             balanced.connect(retries=True) as channel,
         ):
-            clients = [asyncio.create_task(crowd.one_after_the_other(session, channel)) for _ in range(30)]
+            clients = [asyncio.create_task(crowd.send_in_turn(session, channel)) for _ in range(30)]
             for step in range(STEPS):
                 if step % 6 == 5:
                     balanced.pilot.accept(replace(FLAPPING, queue_limit=150 + step))
@@ -77,9 +77,9 @@ async def test_flapping_servers_lose_no_patient_request_and_leave_no_leftovers()
             crowd.over = True
             await balanced.turn(pods)
             await asyncio.gather(*clients)
-        assert crowd.told.keys() <= {"served", "given up", "time is over"}, crowd.told
-        assert crowd.told["served"] > 100
-        assert crowd.told["given up"] > 10
+        assert crowd.answers.keys() <= {"served", "given up", "time is over"}, crowd.answers
+        assert crowd.answers["served"] > 100
+        assert crowd.answers["given up"] > 10
 
         async def is_empty() -> bool:
             await balanced.turn(pods)

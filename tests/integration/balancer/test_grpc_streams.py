@@ -14,7 +14,7 @@ import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
-from tests.integration.balanced import PLAN, Balanced, endpoint, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, endpoint, is_, new_balanced, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE, Subprocess
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.more
 
 BRIEF = replace(PLAN, drain_ms=1000, queue_timeout_ms=60000, response_timeout_ms=60000)
-GONE = "the server of this stream is gone; open another"
+STREAM_LOST = "the server of this stream is gone; open another"
 
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 @dataclass
@@ -123,7 +123,7 @@ async def test_a_drain_gives_streams_its_time_and_ends_them_as_unavailable(balan
             await balanced.pilot.run_pass(leaving)
             await asyncio.sleep(0.02)
         lasted_s = clock() - began
-        assert await running == ("UNAVAILABLE", GONE)
+        assert await running == ("UNAVAILABLE", STREAM_LOST)
         # Nothing was lost before the deadline: each message was answered, but the one under way at the end.
         assert 2.9 <= lasted_s < 4.5 * PATIENCE
         assert len(stream.who) >= stream.sent - 1
@@ -154,8 +154,8 @@ async def test_a_killed_server_ends_its_streams_as_unavailable_and_no_others(bal
             lost = [stream.who[0] == victim.address for stream in streams]
             assert sum(lost) == 2
             await process.kill()
-            told = await asyncio.gather(*tasks)
-        assert [status for status, _ in told] == ["UNAVAILABLE" if gone else "OK" for gone in lost]
+            results = await asyncio.gather(*tasks)
+        assert [status for status, _ in results] == ["UNAVAILABLE" if is_lost else "OK" for is_lost in lost]
         assert await broken(balanced) == 2
     finally:
         await process.kill()
@@ -242,7 +242,7 @@ async def test_half_closed_stream_of_a_killed_server_is_unavailable(balanced: Ba
     try:
         call = await half_closed(balanced, 2)
         await process.kill()
-        assert await asyncio.to_thread(status, call) == ("UNAVAILABLE", GONE)
+        assert await asyncio.to_thread(status, call) == ("UNAVAILABLE", STREAM_LOST)
     finally:
         await process.kill()
 
@@ -268,8 +268,8 @@ async def test_streams_of_a_replaced_process_end_as_unavailable(balanced: Balanc
         messages.put(None)
         # The process would reset them after 7 s.
         assert 3.0 <= clock() - began < 7.0 * PATIENCE
-        assert await running == ("UNAVAILABLE", GONE)
-        assert (resting.code().name, resting.details()) == ("UNAVAILABLE", GONE)
+        assert await running == ("UNAVAILABLE", STREAM_LOST)
+        assert (resting.code().name, resting.details()) == ("UNAVAILABLE", STREAM_LOST)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tests.integration.balanced import (
     http_response,
     infer,
     is_,
-    one,
+    new_balanced,
     raw,
     until,
 )
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 OPEN = [
@@ -138,9 +138,9 @@ async def test_http_exposes_inference_and_read_only_endpoints_of_the_one_model(b
         assert (status, json.loads(body)["who"]) == (200, pod.address), (method, path)
     assert pod.seen == [f"{method} {path} HTTP/1.1" for method, path in OPEN]
     pod.seen.clear()
-    for method, path, wanted in CLOSED:
+    for method, path, expected in CLOSED:
         status, headers, body = await http_response(port, method, path)
-        assert status == wanted, (method, path, status)
+        assert status == expected, (method, path, status)
         if method != "HEAD" and status in {404, 405}:
             assert headers["content-type"] == "application/json"
             assert json.loads(body)["error"]
@@ -420,11 +420,11 @@ async def test_one_long_lived_grpc_channel_is_spread_over_all_pods(balanced: Bal
     async with balanced.channel as channel:
         gate = asyncio.Semaphore(6)
 
-        async def one() -> str:
+        async def send() -> str:
             async with gate:
                 return (await infer(channel)).decode()
 
-        who = await asyncio.gather(*(one() for _ in range(300)))
+        who = await asyncio.gather(*(send() for _ in range(300)))
     shares = [who.count(pod.address) / 300 for pod in balanced.pods]
     assert all(0.25 < share < 0.42 for share in shares), shares
 
@@ -544,8 +544,8 @@ async def test_five_hundred_replacements_under_load_end_no_worker_and_fail_no_re
             terminating = tuple(endpoint(pod, terminating=True, serving=False) for pod in leaving[-3:])
             await balanced.pilot.run_pass((*(endpoint(pod) for pod in balanced.pods), *terminating))
             assert balanced.pilot.unplaced == ()
-            for gone in leaving[:-3]:
-                await gone.stop()
+            for deleted in leaving[:-3]:
+                await deleted.stop()
             leaving = leaving[-3:]
         await load.more(20)
     for pod in leaving:
@@ -671,7 +671,7 @@ async def test_a_connection_that_is_idle_over_a_reload_serves_one_more_request(b
     await balanced.begin()
     reader, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http)
     try:
-        for limit, said in ((None, False), (21, True)):
+        for limit, closes in ((None, False), (21, True)):
             if limit is not None:
                 balanced.pilot.accept(replace(PLAN, queue_limit=limit))
                 await balanced.turn()
@@ -682,7 +682,7 @@ async def test_a_connection_that_is_idle_over_a_reload_serves_one_more_request(b
             writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
             head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).decode().lower()
             assert head.startswith("http/1.1 200")
-            assert ("connection: close" in head) is said
+            assert ("connection: close" in head) is closes
             await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
     finally:
         writer.close()
@@ -730,8 +730,8 @@ async def test_more_pods_than_lines_are_reported_and_a_larger_plan_takes_them(ba
 async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_force(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin()
-    taken = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", free_ports(1)[0])
-    port = taken.sockets[0].getsockname()[1]
+    listener = await asyncio.start_server(lambda _r, _w: None, "0.0.0.0", free_ports(1)[0])
+    port = listener.sockets[0].getsockname()[1]
     listen = replace(balanced.haproxy.listen, ports=replace(balanced.haproxy.ports, metrics=port))
     fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, listen)
     fresh.accept(PLAN)
@@ -741,7 +741,7 @@ async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_for
     assert fresh.reloads == 0
     assert balanced.haproxy.config.read_text() == good
     assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
-    taken.close()
+    listener.close()
 
 
 async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_streams(balanced: Balanced) -> None:
@@ -752,7 +752,7 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
     # What is due within a deadline: a client that can't keep up with its own clock would measure itself.
     under_way = asyncio.Semaphore(480)
 
-    async def one(channel: grpc.aio.Channel) -> None:
+    async def send(channel: grpc.aio.Channel) -> None:
         try:
             await infer(channel, within_s=0.3)
             code = "OK"
@@ -769,7 +769,7 @@ async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_stream
             if number >= 2_400 and codes.get("OK", 0) > 100:
                 break
             await under_way.acquire()
-            tasks.append(asyncio.ensure_future(one(channel)))
+            tasks.append(asyncio.ensure_future(send(channel)))
             if number % 16 == 0:
                 await asyncio.sleep(0.01)
         await asyncio.gather(*tasks)
@@ -825,11 +825,11 @@ nv_gpu_utilization{{gpu_uuid="GPU-0"}} 0.5
 
 def check_metrics(page: str, pods: set[str]) -> None:
     """The page that an agent tells after 1,500 requests or more."""
-    told = {family.name: family.samples for family in text_string_to_metric_families(page)}
-    assert told["halcyon_agent_requests"][0].value >= 1500
-    assert {sample.labels["server_pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
-    assert {sample.labels["state"] for sample in told["halcyon_agent_pod_state"]} == {"ready", "maintenance"}
-    duration = told["halcyon_agent_response_duration_seconds"]
+    families = {family.name: family.samples for family in text_string_to_metric_families(page)}
+    assert families["halcyon_agent_requests"][0].value >= 1500
+    assert {sample.labels["server_pod"] for sample in families["halcyon_agent_pod_inflight"]} == pods
+    assert {sample.labels["state"] for sample in families["halcyon_agent_pod_state"]} == {"ready", "maintenance"}
+    duration = families["halcyon_agent_response_duration_seconds"]
     histogram = {(s.name.rpartition("_")[2], s.labels["slot"], s.labels.get("le")): s.value for s in duration}
     assert histogram["bucket", "a", "+Inf"] == histogram["count", "a", None] >= 1500
     assert 0 < histogram["bucket", "a", "30"] <= histogram["count", "a", None]
@@ -890,9 +890,9 @@ async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_
         assert load.failures == []
         seen = len(collector.records)
 
-        def told() -> list[AgentReport]:
+        def complete_reports() -> list[AgentReport]:
             """Where this process was held up for a moment, its pods were, too: a look that found one away says so."""
-            wanted = ({"ready", "maintenance"}, {0.5}, {3})
+            expected = ({"ready", "maintenance"}, {0.5}, {3})
             return [
                 record
                 for _, record in collector.records[seen + 1 :]
@@ -901,11 +901,11 @@ async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_
                     {pod.gpu for pod in record.pods},
                     {pod.pending for pod in record.pods},
                 )
-                == wanted
+                == expected
             ]
 
-        await until(lambda: is_(lambda: bool(told())), 12)
-        record = told()[-1]
+        await until(lambda: is_(lambda: bool(complete_reports())), 12)
+        record = complete_reports()[-1]
         assert (record.namespace, record.name, record.agent) == ("default", "m", "m-balancer-x")
         assert record.balancer is not None
         assert record.balancer.requests >= 1500

@@ -27,7 +27,7 @@ from tests.integration.balanced import (
     http_response,
     infer,
     is_,
-    one,
+    new_balanced,
     until,
 )
 from tests.integration.waiting import PATIENCE
@@ -45,8 +45,8 @@ LONG = replace(PLAN, queue_limit=200, queue_timeout_ms=20000, response_timeout_m
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 class Clients:
@@ -140,10 +140,10 @@ async def test_a_request_past_its_deadline_gets_503_or_unavailable_as_a_rejectio
     await balanced.begin(replace(LONG, queue_timeout_ms=400, response_timeout_ms=400))
     async with Clients(balanced) as clients:
         began = time.monotonic()
-        told = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
+        answers = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
         assert time.monotonic() - began > 0.35
     why = "no server for model m became ready in time; retry later"
-    assert told == [f"503 1 {why}", f"UNAVAILABLE {why}", f"UNAVAILABLE {why}"]
+    assert answers == [f"503 1 {why}", f"UNAVAILABLE {why}", f"UNAVAILABLE {why}"]
     assert await balanced.counters() == (3, 3, 0)
 
 
@@ -151,9 +151,9 @@ async def test_a_request_without_a_server_waits_for_the_hold_timeout(balanced: B
     await balanced.begin(replace(LONG, queue_timeout_ms=300, hold_timeout_ms=1200))
     async with Clients(balanced) as clients:
         began = time.monotonic()
-        told = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
+        answers = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
         assert time.monotonic() - began > 1.1
-    assert all("no server for model m became ready in time" in one for one in told)
+    assert all("no server for model m became ready in time" in answer for answer in answers)
 
 
 async def test_rejected_requests_have_no_latency_and_no_server_refused_them(balanced: Balanced) -> None:
@@ -175,8 +175,8 @@ async def test_a_grpc_deadline_that_comes_sooner_counts(balanced: Balanced) -> N
     await balanced.begin(LONG)
     async with Clients(balanced) as clients:
         # Both sides count the same 0.3 s, and either may be first.
-        told = await clients.by_grpc(within_s=0.3)
-        assert told.split(" ")[0] in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+        answer = await clients.by_grpc(within_s=0.3)
+        assert answer.split(" ")[0] in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
         await until(lambda: held_is(balanced, 0), 3)
 
 
@@ -296,11 +296,11 @@ async def test_a_process_that_ends_without_a_successor_asks_clients_to_retry(bal
         assert balanced.haproxy.process is not None
         balanced.haproxy.process.send_signal(signal.SIGUSR1)
         began = time.monotonic()
-        told = await asyncio.gather(*clients.waiting)
+        answers = await asyncio.gather(*clients.waiting)
         # Long before their own deadline.
         assert time.monotonic() - began < LONG.queue_timeout_ms / 2000
     why = "no server had free capacity in time"
-    assert sorted(told) == [f"503 1 {why}"] * 5 + [f"UNAVAILABLE {why}"] * 5
+    assert sorted(answers) == [f"503 1 {why}"] * 5 + [f"UNAVAILABLE {why}"] * 5
     assert balanced.haproxy.worker_exits() == 0
 
 
@@ -316,8 +316,8 @@ async def test_a_slot_without_a_server_leaves_its_share_to_the_other(balanced: B
         for _ in range(3):
             await balanced.pilot.run_pass(only)
         async with Clients(balanced) as clients:
-            told = [await clients.by_grpc() for _ in range(20)] + [await clients.by_http() for _ in range(20)]
-            assert set(told) == {pod.address}
+            answers = [await clients.by_grpc() for _ in range(20)] + [await clients.by_http() for _ in range(20)]
+            assert set(answers) == {pod.address}
 
 
 async def test_the_first_held_request_is_reported_to_the_collector_at_once(balanced: Balanced, tmp_path: Path) -> None:
@@ -329,13 +329,13 @@ async def test_the_first_held_request_is_reported_to_the_collector_at_once(balan
         await until(lambda: is_(lambda: len(collector.records) > 0), 10)
         clock = asyncio.get_running_loop().time
 
-        def told(held: int, since: float) -> bool:
+        def is_reported(held: int, since: float) -> bool:
             samples = [record.balancer for at, record in collector.records if at >= since]
             return any(sample is not None and (sample.held, sample.queued) == (held, held) for sample in samples)
 
         began = clock()
         waiting = asyncio.create_task(clients.by_http())
-        await until(lambda: is_(lambda: told(1, began)), 2)
+        await until(lambda: is_(lambda: is_reported(1, began)), 2)
         at = next(at for at, record in collector.records if record.balancer is not None and record.balancer.held == 1)
         figures.record("held_told_s", at - began)
         assert at - began < 2 * PATIENCE
@@ -344,7 +344,7 @@ async def test_the_first_held_request_is_reported_to_the_collector_at_once(balan
         began = clock()
         assert await waiting == pod.address
         assert clock() - began < 1.0 * PATIENCE
-        await until(lambda: is_(lambda: told(0, began)), 5)
+        await until(lambda: is_(lambda: is_reported(0, began)), 5)
         record = collector.records[-1][1]
         assert record.balancer is not None
         assert (record.balancer.requests, record.balancer.rejected) == (1, 0)

@@ -49,22 +49,22 @@ SLOW_S = 0.25
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with ways.one() as made:
-        yield made
+    async with ways.new_balanced() as instance:
+        yield instance
 
 
 async def ask_all(balanced: Balanced, count: int) -> None:
     """So many requests of both protocols, some at a time."""
     async with balanced.channel as channel:
 
-        async def one(number: int) -> None:
+        async def send(number: int) -> None:
             if number % 2:
                 await infer(channel)
             else:
                 assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
 
         for begin in range(0, count, AT_ONCE):
-            await asyncio.gather(*(one(number) for number in range(begin, min(begin + AT_ONCE, count))))
+            await asyncio.gather(*(send(number) for number in range(begin, min(begin + AT_ONCE, count))))
 
 
 def below(latency: Latency | None, bound_s: float) -> int:
@@ -127,9 +127,9 @@ async def test_failed_answers_are_counted_by_slot_but_not_those_to_wrong_request
 
 async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balanced) -> None:
     await balanced.begin()
-    asked = [asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))]
+    requests = [asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))]
     async with balanced.channel as channel:
-        asked_too = asyncio.create_task(infer(channel))
+        grpc_request = asyncio.create_task(infer(channel))
 
         async def both_held() -> bool:
             return (await balanced.haproxy.runtime.held_requests()).held == 2
@@ -140,7 +140,7 @@ async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balan
         while time.monotonic() - began < 0.3:  # noqa: ASYNC110  # the wait that is to be seen
             await asyncio.sleep(0.05)
         await balanced.turn()
-        await asyncio.gather(*asked, asked_too)
+        await asyncio.gather(*requests, grpc_request)
 
     read = await balanced.haproxy.runtime.read()
     clients = read.clients
@@ -166,11 +166,11 @@ class Judged:
             self.now += 1
             at = self.now
             sightings = {}
-            for told, pod in zip(endpoints, self.balanced.pods, strict=True):
+            for target, pod in zip(endpoints, self.balanced.pods, strict=True):
                 count = pod.http_count + pod.grpc_count
-                found = Metrics(0, count, 0, 0, count, count, 100 * count, 100 * count)
-                sightings[told.pod] = sampler.ScrapedPod(at, found)
-            made = sampler.report(
+                metrics = Metrics(0, count, 0, 0, count, count, 100 * count, 100 * count)
+                sightings[target.pod] = sampler.ScrapedPod(at, metrics)
+            report = sampler.report(
                 namespace="default",
                 name="m",
                 agent="m-balancer-0",
@@ -180,12 +180,12 @@ class Judged:
                 samples=sightings,
                 maintenance=frozenset(),
             )
-            self.hub.receive(validate(AgentReport.from_json(made.to_json())).report, at)
+            self.hub.receive(validate(AgentReport.from_json(report.to_json())).report, at)
         servers = []
-        for told in endpoints:
-            made_pod = server(told.pod, ready=True, revision=self.revisions[told.slot])
-            made_pod["metadata"]["labels"][names.SLOT_LABEL] = told.slot
-            servers.append(made_pod)
+        for target in endpoints:
+            server_pod = server(target.pod, ready=True, revision=self.revisions[target.slot])
+            server_pod["metadata"]["labels"][names.SLOT_LABEL] = target.slot
+            servers.append(server_pod)
         return self.watch.result(self.key, servers)
 
 

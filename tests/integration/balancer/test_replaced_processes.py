@@ -13,8 +13,8 @@ import pytest
 from halcyon.api.documents.balancer_plan import Slot
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.haproxy_stats import HaproxyError
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, is_, one, until
-from tests.integration.balancer.test_grpc_streams import BRIEF, GONE, Stream
+from tests.integration.balanced import PLAN, TIMEOUT, Balanced, endpoint, is_, new_balanced, until
+from tests.integration.balancer.test_grpc_streams import BRIEF, STREAM_LOST, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,8 +28,8 @@ RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["same agent",
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 def restart(balanced: Balanced, plan: BalancerPlan) -> None:
@@ -112,7 +112,7 @@ async def test_streams_of_a_replaced_process_end_as_unavailable_after_restarts(b
             await balanced.turn()
             await asyncio.sleep(0.1)
         # HAProxy itself would reset it, which clients read as CANCELLED.
-        assert await running == ("UNAVAILABLE", GONE)
+        assert await running == ("UNAVAILABLE", STREAM_LOST)
     assert balanced.pilot.reloads == 0
 
 
@@ -144,7 +144,7 @@ async def test_streams_of_a_stopping_balancer_end_as_unavailable(balanced: Balan
         while not running.done():
             await balanced.turn()
             await asyncio.sleep(0.1)
-        assert await running == ("UNAVAILABLE", GONE)
+        assert await running == ("UNAVAILABLE", STREAM_LOST)
 
 
 async def stop(balanced: Balanced) -> None:

@@ -15,7 +15,7 @@ import pytest
 from halcyon.balancer.config.retries import MAX_BYTES, ONCE
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.retry_budget import MIN_RETRIES
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
+from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, new_balanced, until
 from tests.unit.balancer.stand_ins import Pod, close
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ ROOMY = replace(PLAN, max_connections=64, queue_limit=200)
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 class Breaking(Pod):
@@ -63,10 +63,10 @@ class Breaking(Pod):
         with contextlib.suppress(ConnectionError):
             seen = b""
             while b"\x00\x00\x00\x01" not in seen.partition(b"SM\r\n\r\n")[2] and len(seen) < 400:
-                came = await reader.read(65536)
-                if not came:
+                chunk = await reader.read(65536)
+                if not chunk:
                     break
-                seen += came
+                seen += chunk
             self.broken += 1
         writer.transport.abort()
         with contextlib.suppress(ConnectionError):
@@ -126,24 +126,24 @@ async def test_a_request_is_retried_whenever_its_server_breaks_off(
 
 async def test_a_body_that_does_not_fit_is_sent_once(balanced: Balanced) -> None:
     breaking = await begin(balanced)
-    told = [await post(balanced, b"x" * 200_000) for _ in range(12)]
-    assert told.count(502) == breaking.broken > 0
-    assert told.count(200) == 12 - breaking.broken
+    statuses = [await post(balanced, b"x" * 200_000) for _ in range(12)]
+    assert statuses.count(502) == breaking.broken > 0
+    assert statuses.count(200) == 12 - breaking.broken
     assert (await balanced.haproxy.runtime.read()).errors == breaking.broken
 
 
 async def test_requests_of_a_sequence_are_sent_once(balanced: Balanced) -> None:
     breaking = await begin(balanced, replace(ROOMY, sequences=True))
-    told = [await post(balanced, b"x" * 100) for _ in range(12)]
-    assert told.count(502) == breaking.broken > 0
+    statuses = [await post(balanced, b"x" * 100) for _ in range(12)]
+    assert statuses.count(502) == breaking.broken > 0
 
 
 async def test_forbidden_retries_spare_only_requests_that_no_server_has_seen(balanced: Balanced) -> None:
     breaking = await begin(balanced)
     balanced.pilot.variables.set({ONCE: 1})
     await balanced.turn()
-    told = [await post(balanced, b"x" * 100) for _ in range(12)]
-    assert told.count(502) == breaking.broken > 0
+    statuses = [await post(balanced, b"x" * 100) for _ in range(12)]
+    assert statuses.count(502) == breaking.broken > 0
     # A refused connection has cost nobody anything.
     await breaking.stop()
     balanced.pods.remove(breaking)
@@ -160,12 +160,12 @@ async def test_the_agent_forbids_retries_while_more_than_a_tenth_of_requests_fai
         await pacing.update(PLAN, await balanced.haproxy.runtime.read(), {}, servers=2, now=now)
 
     await look(0.0)
-    told = [await post(balanced, b"x") for _ in range(3 * MIN_RETRIES)]
-    assert set(told) == {200}
+    statuses = [await post(balanced, b"x") for _ in range(3 * MIN_RETRIES)]
+    assert set(statuses) == {200}
     await look(1.0)
     met = breaking.broken
-    told = [await post(balanced, b"x") for _ in range(MIN_RETRIES)]
-    assert told.count(502) == breaking.broken - met > 0
+    statuses = [await post(balanced, b"x") for _ in range(MIN_RETRIES)]
+    assert statuses.count(502) == breaking.broken - met > 0
     # What fails now counts on: it stays forbidden until servers are well again.
     await look(11.5)
     await breaking.stop()
@@ -178,12 +178,12 @@ async def test_the_agent_forbids_retries_while_more_than_a_tenth_of_requests_fai
     balanced.pods.append(await again.start())
     await balanced.turn()
     await balanced.turn()
-    told = []
+    statuses = []
 
     async def is_met() -> bool:
         # Where HAProxy has found this address dead meanwhile, its next check takes it in; and of two, either may be asked.
-        told.append(await post(balanced, b"x"))
+        statuses.append(await post(balanced, b"x"))
         return again.broken > 0
 
     await until(is_met)
-    assert set(told) == {200}
+    assert set(statuses) == {200}

@@ -14,7 +14,7 @@ import pytest
 
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from tests import figures
-from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, is_, new_balanced, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
@@ -33,8 +33,8 @@ INFER = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nConten
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 async def closes(balanced: Balanced, target: str = "/v2/models/m/infer") -> bool:
@@ -60,8 +60,8 @@ async def test_every_http_answer_of_a_stopping_balancer_closes_its_connection(ba
     assert not await closes(balanced, "/nothing")
     await say(balanced, stopping=True)
     for target, status in (("/nothing", 404), ("/v2/models/m/infer", 429), ("/v2", 405)):
-        told, headers, _ = await http_response(balanced.haproxy.ports.http, "POST", target)
-        assert (told, headers["connection"]) == (status, "close"), target
+        code, headers, _ = await http_response(balanced.haproxy.ports.http, "POST", target)
+        assert (code, headers["connection"]) == (status, "close"), target
     [pod] = await balanced.start()
     await balanced.turn()
     status, headers, _ = await held
@@ -136,7 +136,7 @@ class Place:
 
 
 async def test_a_balancer_that_stops_under_load_loses_nothing_and_is_gone_soon(balanced: Balanced) -> None:
-    async with one() as other:
+    async with new_balanced() as other:
         for each in (balanced, other):
             await each.start(2, delay_s=0.005)
             await each.begin(replace(PLAN, drain_ms=4000, queue_timeout_ms=20000, response_timeout_ms=20000))
@@ -238,8 +238,8 @@ async def test_a_killed_haproxy_is_restored_within_a_second_of_its_start(balance
             lines = (await balanced.haproxy.runtime.read()).servers.values()
             return {line.address for line in lines if line.admin == "ready"}
 
-        async def has(wanted: set[str]) -> bool:
-            return await in_use() == wanted
+        async def has(expected: set[str]) -> bool:
+            return await in_use() == expected
 
         await until(lambda: has(addresses), 10)
         # With the API server away: what was known last is what is rebuilt.

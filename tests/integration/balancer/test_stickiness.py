@@ -30,8 +30,8 @@ VALUES = [f"conversation {n}" for n in range(24)]
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with places.one() as made:
-        yield made
+    async with places.new_balanced() as instance:
+        yield instance
 
 
 async def over_http(at: Balanced, value: str | None) -> str:
@@ -52,16 +52,16 @@ async def over_grpc(channel: grpc.aio.Channel, value: str) -> str:
     return bytes(answer).decode()
 
 
-async def where(at: Balanced) -> dict[str, str]:
+async def assigned_pods(at: Balanced) -> dict[str, str]:
     return {value: await over_http(at, value) for value in VALUES}
 
 
 async def test_a_value_has_one_pod_over_both_protocols_and_values_spread(balanced: Balanced) -> None:
     await balanced.start(3)
     await balanced.begin(STICKY)
-    first = await where(balanced)
+    first = await assigned_pods(balanced)
     assert len(set(first.values())) == 3
-    assert await where(balanced) == first
+    assert await assigned_pods(balanced) == first
     async with balanced.channel as channel:
         assert {value: await over_grpc(channel, value) for value in VALUES} == first
     without = {await over_http(balanced, None) for _ in range(6)}
@@ -71,18 +71,18 @@ async def test_a_value_has_one_pod_over_both_protocols_and_values_spread(balance
 async def test_a_value_that_is_known_stays_when_pods_come(balanced: Balanced) -> None:
     await balanced.start(2)
     await balanced.begin(STICKY)
-    known = await where(balanced)
+    known = await assigned_pods(balanced)
     await balanced.start(2)
     await balanced.turn()
     await balanced.turn()
-    assert await where(balanced) == known
+    assert await assigned_pods(balanced) == known
     assert {await over_http(balanced, f"another {n}") for n in range(30)} - set(known.values()), "new ones go there"
 
 
 async def test_two_balancers_agree_whatever_lines_the_pods_have(balanced: Balanced) -> None:
     await balanced.start(4)
     await balanced.begin(STICKY)
-    async with places.one() as other:
+    async with places.new_balanced() as other:
         haproxy = other.haproxy
         haproxy.ports = replace(
             haproxy.ports,
@@ -99,13 +99,13 @@ async def test_two_balancers_agree_whatever_lines_the_pods_have(balanced: Balanc
             await other.turn(balanced.pods[-count:])
         lines = [{key: seen.address for key, seen in at.pilot.reading.servers.items()} for at in (balanced, other)]
         assert lines[0] != lines[1]
-        assert await where(balanced) == await where(other)
+        assert await assigned_pods(balanced) == await assigned_pods(other)
 
 
 async def test_a_draining_pod_keeps_its_sticky_values_until_the_drain_is_over(balanced: Balanced) -> None:
     await balanced.start(3)
     await balanced.begin(LEAVING)
-    known = await where(balanced)
+    known = await assigned_pods(balanced)
     leaving = balanced.pods[0]
     its = [value for value in VALUES if known[value] == leaving.address]
     assert its
@@ -117,7 +117,7 @@ async def test_a_draining_pod_keeps_its_sticky_values_until_the_drain_is_over(ba
     began = asyncio.get_running_loop().time()
     await turn()
     await turn()
-    assert await where(balanced) == known
+    assert await assigned_pods(balanced) == known
     assert leaving.address not in {await over_http(balanced, f"new {n}") for n in range(30)}
     assert asyncio.get_running_loop().time() - began < LEAVING.drain_ms / 1000, "this machine was too slow to tell"
 
@@ -127,7 +127,7 @@ async def test_a_draining_pod_keeps_its_sticky_values_until_the_drain_is_over(ba
 
     await until(is_moved, 10)
     assert asyncio.get_running_loop().time() - began >= LEAVING.drain_ms / 1000
-    after = await where(balanced)
+    after = await assigned_pods(balanced)
     assert {value: pod for value, pod in after.items() if value not in its} == {
         value: pod for value, pod in known.items() if value not in its
     }
@@ -142,6 +142,6 @@ async def test_a_canary_s_share_is_one_of_values(balanced: Balanced) -> None:
     await asyncio.to_thread(balanced.haproxy.start)
     for _ in range(2):
         await balanced.pilot.run_pass(pods)
-    known = await where(balanced)
+    known = await assigned_pods(balanced)
     assert set(known.values()) == {old.address, new.address}
-    assert await where(balanced) == known
+    assert await assigned_pods(balanced) == known

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
-from tests.integration.balanced import PLAN, Balanced, agent, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, agent, is_, new_balanced, until
 from tests.integration.certificates import Pair, pair
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
@@ -132,9 +132,9 @@ class Secured:
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        await made.start()
-        yield made
+    async with new_balanced() as instance:
+        await instance.start()
+        yield instance
 
 
 @pytest.fixture
@@ -338,18 +338,18 @@ async def test_expired_authorities_are_reported_and_only_a_set_without_others_is
     balanced: Balanced, tmp_path: Path
 ) -> None:
     secured = Secured(balanced, tmp_path, SecretNames("digits-tls", "digits-clients"))
-    own, client, gone = pair(), pair(), pair(left=-dt.timedelta(2))
+    own, client, expired = pair(), pair(), pair(left=-dt.timedelta(2))
     secured.put(own.crt, own.key)
     secured.put_clients(client.crt)
     await secured.begin()
     assert await secured.served(own, client=client) == own.der
     assert secured.trouble == ""
 
-    secured.put_clients(gone.crt)
+    secured.put_clients(expired.crt)
     await secured.turn()
     assert secured.trouble.startswith("Secret digits-clients: ca.crt expired 2 days ago, on 20")
     assert await secured.served(own, client=client) == own.der
-    secured.put_clients(gone.crt + client.crt)
+    secured.put_clients(expired.crt + client.crt)
     await secured.turn()
     assert secured.trouble.startswith("Secret digits-clients, as in use: certificate 1 of 2 in ca.crt expired")
     assert await secured.served(own, client=client) == own.der
@@ -446,12 +446,12 @@ async def test_the_agent_reports_missing_files_and_is_ready_once_they_are_there(
         await asyncio.to_thread(balanced.haproxy.start, port=ports.metrics)
         collector = running.collectors[0]
 
-        def told() -> str | None:
+        def problem() -> str | None:
             sample = collector.records[-1][1].balancer if collector.records else None
             return None if sample is None else sample.problem
 
         lacks = "Secret digits-tls: key tls.crt is missing; kubectl describe secret lists the keys; no connection is accepted"
-        await until(lambda: is_(lambda: told() == lacks), 20)
+        await until(lambda: is_(lambda: problem() == lacks), 20)
         assert await running.probe("/readyz") == (503, (lacks + "\n").encode())
         assert b"halcyon_agent_degraded 1\n" in (await running.probe("/metrics"))[1]
         secured.put(own.crt, own.key)
@@ -459,7 +459,7 @@ async def test_the_agent_reports_missing_files_and_is_ready_once_they_are_there(
         pod = balanced.pods[0]
         running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {"m-a-1": pod.address}))
         assert await secured.served(own) == own.der
-        await until(lambda: is_(lambda: told() == ""), 20)
+        await until(lambda: is_(lambda: problem() == ""), 20)
         secured.put("", own.key)
-        await until(lambda: is_(lambda: (told() or "").endswith("; the last valid one stays in use")), 20)
+        await until(lambda: is_(lambda: (problem() or "").endswith("; the last valid one stays in use")), 20)
         assert await running.is_("/readyz", 200)

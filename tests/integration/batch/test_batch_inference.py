@@ -29,18 +29,18 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def status(space: Space) -> dict[str, Any]:
-    found: dict[str, Any] = space.must(kinds.BATCH_INFERENCE, "night").get("status") or {}
-    return found
+    reported: dict[str, Any] = space.must(kinds.BATCH_INFERENCE, "night").get("status") or {}
+    return reported
 
 
 def reasons(space: Space) -> dict[str, str]:
-    return {one["type"]: one["reason"] for one in status(space).get("conditions") or ()}
+    return {condition["type"]: condition["reason"] for condition in status(space).get("conditions") or ()}
 
 
 def wait_reason(space: Space, kind: str, reason: str) -> None:
     until(
         lambda: reasons(space),
-        lambda found: found.get(kind) == reason,
+        lambda current: current.get(kind) == reason,
         what=f"{kind} is {reason}",
         limit_s=30,
         context=lambda: str(status(space)),
@@ -48,28 +48,28 @@ def wait_reason(space: Space, kind: str, reason: str) -> None:
 
 
 def wait_event(space: Space, kind: str, reason: str) -> None:
-    def found() -> list[tuple[str, str]]:
+    def events() -> list[tuple[str, str]]:
         about = {"kind": "BatchInference", "name": "night"}
         return [
-            (one["type"], one["reason"])
-            for one in space.every(kinds.EVENT)
-            if about.items() <= one["regarding"].items()
+            (event["type"], event["reason"])
+            for event in space.every(kinds.EVENT)
+            if about.items() <= event["regarding"].items()
         ]
 
-    until(found, lambda seen: (kind, reason) in seen, what=f"there is an Event {reason}", limit_s=30)
+    until(events, lambda seen: (kind, reason) in seen, what=f"there is an Event {reason}", limit_s=30)
 
 
 def pod(space: Space) -> dict[str, Any]:
     """Return the runner's pod, when there is one."""
 
     def find() -> dict[str, Any] | None:
-        found = [
-            one
-            for one in space.every(kinds.POD)
-            if one["metadata"]["labels"].get("serving.halcyon.dev/batch-inference") == "night"
-            and not one["metadata"].get("deletionTimestamp")
+        pods = [
+            obj
+            for obj in space.every(kinds.POD)
+            if obj["metadata"]["labels"].get("serving.halcyon.dev/batch-inference") == "night"
+            and not obj["metadata"].get("deletionTimestamp")
         ]
-        return found[-1] if found else None
+        return pods[-1] if pods else None
 
     return until(find, bool, what="the Job has a pod") or {}
 
@@ -104,7 +104,9 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     wait_reason(space, "Suspended", "Suspended")
     until(lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], bool, what="the Job is suspended")
     space.apply(batch_inference(suspend=False))
-    until(lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], lambda found: not found, what="the Job goes on")
+    until(
+        lambda: space.must(kinds.JOB, JOB)["spec"]["suspend"], lambda suspended: not suspended, what="the Job goes on"
+    )
 
     end(
         space,
@@ -119,7 +121,7 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
     space.apply(batch_inference(maxFailures=500))
     until(
         lambda: space.get(kinds.JOB, JOB) or job,
-        lambda found: found["metadata"]["uid"] != job["metadata"]["uid"],
+        lambda current: current["metadata"]["uid"] != job["metadata"]["uid"],
         what="another runner goes on",
         limit_s=30,
     )
@@ -131,7 +133,10 @@ def test_a_batch_goes_from_its_model_over_a_failure_to_its_end(space: Space) -> 
 
     space.delete(kinds.BATCH_INFERENCE, "night")
     until(
-        lambda: space.get(kinds.JOB, JOB), lambda found: found is None, what="the Job goes with its owner", limit_s=30
+        lambda: space.get(kinds.JOB, JOB),
+        lambda current: current is None,
+        what="the Job goes with its owner",
+        limit_s=30,
     )
 
 
@@ -145,7 +150,7 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
     space.apply(batch_inference(suspend=False))
     second = until(
         lambda: space.get(kinds.JOB, JOB) or first,
-        lambda found: found["metadata"]["uid"] != first["metadata"]["uid"] and not found["spec"].get("suspend"),
+        lambda current: current["metadata"]["uid"] != first["metadata"]["uid"] and not current["spec"].get("suspend"),
         what="another runner goes on",
         limit_s=30,
     )
@@ -153,7 +158,7 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"modelDeployment": "n"}, "spec.modelDeployment can't be changed, because results exist"),
         ({"workers": 0}, "spec.workers"),
@@ -164,11 +169,11 @@ def test_a_failed_batch_goes_on_after_it_was_suspended(space: Space) -> None:
         ({"input": {"uri": "s3://sets/a.npz", "credentials": {}}}, "credentials of a BatchInference has neither"),
     ],
 )
-def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dict[str, Any], said: str) -> None:
+def test_the_api_server_refuses_what_the_rules_forbid(space: Space, changed: dict[str, Any], message: str) -> None:
     space.apply(batch_inference())
     answer = space.try_apply(batch_inference(**changed))
     assert answer.status in {400, 422}, answer
-    assert said in (answer.body or {})["message"]
+    assert message in (answer.body or {})["message"]
 
 
 def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
@@ -179,14 +184,14 @@ def test_a_batch_of_buckets_has_a_job_without_claims(space: Space) -> None:
     }
     space.apply(files(), deployment(), batch_inference(**places))
     job = until(lambda: space.get(kinds.JOB, JOB), bool, what="the runner is made", limit_s=30) or {}
-    volumes = {one["name"]: one for one in job["spec"]["template"]["spec"]["volumes"]}
+    volumes = {volume["name"]: volume for volume in job["spec"]["template"]["spec"]["volumes"]}
     assert volumes.keys() == {"tmp", "copy", "input-credentials", "output-identity"}
     assert (
         volumes["output-identity"]["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "sts.amazonaws.com"
     )
 
     space.delete(kinds.BATCH_INFERENCE, "night")
-    until(lambda: space.get(kinds.JOB, JOB), lambda found: found is None, what="the Job goes", limit_s=30)
+    until(lambda: space.get(kinds.JOB, JOB), lambda current: current is None, what="the Job goes", limit_s=30)
     space.apply(batch_inference(**places, serviceAccountName="admin"))
     wait_reason(space, "Complete", "PolicyDenied")
     assert space.get(kinds.JOB, JOB) is None

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.more
 
 @pytest.fixture(scope="module")
 def triton() -> Iterator[Triton]:
-    with tritons.running([Squares()]) as (made,):
-        yield made
+    with tritons.running([Squares()]) as (server,):
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -99,33 +99,33 @@ class Stage:
 
     def stored(self, folder: str) -> dict[str, bytes]:
         """Return the objects below a folder by name."""
-        found = [one["path"] for chunk in obstore.list(self.client, prefix=folder) for one in chunk]
-        return {path.removeprefix(f"{folder}/"): bytes(obstore.get(self.client, path).bytes()) for path in found}
+        paths = [entry["path"] for chunk in obstore.list(self.client, prefix=folder) for entry in chunk]
+        return {path.removeprefix(f"{folder}/"): bytes(obstore.get(self.client, path).bytes()) for path in paths}
 
 
 @pytest.fixture
 def stage(triton: Triton, store: s3.Store, tmp_path: Path) -> Stage:
-    made = Stage(triton, store, tmp_path)
-    Path(made.secret).mkdir()
+    created = Stage(triton, store, tmp_path)
+    Path(created.secret).mkdir()
     (tmp_path / "secret" / "AWS_ACCESS_KEY_ID").write_text(s3.ACCESS_KEY)
     (tmp_path / "secret" / "AWS_SECRET_ACCESS_KEY").write_text(s3.SECRET_KEY)
-    return made
+    return created
 
 
-async def run(made: BatchRecipe) -> BatchProgress:
-    batch = Batch(made)
+async def run(recipe: BatchRecipe) -> BatchProgress:
+    batch = Batch(recipe)
     await batch.run()
     return batch.progress()
 
 
-async def run_until(made: BatchRecipe, is_far: Callable[[], bool]) -> None:
+async def run_until(recipe: BatchRecipe, is_far: Callable[[], bool]) -> None:
     """Run until a condition holds, and stop there as a pod that is deleted."""
 
     def wait() -> None:
         while not work.done() and not is_far():
             time.sleep(0.02)
 
-    work = asyncio.ensure_future(run(made))
+    work = asyncio.ensure_future(run(recipe))
     await asyncio.to_thread(wait)
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -137,29 +137,29 @@ async def test_rows_are_stored_once_in_a_bucket_after_runs_that_stop(stage: Stag
     values[[17, 900]] *= -1
     np.savez(stage.folder / "rows.npz", x=values)
     stage.store.put(f"{s3.BUCKET}/sets/rows.npz", (stage.folder / "rows.npz").read_bytes())
-    made = stage.recipe("sets/rows.npz", "results/night")
+    recipe = stage.recipe("sets/rows.npz", "results/night")
 
     def parts() -> int:
         return sum(name.startswith("part-") for name in stage.stored("results/night"))
 
-    await run_until(made, lambda: parts() >= 1)
-    await run_until(made, lambda: parts() >= 7)
-    await run_until(made, lambda: parts() >= 15)
+    await run_until(recipe, lambda: parts() >= 1)
+    await run_until(recipe, lambda: parts() >= 7)
+    await run_until(recipe, lambda: parts() >= 15)
     assert 15 <= parts() < 38
-    progress = await run(made)
+    progress = await run(recipe)
 
     assert (progress.total, progress.done, progress.failed, progress.is_complete) == (1500, 1498, 2, True)
-    found = stage.stored("results/night")
-    assert found.keys() == {"batch.json", "failures.jsonl", *(f"part-{n:05d}.npz" for n in range(38))}
+    objects = stage.stored("results/night")
+    assert objects.keys() == {"batch.json", "failures.jsonl", *(f"part-{n:05d}.npz" for n in range(38))}
     rows: dict[int, float] = {}
-    for name in sorted(found):
+    for name in sorted(objects):
         if name.startswith("part-"):
-            (stage.folder / name).write_bytes(found[name])
+            (stage.folder / name).write_bytes(objects[name])
             with np.load(stage.folder / name) as archive:
                 assert not rows.keys() & {*archive["row"].tolist()}
                 rows |= dict(zip(archive["row"].tolist(), archive["y"][:, 0].tolist(), strict=True))
     assert rows == {n: float(n) ** 2 for n in range(1500) if n not in {17, 900}}
-    failures = [json.loads(line)["row"] for line in found["failures.jsonl"].splitlines()]
+    failures = [json.loads(line)["row"] for line in objects["failures.jsonl"].splitlines()]
     assert failures == [17, 900]
 
 
@@ -171,25 +171,25 @@ async def test_a_folder_of_a_bucket_is_a_row_per_object(stage: Stage) -> None:
     progress = await run(stage.recipe("folder", "results/folder"))
     assert (progress.total, progress.done, progress.failed) == (12, 12, 0)
     lines = [json.loads(line) for line in stage.stored("results/folder")["part-00000.jsonl"].splitlines()]
-    assert [(one["name"], one["outputs"]["y"]) for one in lines] == [
+    assert [(line["name"], line["outputs"]["y"]) for line in lines] == [
         (f"{n:02d}.npy", [float(n * n)]) for n in range(12)
     ]
 
 
 async def test_an_input_that_is_replaced_ends_the_next_run_with_both_digests(stage: Stage) -> None:
     stage.store.put(f"{s3.BUCKET}/sets/rows.jsonl", b"[1]\n[2]\n")
-    made = stage.recipe("sets/rows.jsonl", "results/changed")
-    await run(made)
+    recipe = stage.recipe("sets/rows.jsonl", "results/changed")
+    await run(recipe)
     stage.store.put(f"{s3.BUCKET}/sets/rows.jsonl", b"[1]\n[3]\n")
     with pytest.raises(
         BatchError, match=r"spec.input has changed: its digest is sha256:\w+, and .* has results of sha256:"
     ) as caught:
-        await run(made)
+        await run(recipe)
     assert caught.value.reason == "InputChanged"
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason", "said"),
+    ("changed", "reason", "message"),
     [
         ({"input_bucket": {"url": f"s3://{s3.BUCKET}/sets/none.npz"}}, "InputUnreadable", "none.npz doesn't exist"),
         ({"input_bucket": {"limit_bytes": 3}}, "InputTooLarge", "input.sizeLimit is"),
@@ -202,15 +202,15 @@ async def test_a_refusal_of_the_store_names_the_field(
     stage: Stage,
     changed: dict[str, dict[str, Any]],
     reason: str,
-    said: str,
+    message: str,
 ) -> None:
     stage.store.put(f"{s3.BUCKET}/sets/two.jsonl", b"[1]\n[2]\n")
-    made = stage.recipe("sets/two.jsonl", "results/refused")
+    recipe = stage.recipe("sets/two.jsonl", "results/refused")
     for name, fields in changed.items():
-        made = replace(made, **{name: replace(getattr(made, name), **fields)})
+        recipe = replace(recipe, **{name: replace(getattr(recipe, name), **fields)})
     with pytest.raises(BatchError) as caught:
-        await run(made)
-    assert (caught.value.reason, said in str(caught.value)) == (reason, True), str(caught.value)
+        await run(recipe)
+    assert (caught.value.reason, message in str(caught.value)) == (reason, True), str(caught.value)
     assert s3.SECRET_KEY not in str(caught.value)
 
 
@@ -240,15 +240,15 @@ def test_data_sets_in_google_storage_are_read(google: gcs.Store, tmp_path: Path)
     google.put("sets/rows.jsonl", b"[1]\n[2]\n")
     google.put("sets/folder/a.json", b"[3]")
     (tmp_path / "GOOGLE_SERVICE_ACCOUNT_KEY").write_text(google_key())
-    found = []
+    readings = []
     for path in ("rows.jsonl", "folder"):
         place = BatchBucket(url=f"gs://{gcs.BUCKET}/sets/{path}", endpoint=google.url, credentials=str(tmp_path))
         with bucket.opened(place, "spec.input") as opened:
             data = BucketData(opened, place, tmp_path / "copy", "")
-            found.append(
-                (data.format, [one.value for one in data.read(0, data.total)], data.digest == data.digest_now())
+            readings.append(
+                (data.format, [row.value for row in data.read(0, data.total)], data.digest == data.digest_now())
             )
-    assert found == [
+    assert readings == [
         ("Jsonl", [b"[1]\n", b"[2]\n"], True),
         ("Folder", [str(tmp_path / "copy" / "files" / "a.json")], True),
     ]

@@ -66,34 +66,36 @@ class Squares:
 
 @pytest.fixture(scope="module")
 def triton() -> Iterator[Triton]:
-    with tritons.running([Squares()]) as (made,):
-        yield made
+    with tritons.running([Squares()]) as (server,):
+        yield server
 
 
 def recipe(triton: Triton, source: Path, output: Path, **others: Any) -> BatchRecipe:
-    given: dict[str, Any] = {"owner": "u", "name": "b", "model": "m", "input_format": "", "output_format": ""}
+    defaults: dict[str, Any] = {"owner": "u", "name": "b", "model": "m", "input_format": "", "output_format": ""}
     return BatchRecipe(
-        **given | {"url": f"http://{triton.address}:{HTTP_PORT}", "input": str(source), "output": str(output)} | others
+        **defaults
+        | {"url": f"http://{triton.address}:{HTTP_PORT}", "input": str(source), "output": str(output)}
+        | others
     )
 
 
-def start(made: BatchRecipe, folder: Path) -> subprocess.Popen[bytes]:
+def start(recipe: BatchRecipe, folder: Path) -> subprocess.Popen[bytes]:
     """Start a runner as its pod does."""
     (port,) = free_ports(1)
     own = {"HALCYON_PORT": str(port), "HALCYON_TERMINATION_LOG": str(folder / "termination-log")}
-    command = [sys.executable, "-m", "halcyon_batch", made.to_json()]
+    command = [sys.executable, "-m", "halcyon_batch", recipe.to_json()]
     return subprocess.Popen(command, env={**os.environ, **own, "PYTHONPATH": "operator:cli"}, stdout=subprocess.DEVNULL)
 
 
-def run(made: BatchRecipe, folder: Path) -> tuple[int, BatchProgress]:
+def run(recipe: BatchRecipe, folder: Path) -> tuple[int, BatchProgress]:
     """Run a runner to its end, and return its exit status and last progress."""
-    status = start(made, folder).wait(60 * PATIENCE)
+    status = start(recipe, folder).wait(60 * PATIENCE)
     return status, BatchProgress.from_json((folder / "termination-log").read_text())
 
 
 def stored(output: Path) -> dict[int, Any]:
     """Return the results by row; a row that is stored twice fails."""
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     for file in sorted(output.glob("part-*")):
         if file.suffix == ".npz":
             with np.load(file) as archive:
@@ -103,19 +105,19 @@ def stored(output: Path) -> dict[int, Any]:
                     else []
                 )
         else:
-            rows = [(one["row"], one["outputs"]) for one in map(json.loads, file.read_text().splitlines())]
-        assert [row for row, _ in rows] == sorted({row for row, _ in rows} - found.keys()), file
-        found |= dict(rows)
-    return found
+            rows = [(line["row"], line["outputs"]) for line in map(json.loads, file.read_text().splitlines())]
+        assert [row for row, _ in rows] == sorted({row for row, _ in rows} - results.keys()), file
+        results |= dict(rows)
+    return results
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, 1), (4, 4)])
+@pytest.mark.parametrize(("rows_per_request", "expected"), [(None, 1), (4, 4)])
 def test_gentle_batch_sends_single_rows_unless_rows_are_given(
-    triton: Triton, tmp_path: Path, given: int | None, expected: int
+    triton: Triton, tmp_path: Path, rows_per_request: int | None, expected: int
 ) -> None:
     np.savez(tmp_path / "rows.npz", x=np.arange(60, dtype=np.float32).reshape(-1, 1))
-    made = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", gentle=True, rows_per_request=given)
-    status, progress = run(made, tmp_path)
+    batch = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", gentle=True, rows_per_request=rows_per_request)
+    status, progress = run(batch, tmp_path)
     assert (status, progress.done, progress.rows_per_request) == (0, 60, expected)
 
 
@@ -124,10 +126,10 @@ def test_rows_are_stored_once_after_ten_kills_as_by_a_direct_run(triton: Triton,
     bad = [17, 18, 2500, 5999]
     values[bad] *= -1
     np.savez(tmp_path / "rows.npz", x=values)
-    made = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", rows_per_part=40)
+    batch = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", rows_per_part=40)
     rng, kills = random.Random(7), 0
     while kills < 10:
-        runner = start(made, tmp_path)
+        runner = start(batch, tmp_path)
         before = len(list((tmp_path / "out").glob("part-*")))
         end = time.monotonic() + 30 * PATIENCE
         # Killed at any moment after its first write, so that each runner gets somewhere.
@@ -141,39 +143,39 @@ def test_rows_are_stored_once_after_ten_kills_as_by_a_direct_run(triton: Triton,
         runner.send_signal(signal.SIGKILL)
         runner.wait()
         kills += 1
-    status, progress = run(made, tmp_path)
+    status, progress = run(batch, tmp_path)
 
     assert (status, kills) == (0, 10)
     assert (progress.total, progress.done, progress.failed, progress.is_complete) == (6000, 5996, 4, True)
     squares = (values * values)[:, 0].tolist()
     assert stored(tmp_path / "out") == {row: squares[row] for row in range(6000) if row not in bad}
     failures = [json.loads(line) for line in (tmp_path / "out" / "failures.jsonl").read_text().splitlines()]
-    assert [one["row"] for one in failures] == bad
-    assert all("a row is negative" in one["failure"] for one in failures)
+    assert [failure["row"] for failure in failures] == bad
+    assert all("a row is negative" in failure["failure"] for failure in failures)
 
 
 def test_too_many_failures_end_a_batch_and_a_larger_number_resumes_it(triton: Triton, tmp_path: Path) -> None:
     values = np.arange(400, dtype=np.float32).reshape(-1, 1)
     values[350:] *= -1
     np.savez(tmp_path / "rows.npz", x=values)
-    made = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", rows_per_part=50, max_failures=5)
-    status, progress = run(made, tmp_path)
+    batch = recipe(triton, tmp_path / "rows.npz", tmp_path / "out", rows_per_part=50, max_failures=5)
+    status, progress = run(batch, tmp_path)
     assert (status, progress.reason, progress.is_complete) == (2, "TooManyFailures", False)
     assert "spec.maxFailures is 5" in progress.message
     assert "a row is negative" in progress.message
-    written = {one.name for one in (tmp_path / "out").glob("part-*")}
+    written = {part.name for part in (tmp_path / "out").glob("part-*")}
 
-    status, progress = run(replace(made, max_failures=50), tmp_path)
+    status, progress = run(replace(batch, max_failures=50), tmp_path)
     assert (status, progress.done, progress.failed) == (0, 350, 50)
-    assert written <= {one.name for one in (tmp_path / "out").glob("part-*")}
+    assert written <= {part.name for part in (tmp_path / "out").glob("part-*")}
     assert len(stored(tmp_path / "out")) == 350
 
 
 def test_an_input_that_changes_ends_the_batch_with_both_digests(triton: Triton, tmp_path: Path) -> None:
     source = tmp_path / "rows.npz"
     np.savez(source, x=np.arange(9000, dtype=np.float32).reshape(-1, 1))
-    made = recipe(triton, source, tmp_path / "out", rows_per_part=20)
-    runner = start(made, tmp_path)
+    batch = recipe(triton, source, tmp_path / "out", rows_per_part=20)
+    runner = start(batch, tmp_path)
     while not list((tmp_path / "out").glob("part-*")):
         time.sleep(0.02)
         assert runner.poll() is None
@@ -186,7 +188,7 @@ def test_an_input_that_changes_ends_the_batch_with_both_digests(triton: Triton, 
     assert progress.reason == "InputChanged"
     assert known in progress.message
     assert progress.message.count("sha256:") == 2
-    status, progress = run(made, tmp_path)
+    status, progress = run(batch, tmp_path)
     assert (status, progress.reason) == (2, "InputChanged")
 
 
@@ -199,7 +201,7 @@ def test_lines_with_functions_keep_their_order_and_name_bad_rows(triton: Triton,
     lines = [json.dumps({"n": n}) for n in range(60)]
     lines[7], lines[9] = "no json", '{"m": 1}'
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    made = recipe(
+    batch = recipe(
         triton,
         tmp_path / "rows.jsonl",
         tmp_path / "out",
@@ -207,13 +209,13 @@ def test_lines_with_functions_keep_their_order_and_name_bad_rows(triton: Triton,
         finish=f"{hooks}:finish",
         workers=2,
     )
-    status, progress = run(made, tmp_path)
+    status, progress = run(batch, tmp_path)
     assert (status, progress.done, progress.failed) == (0, 58, 2)
     assert stored(tmp_path / "out") == {
         n: {"square": float(n * n), "even": n % 2 == 0} for n in range(60) if n not in {7, 9}
     }
     failures = [json.loads(line) for line in (tmp_path / "out" / "failures.jsonl").read_text().splitlines()]
-    assert [one["row"] for one in failures] == [7, 9]
+    assert [failure["row"] for failure in failures] == [7, 9]
     assert failures[0]["failure"].startswith("not JSON")
     assert failures[1]["failure"] == "hooks.py, line 5: KeyError: 'n'"
 
@@ -223,8 +225,8 @@ def test_files_of_a_folder_are_rows_with_their_names(triton: Triton, tmp_path: P
     for n in range(12):
         np.save(tmp_path / "set" / f"{n:02d}.npy", np.array([n], np.float32))
     (tmp_path / "set" / "03.npy").write_bytes(b"broken")
-    made = recipe(triton, tmp_path / "set", tmp_path / "out", output_format="Npz")
-    status, progress = run(made, tmp_path)
+    batch = recipe(triton, tmp_path / "set", tmp_path / "out", output_format="Npz")
+    status, progress = run(batch, tmp_path)
     assert (status, progress.done, progress.failed) == (0, 11, 1)
     with np.load(tmp_path / "out" / "part-00000.npz") as archive:
         assert archive["name"].tolist() == [f"{n:02d}.npy" for n in range(12) if n != 3]
@@ -272,14 +274,16 @@ def test_a_runner_waits_after_a_rejection_and_repeats_what_broke(triton: Triton,
     np.savez(tmp_path / "rows.npz", x=values)
     routes: dict[tuple[str, str], Any] = {("*", "/{path:.*}"): relay}
     with serving(routes) as address:
-        made = replace(recipe(triton, tmp_path / "rows.npz", tmp_path / "out"), url=f"http://{address}", max_failures=0)
-        status, progress = run(made, tmp_path)
+        batch = replace(
+            recipe(triton, tmp_path / "rows.npz", tmp_path / "out"), url=f"http://{address}", max_failures=0
+        )
+        status, progress = run(batch, tmp_path)
 
     assert (status, progress.done, progress.failed) == (0, 800, 0)
     assert stored(tmp_path / "out") == dict(enumerate((values * values)[:, 0].tolist()))
     assert len(rejected) == 2
     for at in rejected:
         # Requests that were on their way may still arrive.
-        assert not [came for came, _ in seen if at + 0.25 < came < at + 0.7]
+        assert not [at_s for at_s, _ in seen if at + 0.25 < at_s < at + 0.7]
     assert {headers["halcyon-batch"] for _, headers in seen} == {"b"}
     assert {int(headers["halcyon-batch-rows"]) for _, headers in seen} <= set(range(1, 9))

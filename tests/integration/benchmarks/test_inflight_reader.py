@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from benchmarks.eyes import SCRIPT, InflightReader
-from tests.integration.balanced import http_response, one
+from tests.integration.balanced import http_response, new_balanced
 from tests.integration.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LocalReader(InflightReader):
 
 
 async def test_requests_in_flight_are_counted_by_pod() -> None:
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         held = asyncio.Event()
         pods = await balanced.start(2, hold=held)
         await balanced.begin()

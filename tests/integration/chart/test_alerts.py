@@ -23,36 +23,36 @@ WIKI = "https://wiki.example.com/halcyon"
 
 
 def rules(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    wanted = {"replicas": 2, "monitoring": {"prometheusRule": {"create": True}}}
-    groups = find(render(laid_over(wanted, values or {})), "PrometheusRule")["spec"]["groups"]
+    defaults = {"replicas": 2, "monitoring": {"prometheusRule": {"create": True}}}
+    groups = find(render(laid_over(defaults, values or {})), "PrometheusRule")["spec"]["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
 def test_the_chart_has_every_alert_of_the_list_without_placeholders() -> None:
-    made = rules()
-    assert [rule["alert"] for rule in made] == [alert.name for alert in ALERTS]
-    assert "__" not in json.dumps(made)
-    for rule, alert in zip(made, ALERTS, strict=True):
+    rendered = rules()
+    assert [rule["alert"] for rule in rendered] == [alert.name for alert in ALERTS]
+    assert "__" not in json.dumps(rendered)
+    for rule, alert in zip(rendered, ALERTS, strict=True):
         assert rule["labels"] == {"severity": alert.severity}
 
 
 def test_a_site_leaves_alerts_out() -> None:
-    made = rules({"monitoring": {"prometheusRule": {"without": ["HalcyonGPUIdle"]}}})
-    assert {rule["alert"] for rule in made} == {alert.name for alert in ALERTS} - {"HalcyonGPUIdle"}
+    rendered = rules({"monitoring": {"prometheusRule": {"without": ["HalcyonGPUIdle"]}}})
+    assert {rule["alert"] for rule in rendered} == {alert.name for alert in ALERTS} - {"HalcyonGPUIdle"}
 
 
 def test_thresholds_are_values_of_the_chart() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
     assert values == THRESHOLDS
-    given = {
+    thresholds = {
         "startSeconds": 1234,
         "errorRatio": 0.123,
         "latencyRatio": 0.011,
         "idleGpuRatio": 0.31,
         "memoryRatio": 0.77,
     }
-    made = json.dumps(rules({"monitoring": {"prometheusRule": {"thresholds": given}}}))
-    assert [key for key, value in given.items() if f"{value}" not in made] == []
+    rendered = json.dumps(rules({"monitoring": {"prometheusRule": {"thresholds": thresholds}}}))
+    assert [key for key, value in thresholds.items() if f"{value}" not in rendered] == []
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_alerts_of_models_stay_firing_while_the_leader_changes(tmp_path: Path) -
     _play(tmp_path, rules(), alert_cases.tests_of_new_leaders("rules.yaml"))
 
 
-def _play(folder: Path, made: list[dict[str, Any]], cases: dict[str, Any]) -> None:
+def _play(folder: Path, alert_rules: list[dict[str, Any]], cases: dict[str, Any]) -> None:
     """Check rules with Prometheus' promtool, and test them with these cases."""
-    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": made}]}))
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": alert_rules}]}))
     (folder / "tests.yaml").write_text(yaml.safe_dump(cases, sort_keys=False))
     for arguments in (("check", "rules", "rules.yaml"), ("test", "rules", "tests.yaml")):
         done = subprocess.run(
@@ -113,13 +113,13 @@ def _play(folder: Path, made: list[dict[str, Any]], cases: dict[str, Any]) -> No
 
 def test_dashboards_are_rendered_on_request_for_grafanas_sidecar() -> None:
     assert not [o for o in render() if "dashboard" in o["metadata"]["name"]]
-    wanted = {"dashboards": {"enabled": True, "labels": {"team": "ml"}, "annotations": {"grafana_folder": "Models"}}}
-    objects = render(wanted)
+    values = {"dashboards": {"enabled": True, "labels": {"team": "ml"}, "annotations": {"grafana_folder": "Models"}}}
+    objects = render(values)
     for name, board in DASHBOARDS.items():
-        made = find(objects, "ConfigMap", f"halcyon-dashboard-{name}")
-        assert made["metadata"]["labels"].items() >= {"grafana_dashboard": "1", "team": "ml"}.items()
-        assert made["metadata"]["annotations"] == {"grafana_folder": "Models"}
-        [(file, text)] = made["data"].items()
+        config_map = find(objects, "ConfigMap", f"halcyon-dashboard-{name}")
+        assert config_map["metadata"]["labels"].items() >= {"grafana_dashboard": "1", "team": "ml"}.items()
+        assert config_map["metadata"]["annotations"] == {"grafana_folder": "Models"}
+        [(file, text)] = config_map["data"].items()
         assert file == f"halcyon-{name}.json"
         assert json.loads(text)["uid"] == board.uid
         assert text == (Path("charts/halcyon/files/monitoring/dashboards") / f"{name}.json").read_text()

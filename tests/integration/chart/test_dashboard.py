@@ -15,7 +15,7 @@ SERVED: Values = {
 
 def options(values: Values) -> set[str]:
     """Of the dashboard."""
-    return {one for one in pod(render(values))["containers"][0]["args"] if one.startswith("--dashboard")}
+    return {argument for argument in pod(render(values))["containers"][0]["args"] if argument.startswith("--dashboard")}
 
 
 def ports(values: Values) -> set[str]:
@@ -70,9 +70,9 @@ def test_the_clusters_name_is_a_label_of_series_and_alerts() -> None:
     label = {"action": "replace", "targetLabel": "cluster", "replacement": "prod-eu-1"}
     endpoints = [
         endpoint
-        for made in objects
-        if made["kind"] in {"ServiceMonitor", "PodMonitor"}
-        for endpoint in made["spec"].get("endpoints", []) + made["spec"].get("podMetricsEndpoints", [])
+        for obj in objects
+        if obj["kind"] in {"ServiceMonitor", "PodMonitor"}
+        for endpoint in obj["spec"].get("endpoints", []) + obj["spec"].get("podMetricsEndpoints", [])
     ]
     assert len(endpoints) == 4
     assert [endpoint["relabelings"][-1] for endpoint in endpoints] == [label] * 4
@@ -90,7 +90,7 @@ def test_the_dashboard_is_not_served_if_disabled_or_on_the_nodes_localhost(value
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"ports": {"dashboard": 8080}}, "ports.dashboard is 8080, which is also ports.https or ports.http"),
         ({"dashboard": {"proxy": {"addresses": ["10.0.0.0/8"]}}}, "set dashboard.listen=pod"),
@@ -99,7 +99,7 @@ def test_the_dashboard_is_not_served_if_disabled_or_on_the_nodes_localhost(value
         ({"dashboard": {"proxy": {"addresses": ["10.0.0.1"]}}}, "/dashboard/proxy/addresses/0"),
     ],
 )
-def test_values_that_cannot_work_are_refused(values: Values, said: str) -> None:
+def test_values_that_cannot_work_are_refused(values: Values, message: str) -> None:
     done = helm("template", "halcyon", str(CHART), values=laid_over(LOCAL, values))
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr

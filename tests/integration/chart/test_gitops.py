@@ -37,20 +37,20 @@ def _items(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
         for name, below in value.items():
             yield from _items(below, f"{path}.{name}".removeprefix("."))
     elif isinstance(value, list):
-        for one in value:
-            if isinstance(one, dict):
-                yield f"{path}[]", one
-            yield from _items(one, f"{path}[]")
+        for item in value:
+            if isinstance(item, dict):
+                yield f"{path}[]", item
+            yield from _items(item, f"{path}[]")
 
 
 def test_custom_resources_state_the_defaults_of_their_list_items() -> None:
-    found = set()
-    for made in render(ALL):
-        for path, item in _items(made.get("spec", {})):
-            if expected := DEFAULTED.get((made["kind"], path)):
-                found.add((made["kind"], path))
-                assert {name: item.get(name) for name in expected} == expected, f"{made['kind']} {path}"
-    assert found == set(DEFAULTED)
+    checked = set()
+    for obj in render(ALL):
+        for path, item in _items(obj.get("spec", {})):
+            if expected := DEFAULTED.get((obj["kind"], path)):
+                checked.add((obj["kind"], path))
+                assert {name: item.get(name) for name in expected} == expected, f"{obj['kind']} {path}"
+    assert checked == set(DEFAULTED)
 
 
 def test_two_renders_of_the_chart_are_identical() -> None:
@@ -63,6 +63,6 @@ def test_two_renders_of_the_chart_are_identical() -> None:
 def test_long_names_of_releases_that_begin_alike_stay_apart(end: str) -> None:
     """Two Applications that render the same object undo each other's syncs."""
     begin = "recommendations-of-the-shop-in-production-"
-    made = [render(LITTLE, release=f"{begin}{zone}{end}") for zone in ("a", "b")]
-    first, second = ({(o["kind"], o["metadata"]["name"]) for o in objects} for objects in made)
+    releases = [render(LITTLE, release=f"{begin}{zone}{end}") for zone in ("a", "b")]
+    first, second = ({(o["kind"], o["metadata"]["name"]) for o in objects} for objects in releases)
     assert not first & second

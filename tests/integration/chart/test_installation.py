@@ -93,9 +93,9 @@ def test_another_owners_metrics_api_is_kept_and_the_notes_say_so(cluster: Cluste
     cluster.api.create(kinds.API_SERVICE.path(), FOREIGN)
     try:
         before = body(cluster, API_SERVICE_PATH)["metadata"]["uid"]
-        told = succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
-        assert "external.metrics.k8s.io belongs to another owner and is left unchanged" in told
-        assert "actuator Direct" in told
+        notes = succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
+        assert "external.metrics.k8s.io belongs to another owner and is left unchanged" in notes
+        assert "actuator Direct" in notes
         granted = [
             rule["verbs"]
             for rule in body(cluster, "/apis/rbac.authorization.k8s.io/v1/clusterroles/halcyon")["rules"]
@@ -114,8 +114,8 @@ def test_another_owners_metrics_api_is_kept_and_the_notes_say_so(cluster: Cluste
 
 
 def test_upgrades_and_uninstalls_leave_what_is_not_the_charts(cluster: Cluster, system: str, do: Any) -> None:
-    told = succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
-    assert "served by this release (actuator HPA)" in told
+    notes = succeeded(do("install", "halcyon", str(CHART), "--take-ownership", values=LOCAL))
+    assert "served by this release (actuator HPA)" in notes
     space = Space(cluster.api, system)
     space.apply(files(), deployment())
     # What the operator writes.
@@ -151,8 +151,8 @@ def test_crds_of_a_chart_of_their_own_are_left_by_the_operators(cluster: Cluster
         assert both.returncode != 0
         assert CRD_NAME in both.stderr
         without = laid_over(LOCAL, {"crds": {"install": False}})
-        told = succeeded(do("upgrade", "--install", "halcyon", str(CHART), values=without))
-        assert "- the CRD" not in told
+        notes = succeeded(do("upgrade", "--install", "halcyon", str(CHART), values=without))
+        assert "- the CRD" not in notes
     finally:
         succeeded(do("uninstall", "crds"))
     assert body(cluster, CRD_PATH)["metadata"]["annotations"]["meta.helm.sh/release-name"] == "crds"

@@ -43,9 +43,9 @@ def test_kustomize_makes_what_the_chart_makes(cluster: Cluster, mode: str) -> No
     crds = [yaml.safe_load(file.read_text()) for file in (CRD, BATCH_CRD) if mode != "namespaced"]
     for obj in (chart_manifests.NAMESPACE, *crds):
         expected[chart_manifests.key(obj)] = obj
-    found = built(kubectl, mode)
-    assert found.keys() == expected.keys()
-    for key, obj in found.items():
+    objects = built(kubectl, mode)
+    assert objects.keys() == expected.keys()
+    for key, obj in objects.items():
         assert obj == expected[key], key
 
 

@@ -63,22 +63,22 @@ def notes(values: Values) -> str:
 
 
 def test_notes_say_the_next_step_the_scaler_and_missing_parts() -> None:
-    told = notes({})
-    assert "kubectl -n ml rollout status deployment/halcyon" in told
-    assert "helm -n ml test halcyon" in told
-    assert "actuator HPA" in told
-    assert "- the Prometheus Operator" in told
-    assert "- the CRD" not in told
+    text = notes({})
+    assert "kubectl -n ml rollout status deployment/halcyon" in text
+    assert "helm -n ml test halcyon" in text
+    assert "actuator HPA" in text
+    assert "- the Prometheus Operator" in text
+    assert "- the CRD" not in text
 
-    told = notes(LITTLE)
-    assert "metricsAPI.register is false. Halcyon scales models itself (actuator Direct)" in told
-    assert "- the CRD modeldeployments.serving.halcyon.dev" in told
-    assert "- roles for the ServiceAccount ml/given" in told
-    assert "- a second operator pod" in told
+    text = notes(LITTLE)
+    assert "metricsAPI.register is false. Halcyon scales models itself (actuator Direct)" in text
+    assert "- the CRD modeldeployments.serving.halcyon.dev" in text
+    assert "- roles for the ServiceAccount ml/given" in text
+    assert "- a second operator pod" in text
 
-    told = notes(NAMESPACED)
-    assert "the namespaces team-a, team-b" in told
-    assert "actuator Direct" in told
+    text = notes(NAMESPACED)
+    assert "the namespaces team-a, team-b" in text
+    assert "actuator Direct" in text
 
 
 def test_without_a_registry_the_chart_says_how_to_get_one() -> None:
@@ -130,20 +130,20 @@ def test_the_tested_model_complies_with_limits_on_images() -> None:
 def test_the_priority_of_measurements_stays_an_integer() -> None:
     """Helm reads numbers of a million and more as floating-point numbers, and would write -1e+06."""
     for value in (-2147483648, -1000000, 1000000000):
-        made = find(render({"bench": {"priorityClass": {"value": value}}}), "PriorityClass", "halcyon-bench")
-        assert made["value"] == value
+        priority_class = find(render({"bench": {"priorityClass": {"value": value}}}), "PriorityClass", "halcyon-bench")
+        assert priority_class["value"] == value
 
 
 def test_notes_name_receivers_that_the_network_policy_excludes() -> None:
     url, endpoint = "http://prometheus.monitoring:9090", "http://collector.observability:4318/v1/traces"
-    given: Values = {"prometheus": {"url": url}, "tracing": {"endpoint": endpoint}}
-    assert "egress" not in notes(given)
+    values: Values = {"prometheus": {"url": url}, "tracing": {"endpoint": endpoint}}
+    assert "egress" not in notes(values)
     operator: Values = {"create": True}
-    closed = notes(given | {"networkPolicies": {"operator": operator}})
+    closed = notes(values | {"networkPolicies": {"operator": operator}})
     assert f"- an egress rule for {url}: " in closed
     assert f"- an egress rule for {endpoint}: " in closed
     operator["egress"] = [{"ports": [{"port": 9090}]}]
-    assert "egress" not in notes(given | {"networkPolicies": {"operator": operator}})
+    assert "egress" not in notes(values | {"networkPolicies": {"operator": operator}})
 
 
 def test_objects_of_the_prometheus_operator_come_with_its_api_or_when_forced() -> None:
@@ -209,8 +209,8 @@ def test_network_policies_are_off_by_default_and_cover_the_operators_needs() -> 
 
 def peers_of_models(values: Values) -> SiteNetwork:
     """As the operator reads them."""
-    (given,) = [a for a in pod(render(values))["containers"][0]["args"] if a.startswith("--network-policies=")]
-    return SiteNetwork.model_validate_json(given.partition("=")[2].replace("$$", "$"))
+    (option,) = [a for a in pod(render(values))["containers"][0]["args"] if a.startswith("--network-policies=")]
+    return SiteNetwork.model_validate_json(option.partition("=")[2].replace("$$", "$"))
 
 
 def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
@@ -222,15 +222,15 @@ def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
     assert (alone.clients, alone.scrapers, alone.egress, alone.api_server_ports) == ((), (), (), (443, 6443))
 
     everything = peers_of_models(EVERYTHING)
-    given = EVERYTHING["networkPolicies"]["models"]
-    assert list(everything.operator) == given["operator"]
-    assert list(everything.scrapers) == given["scrapers"]
-    assert list(everything.egress) == given["egress"]
+    peers = EVERYTHING["networkPolicies"]["models"]
+    assert list(everything.operator) == peers["operator"]
+    assert list(everything.scrapers) == peers["scrapers"]
+    assert list(everything.egress) == peers["egress"]
     # Where clients are named, the pod of `helm test` is one of them, and so are those of `halcyon bench` in a model's namespace.
     *clients, asks, bench = everything.clients
     assert bench["podSelector"]["matchLabels"].items() <= client_job.labels("digits").items()
     assert "namespaceSelector" not in bench
-    assert clients == given["clients"]
+    assert clients == peers["clients"]
     asking = next(o for o in render(EVERYTHING, flags=()) if o["kind"] == "Pod")
     assert asks["podSelector"]["matchLabels"].items() <= asking["metadata"]["labels"].items()
     assert asks["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": asking["metadata"]["namespace"]}
@@ -238,13 +238,13 @@ def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
 
 def test_images_are_pulled_early_only_if_asked_for() -> None:
     assert not [o for o in render() if o["kind"] == "DaemonSet"]
-    given = {"prePull": {"enabled": True, "nodeSelector": {"nvidia.com/gpu.present": "true"}}}
-    daemons = find(render(given), "DaemonSet", "halcyon-prepull")
+    values = {"prePull": {"enabled": True, "nodeSelector": {"nvidia.com/gpu.present": "true"}}}
+    daemons = find(render(values), "DaemonSet", "halcyon-prepull")
     spec = daemons["spec"]["template"]["spec"]
     assert spec["containers"][0]["image"] == "nvcr.io/nvidia/tritonserver:26.07-py3"
     assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "true", "kubernetes.io/os": "linux"}
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     labels = daemons["spec"]["template"]["metadata"]["labels"]
     assert daemons["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    deployment = find(render(given), "Deployment")["spec"]["selector"]["matchLabels"]
+    deployment = find(render(values), "Deployment")["spec"]["selector"]["matchLabels"]
     assert not deployment.items() <= labels.items(), "the operator's Deployment must not adopt them"

@@ -27,10 +27,10 @@ pytestmark = pytest.mark.more
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
 def test_no_role_holds_a_wildcard_or_a_dangerous_right(values: Values) -> None:
-    for where, rule in rules(render(values)):
+    for role, rule in rules(render(values)):
         held = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-        assert not any("*" in item for item in held), f"{where}: {rule}"
-        assert not {"escalate", "bind", "impersonate", "nonResourceURLs"} & {*held, *rule}, f"{where}: {rule}"
+        assert not any("*" in item for item in held), f"{role}: {rule}"
+        assert not {"escalate", "bind", "impersonate", "nonResourceURLs"} & {*held, *rule}, f"{role}: {rule}"
         writes = {"create", "update", "patch", "delete", "deletecollection"} & set(rule["verbs"])
         # The restart of a container by an annotation. Whoever may change Deployments may change their pods anyway.
         restarts = rule["resources"] == ["pods"] and rule["verbs"] == ["patch"]
@@ -87,7 +87,7 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert {what: verbs for what, verbs in granted.items() if verbs} == dict.fromkeys(children, child) | {
+    assert {resource: verbs for resource, verbs in granted.items() if verbs} == dict.fromkeys(children, child) | {
         ("serving.halcyon.dev", "modeldeployments/status"): {"patch"},
         ("serving.halcyon.dev", "modeldeployments/scale"): {"patch"},
         ("serving.halcyon.dev", "batchinferences/status"): {"patch"},
@@ -110,7 +110,7 @@ def test_rights_to_network_policies_are_granted_only_if_these_are_enabled() -> N
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
 def test_the_operators_own_secret_is_the_only_readable_one(values: Values) -> None:
-    granted = [(where, r) for where, r in rules(render(values)) if "secrets" in r["resources"]]
+    granted = [(role, r) for role, r in rules(render(values)) if "secrets" in r["resources"]]
     assert granted == [
         (
             "Role halcyon",
@@ -161,7 +161,7 @@ def test_users_can_do_what_their_role_says_but_never_write_status() -> None:
 def test_user_roles_without_aggregation_can_still_be_bound(chart: Path) -> None:
     values = laid_over(LOCAL, {"rbac": {"aggregate": False}}) if chart == CHART else {"aggregate": False}
     done = helm("template", "halcyon", str(chart), values=values)
-    objects = [made for made in all_loaded(done.stdout) if made]
+    objects = [obj for obj in all_loaded(done.stdout) if obj]
 
     for name in ("halcyon-view", "halcyon-edit"):
         role = find(objects, "ClusterRole", name)

@@ -13,8 +13,8 @@ POD = {"dashboard": {"listen": "pod"}}
 
 
 def operator(values: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = find(render(values), "Deployment")["spec"]["template"]["spec"]
-    return found
+    pod_spec: dict[str, Any] = find(render(values), "Deployment")["spec"]["template"]["spec"]
+    return pod_spec
 
 
 def test_one_registry_replaces_those_of_all_images() -> None:
@@ -33,13 +33,13 @@ def test_one_registry_replaces_those_of_all_images() -> None:
 
 
 def test_common_labels_are_on_every_object_and_in_no_selector() -> None:
-    given = {"team": "ml", "app.kubernetes.io/name": "other"}
-    for made in render(laid_over(EVERYTHING, {"commonLabels": given})):
-        labels = made["metadata"].get("labels", {})
+    common = {"team": "ml", "app.kubernetes.io/name": "other"}
+    for obj in render(laid_over(EVERYTHING, {"commonLabels": common})):
+        labels = obj["metadata"].get("labels", {})
         if labels:
-            assert labels["team"] == "ml", made["kind"]
-            assert labels["app.kubernetes.io/name"] != "other", made["kind"]
-        assert "team" not in str(made.get("spec", {}).get("selector")), made["kind"]
+            assert labels["team"] == "ml", obj["kind"]
+            assert labels["app.kubernetes.io/name"] != "other", obj["kind"]
+        assert "team" not in str(obj.get("spec", {}).get("selector")), obj["kind"]
 
 
 def test_security_contexts_are_laid_over_those_of_the_chart() -> None:
@@ -72,30 +72,30 @@ def test_own_authorities_are_mounted() -> None:
 
 
 def test_hosts_dns_hooks_and_history_are_those_of_the_site() -> None:
-    given = {
+    values = {
         "hostAliases": [{"ip": "10.0.0.7", "hostnames": ["prometheus.example.com"]}],
         "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
     }
-    usual, spec = operator({}), operator(given)
+    usual, spec = operator({}), operator(values)
     assert {name for name in ("hostAliases", "dnsConfig") if name in usual} == set()
     assert "lifecycle" not in usual["containers"][0]
-    assert (spec["hostAliases"], spec["dnsConfig"]) == (given["hostAliases"], given["dnsConfig"])
-    assert spec["containers"][0]["lifecycle"] == given["lifecycle"]
+    assert (spec["hostAliases"], spec["dnsConfig"]) == (values["hostAliases"], values["dnsConfig"])
+    assert spec["containers"][0]["lifecycle"] == values["lifecycle"]
     assert "/lifecycle" in refusal({"lifecycle": {"prestop": {}}})
     limits = [find(render({"revisionHistoryLimit": n}), "Deployment")["spec"]["revisionHistoryLimit"] for n in (0, 3)]
     assert limits == [0, 3]
 
 
 def test_an_ingress_leads_to_the_dashboard() -> None:
-    given = {
+    ingress_values = {
         "enabled": True,
         "host": "h.example.com",
         "className": "nginx",
         "tlsSecret": "h",
         "annotations": {"a/b": "c"},
     }
-    objects = render(laid_over(POD, {"dashboard": {"ingress": given}}))
+    objects = render(laid_over(POD, {"dashboard": {"ingress": ingress_values}}))
     ingress, service = find(objects, "Ingress", "halcyon-dashboard"), find(objects, "Service")
 
     assert ingress["metadata"]["annotations"] == {"a/b": "c"}
@@ -109,23 +109,23 @@ def test_an_ingress_leads_to_the_dashboard() -> None:
 def test_a_route_leads_to_the_dashboard() -> None:
     route = {"parentRefs": [{"name": "edge", "namespace": "infra"}], "hostnames": ["h.example.com"]}
     objects = render(laid_over(POD, {"dashboard": {"httpRoute": route}}))
-    made, service = find(objects, "HTTPRoute", "halcyon-dashboard"), find(objects, "Service")
+    http_route, service = find(objects, "HTTPRoute", "halcyon-dashboard"), find(objects, "Service")
 
-    assert made["spec"]["hostnames"] == route["hostnames"]
-    (parent,) = made["spec"]["parentRefs"]
+    assert http_route["spec"]["hostnames"] == route["hostnames"]
+    (parent,) = http_route["spec"]["parentRefs"]
     assert route["parentRefs"][0].items() <= parent.items()
-    (backend,) = made["spec"]["rules"][0]["backendRefs"]
+    (backend,) = http_route["spec"]["rules"][0]["backendRefs"]
     assert backend["name"] == service["metadata"]["name"]
     assert backend["port"] in {port["port"] for port in service["spec"]["ports"]}
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"dashboard": {"ingress": {"enabled": True, "host": "h"}}}, "set dashboard.listen=pod"),
         ({"dashboard": {"httpRoute": {"parentRefs": [{"name": "edge"}]}}}, "set dashboard.listen=pod"),
         ({"dashboard": {"listen": "pod", "ingress": {"enabled": True}}}, "dashboard.ingress.host is empty"),
     ],
 )
-def test_a_route_to_nothing_is_refused(values: dict[str, Any], said: str) -> None:
-    assert said in refusal(laid_over(LOCAL, values))
+def test_a_route_to_nothing_is_refused(values: dict[str, Any], message: str) -> None:
+    assert message in refusal(laid_over(LOCAL, values))

@@ -23,8 +23,8 @@ TEAMS = ("team-a", "team-b")
 
 def admitted(objects: list[Object]) -> list[Object]:
     """The admission policies, as Python makes them: without labels."""
-    found = [o for o in objects if o["kind"] in KINDS]
-    return [o | {"metadata": {"name": o["metadata"]["name"]}} for o in found]
+    policies = [o for o in objects if o["kind"] in KINDS]
+    return [o | {"metadata": {"name": o["metadata"]["name"]}} for o in policies]
 
 
 def handed(objects: list[Object]) -> SitePolicy:

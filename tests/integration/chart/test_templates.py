@@ -133,15 +133,15 @@ def test_names_follow_the_release(release: str, override: str, name: str) -> Non
 def test_names_that_yaml_takes_for_numbers_stay_texts(word: str) -> None:
     """Such as namespaces and releases that are named after a commit."""
     values = laid_over(EVERYTHING, {"fullnameOverride": "halcyon", "metricsAPI": {"register": False}})
-    for one in ({}, {"watchNamespaces": [word]}):
-        for obj in render(laid_over(values, one), release=word, namespace=word, flags=()):
+    for watched in ({}, {"watchNamespaces": [word]}):
+        for obj in render(laid_over(values, watched), release=word, namespace=word, flags=()):
             meta = obj["metadata"]
             assert meta.get("namespace", word) in {word, "kube-system"}, obj["kind"]
             assert meta.get("labels", {}).get("app.kubernetes.io/instance", word) == word, obj["kind"]
-            assert [one.get("namespace", word) for one in obj.get("subjects", ())] in ([], [word]), obj["kind"]
+            assert [subject.get("namespace", word) for subject in obj.get("subjects", ())] in ([], [word]), obj["kind"]
     done = helm("template", word, str(CRDS_CHART))
     labels = [d["metadata"]["labels"] for d in yaml.safe_load_all(done.stdout) if d]
-    assert {one["app.kubernetes.io/instance"] for one in labels} == {word}
+    assert {labels_of_crd["app.kubernetes.io/instance"] for labels_of_crd in labels} == {word}
 
 
 @pytest.mark.parametrize(
@@ -167,16 +167,18 @@ def test_two_releases_in_one_namespace_have_no_object_in_common(values: Values) 
         )
         for release, more in beside
     ]
-    found = [{(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in made} for made in releases]
-    assert not found[0] & found[1]
+    keys = [
+        {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects} for objects in releases
+    ]
+    assert not keys[0] & keys[1]
     operators = [pod(releases[0]), pod(releases[1], "prod-halcyon")]
     named = ("--service=", "--agents-service=", "--tls-secret=", "--lease=", "--memory-config-maps=")
-    taken = [
+    exclusive = [
         {arg for arg in operator["containers"][0]["args"] if arg.startswith(named)} | {operator["serviceAccountName"]}
         for operator in operators
     ]
-    assert [len(names) for names in taken] == [len(named) + 1] * 2
-    assert not taken[0] & taken[1]
+    assert [len(names) for names in exclusive] == [len(named) + 1] * 2
+    assert not exclusive[0] & exclusive[1]
     pods = [find(releases[0], "Deployment"), find(releases[1], "Deployment", "prod-halcyon")]
     labels = [each["spec"]["template"]["metadata"]["labels"] for each in pods]
     for own, of_other in ((releases[0], labels[1]), (releases[1], labels[0])):
@@ -265,9 +267,9 @@ def measured() -> dict[int, float]:
 
 
 def test_memory_is_enough_for_as_many_models_as_are_expected() -> None:
-    found = measured()
-    assert len(found) > 1
-    for models, mib in found.items():
+    measurements = measured()
+    assert len(measurements) > 1
+    for models, mib in measurements.items():
         request, limit = memory({"expectedModels": models})
         # The bench has one stream a model; the second one's 280 KiB are in the request.
         assert request >= mib + models * 280 / 1024, models
@@ -317,8 +319,8 @@ def test_one_replica_can_be_lost_and_none_is_missing_in_an_upgrade() -> None:
 
 def test_probes_ask_the_plain_port() -> None:
     (container,) = pod(render())["containers"]
-    asked = {p: container[p]["httpGet"] for p in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert asked == {
+    probes = {p: container[p]["httpGet"] for p in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert probes == {
         "startupProbe": {"path": "/healthz", "port": "http"},
         "livenessProbe": {"path": "/healthz", "port": "http"},
         "readinessProbe": {"path": "/readyz", "port": "http"},
@@ -356,9 +358,9 @@ def test_the_operator_takes_the_arguments(values: Values) -> None:
     assert command == "operator"
     parser = argparse.ArgumentParser(exit_on_error=False)
     settings.add_arguments(parser)
-    taken = parser.parse_args(arguments)
-    assert taken.port == container["ports"][0]["containerPort"]
-    assert taken.http_port == container["ports"][1]["containerPort"]
+    chosen = parser.parse_args(arguments)
+    assert chosen.port == container["ports"][0]["containerPort"]
+    assert chosen.http_port == container["ports"][1]["containerPort"]
 
 
 def test_a_gpu_budget_reaches_the_operator_and_0_is_one() -> None:
@@ -369,19 +371,19 @@ def test_a_gpu_budget_reaches_the_operator_and_0_is_one() -> None:
 def test_the_placement_of_balancers_reaches_the_operator_and_is_empty_by_default() -> None:
     assert "--balancer-placement" not in str(pod(render())["containers"][0]["args"])
     assert arguments(pod(render(EVERYTHING))).balancers.to_dict() == EVERYTHING["balancers"]
-    one = arguments(pod(render({"balancers": {"nodeSelector": {"pool": "edge"}}}))).balancers
-    assert one.to_dict() == {"nodeSelector": {"pool": "edge"}}
+    balancers = arguments(pod(render({"balancers": {"nodeSelector": {"pool": "edge"}}}))).balancers
+    assert balancers.to_dict() == {"nodeSelector": {"pool": "edge"}}
 
 
 def test_a_prometheus_reaches_the_operator_as_it_was_written() -> None:
     spec = pod(render(EVERYTHING))
     (container,) = spec["containers"]
-    taken = arguments(spec)
-    given = EVERYTHING["prometheus"]
+    chosen = arguments(spec)
+    prometheus = EVERYTHING["prometheus"]
 
-    assert taken.prometheus_url == given["url"]
-    assert taken.prometheus_gpu_matchers == given["gpuMatchers"]
-    assert taken.prometheus_arrivals == given["arrivals"]
+    assert chosen.prometheus_url == prometheus["url"]
+    assert chosen.prometheus_gpu_matchers == prometheus["gpuMatchers"]
+    assert chosen.prometheus_arrivals == prometheus["arrivals"]
     files = {}
     volumes = {v.pop("name"): v for v in json.loads(json.dumps(spec["volumes"]))}
     for mount in container["volumeMounts"]:
@@ -392,8 +394,8 @@ def test_a_prometheus_reaches_the_operator_as_it_was_written() -> None:
             assert "subPath" not in mount
             files[f"{mount['mountPath']}/{item['path']}"] = (source.get("secretName") or source["name"], item["key"])
     assert files == {
-        taken.prometheus_token_file: ("prometheus", "bearer"),
-        taken.prometheus_ca_file: ("corporate", "bundle.pem"),
+        chosen.prometheus_token_file: ("prometheus", "bearer"),
+        chosen.prometheus_ca_file: ("corporate", "bundle.pem"),
     }
 
 

@@ -23,22 +23,22 @@ RELEASES = ("halcyon", "prod-halcyon")
 @pytest.fixture
 def system(cluster: Cluster) -> Iterator[Space]:
     """The namespace of both."""
-    made = Space(cluster.api, install(cluster))
-    made.api.create(kinds.SECRET.path(made.namespace), {"metadata": {"name": f"{RELEASES[1]}-tls"}})
-    yield made
-    made.end()
+    space = Space(cluster.api, install(cluster))
+    space.api.create(kinds.SECRET.path(space.namespace), {"metadata": {"name": f"{RELEASES[1]}-tls"}})
+    yield space
+    space.end()
 
 
 @pytest.fixture
 def spaces(cluster: Cluster) -> Iterator[tuple[Space, ...]]:
     """A namespace of models for each."""
-    made = tuple(Space(cluster.api, f"t-{uuid.uuid4().hex[:8]}") for _ in RELEASES)
-    for space in made:
+    spaces = tuple(Space(cluster.api, f"t-{uuid.uuid4().hex[:8]}") for _ in RELEASES)
+    for space in spaces:
         space.make()
         path = f"/api/v1/namespaces/{space.namespace}/serviceaccounts/default"
         until(lambda path=path: cluster.api.exists(path), bool, what="it has its service account")  # type: ignore[misc]
-    yield made
-    for space in made:
+    yield spaces
+    for space in spaces:
         space.end()
 
 
@@ -46,7 +46,7 @@ def spaces(cluster: Cluster) -> Iterator[tuple[Space, ...]]:
 def operators(cluster: Cluster, system: Space, spaces: tuple[Space, ...], tmp_path: Path) -> Iterator[list[Operator]]:
     """One replica of each, with the arguments that the chart gives."""
     with contextlib.ExitStack() as ending:
-        made = []
+        started = []
         for name, space in zip(RELEASES, spaces, strict=True):
             more = (
                 f"--service={name}",
@@ -58,8 +58,8 @@ def operators(cluster: Cluster, system: Space, spaces: tuple[Space, ...], tmp_pa
             operator = Operator(system.namespace, f"{name}-0", cluster.kubeconfig, tmp_path, space.namespace, more)
             operator.start()
             ending.callback(operator.stop)
-            made.append(operator)
-        yield made
+            started.append(operator)
+        yield started
 
 
 async def test_two_releases_both_lead_and_keep_their_own_memories(

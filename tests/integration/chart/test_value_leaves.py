@@ -63,7 +63,7 @@ ALONE: dict[str, Values] = {
     },
 }
 """Values that exclude others, and what they need beside BASE."""
-GIVEN: Values = {
+SAMPLES: Values = {
     "dashboard.proxy.addresses": ["10.7.0.0/16"],
     "extraArgs": ["--workers=7"],
     "monitoring.prometheusRule.without": ["HalcyonGPUIdle"],
@@ -85,11 +85,11 @@ def leaves(values: Values, schema: Object, path: str = "") -> Iterator[tuple[str
     """Yield each value with its path, its default and its schema."""
     for name, default in values.items():
         below = _resolved(_resolved(schema)["properties"][name])
-        where = f"{path}.{name}".removeprefix(".")
+        dotted = f"{path}.{name}".removeprefix(".")
         if isinstance(default, dict) and default and "properties" in below:
-            yield from leaves(default, below, where)
+            yield from leaves(default, below, dotted)
         else:
-            yield where, default, below
+            yield dotted, default, below
 
 
 def _resolved(schema: Object) -> Object:
@@ -102,13 +102,13 @@ def sample(schema: Object, default: Any = None) -> Any:
     """Return a valid value that differs from the default and, if possible, from all others."""
     schema = _resolved(schema)
     kinds = schema.get("type", "string")
-    kind = kinds if isinstance(kinds, str) else next(one for one in kinds if one != "null")
+    kind = kinds if isinstance(kinds, str) else next(name for name in kinds if name != "null")
     if "enum" in schema:
-        return next(one for one in reversed(schema["enum"]) if one not in {default, None})
+        return next(choice for choice in reversed(schema["enum"]) if choice not in {default, None})
     if kind == "boolean":
         return not default
     if kind in {"integer", "number"}:
-        return _number(schema, default, whole=kind == "integer")
+        return _number(schema, default, integral=kind == "integer")
     if kind == "array":
         return [sample(schema["items"])]
     if kind == "object":
@@ -119,11 +119,11 @@ def sample(schema: Object, default: Any = None) -> Any:
     return next(text for text in texts if pattern.search(text) and len(text) <= schema.get("maxLength", 4096))
 
 
-def _number(schema: Object, default: Any, *, whole: bool) -> Any:
-    if not whole:
+def _number(schema: Object, default: Any, *, integral: bool) -> Any:
+    if not integral:
         return 0.5 if default != 0.5 else 0.25
-    wanted = int(schema.get("minimum", 0)) + 7000 + next(_NUMBERS)
-    return wanted if wanted <= schema.get("maximum", wanted) else (default or schema.get("minimum", 0)) + 1
+    number = int(schema.get("minimum", 0)) + 7000 + next(_NUMBERS)
+    return number if number <= schema.get("maximum", number) else (default or schema.get("minimum", 0)) + 1
 
 
 def _object(schema: Object) -> Values:
@@ -132,8 +132,8 @@ def _object(schema: Object) -> Values:
     if patterns := schema.get("patternProperties"):
         pattern, below = next(iter(patterns.items()))
         return {sample({"pattern": pattern}): sample(below)}
-    wanted = schema.get("required") or [next(iter(schema["properties"]))]
-    return {name: sample(schema["properties"][name]) for name in wanted}
+    required = schema.get("required") or [next(iter(schema["properties"]))]
+    return {name: sample(schema["properties"][name]) for name in required}
 
 
 def nested(path: str, value: Any) -> Values:
@@ -163,20 +163,20 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def test_every_value_changes_what_is_rendered() -> None:
-    changes = {path: GIVEN.get(path) or sample(schema, default) for path, default, schema in leaves(DEFAULTS, SCHEMA)}
+    changes = {path: SAMPLES.get(path) or sample(schema, default) for path, default, schema in leaves(DEFAULTS, SCHEMA)}
     together = BASE
     for path, value in changes.items():
         if path not in ALONE and any(_texts(value)):
             together = laid_over(together, nested(path, value))
     everything = rendered(together)
-    found = {
+    effective = {
         path for path, value in changes.items() if path not in ALONE and any(t in everything for t in _texts(value))
     }
-    assert len(found) > 80
+    assert len(effective) > 80
 
     bases = {"{}": rendered(BASE)}
     dead = []
-    for path in changes.keys() - found:
+    for path in changes.keys() - effective:
         base = laid_over(BASE, beside := ALONE.get(path, {}))
         before = bases.setdefault(json.dumps(beside), "") or rendered(base)
         bases[json.dumps(beside)] = before
@@ -189,7 +189,7 @@ def test_every_value_changes_what_is_rendered() -> None:
 
 
 def _at(values: Values, path: str) -> Any:
-    found: Any = values
+    value: Any = values
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -107,8 +107,8 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"monitoring": {"podMonitors": {"interval": "5m"}}}, "/monitoring/podMonitors/interval", ""),
     ({"monitoring": {"prometheusRule": {"without": ["Watchdog"]}}}, "/monitoring/prometheusRule/without/0", ""),
     *(
-        ({"monitoring": {"prometheusRule": {"runbooks": given}}}, "/monitoring/prometheusRule/runbooks", "")
-        for given in (
+        ({"monitoring": {"prometheusRule": {"runbooks": address}}}, "/monitoring/prometheusRule/runbooks", "")
+        for address in (
             "",
             "docs/runbooks",
             "/docs/runbooks",
@@ -120,14 +120,14 @@ SCHEMA: list[tuple[Values, str, str]] = [
     ({"dashboards": {"enabled": "auto"}}, "/dashboards/enabled", ""),
     ({"test": {"timeoutSeconds": 0}}, "/test/timeoutSeconds", ""),
     # The operator would not start with these.
-    *(({"cpuLimit": given}, "/cpuLimit", "") for given in ("0", "0.01", "49m", "0.049")),
+    *(({"cpuLimit": limit}, "/cpuLimit", "") for limit in ("0", "0.01", "49m", "0.049")),
     *(
-        ({"dashboard": {"proxy": {"addresses": [given]}}}, "/dashboard/proxy/addresses/0", "")
-        for given in ("10.0.0.0/99", "10.0.0.256/32", "::/129")
+        ({"dashboard": {"proxy": {"addresses": [network]}}}, "/dashboard/proxy/addresses/0", "")
+        for network in ("10.0.0.0/99", "10.0.0.256/32", "::/129")
     ),
     *(
-        ({"dashboard": {"links": {"grafana": given}}}, "/dashboard/links/grafana", "")
-        for given in ("https://grafana.example.com/d'x", "https://:80")
+        ({"dashboard": {"links": {"grafana": url}}}, "/dashboard/links/grafana", "")
+        for url in ("https://grafana.example.com/d'x", "https://:80")
     ),
     ({"prometheus": {"arrivals": " "}}, "/prometheus/arrivals", ""),
     ({"prometheus": {"queries": {"jobs": " "}}}, "/prometheus/queries/jobs", ""),
@@ -178,11 +178,11 @@ CHECKED: list[tuple[Values, str]] = [
 """What only the templates can tell."""
 
 
-def _overlap(one: Values, other: Values) -> bool:
+def _overlap(first: Values, other: Values) -> bool:
     """Whether one of the two is lost where they are merged."""
-    shared = one.keys() & other.keys()
+    shared = first.keys() & other.keys()
     return any(
-        not (isinstance(one[k], dict) and isinstance(other[k], dict)) or _overlap(one[k], other[k]) for k in shared
+        not (isinstance(first[k], dict) and isinstance(other[k], dict)) or _overlap(first[k], other[k]) for k in shared
     )
 
 
@@ -200,13 +200,13 @@ def _complaints() -> dict[int, str]:
                 break
         else:
             batches.append({place: (values, path)})
-    found = {}
+    complaints = {}
     for batch in batches:
         together: Values = {}
         for values, _ in batch.values():
             together = laid_over(together, values)
-        found |= dict.fromkeys(batch, refusal(together))
-    return found
+        complaints |= dict.fromkeys(batch, refusal(together))
+    return complaints
 
 
 @pytest.mark.parametrize("place", range(len(SCHEMA)), ids=[str(values) for values, *_ in SCHEMA])
@@ -215,9 +215,9 @@ def test_a_value_that_the_schema_refuses_is_named(place: int) -> None:
     assert f"at '{path}': {reason}" in _complaints()[place]
 
 
-@pytest.mark.parametrize(("values", "told"), CHECKED, ids=str)
-def test_values_that_dont_go_together_are_refused_with_what_to_do(values: Values, told: str) -> None:
-    assert told in refusal(values)
+@pytest.mark.parametrize(("values", "message"), CHECKED, ids=str)
+def test_values_that_dont_go_together_are_refused_with_what_to_do(values: Values, message: str) -> None:
+    assert message in refusal(values)
 
 
 def closed(schema: Object, path: str = "") -> Iterator[str]:
@@ -255,7 +255,7 @@ def test_values_at_the_bounds_of_the_schema_are_read_by_the_operator() -> None:
     for limit in ("0.05", "50m", "0.125", "2", "1500m", "9999999m"):
         read = arguments(pod(render(values | {"cpuLimit": limit})))
         assert read.cpu_limit == limit
-        assert [str(one) for one in read.dashboard_proxies] == addresses
+        assert [str(proxy) for proxy in read.dashboard_proxies] == addresses
         assert len(read.network.clients) == 64
 
 
@@ -281,15 +281,15 @@ def test_aliases_in_a_larger_chart_are_separate_operators_that_commands_find(tmp
     values = {alias: laid_over(LOCAL, {"watchNamespaces": [f"team-{i}"]}) for i, alias in enumerate(aliases)}
     done = helm("template", "prod", str(tmp_path), "--skip-tests", values=values)
     assert done.returncode == 0, done.stderr
-    deployments = [made for made in all_loaded(done.stdout) if made and made["kind"] == "Deployment"]
-    wanted = dict(label.split("=") for label in SELECTOR.split(","))
-    selectors = [made["spec"]["selector"]["matchLabels"] for made in deployments]
+    deployments = [obj for obj in all_loaded(done.stdout) if obj and obj["kind"] == "Deployment"]
+    labels = dict(label.split("=") for label in SELECTOR.split(","))
+    selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in deployments]
 
     assert len(deployments) == len(aliases)
-    for made, selector in zip(deployments, selectors, strict=True):
-        assert wanted.items() <= made["metadata"]["labels"].items()
-        assert selector.items() <= made["spec"]["template"]["metadata"]["labels"].items()
-        assert len(f"{made['metadata']['name']}-site-policy-warnings") <= 63
+    for deployment, selector in zip(deployments, selectors, strict=True):
+        assert labels.items() <= deployment["metadata"]["labels"].items()
+        assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        assert len(f"{deployment['metadata']['name']}-site-policy-warnings") <= 63
     assert selectors[0] != selectors[1]
 
 
@@ -310,15 +310,15 @@ def test_generated_output_equals_values_yaml_as_written_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("# -- A number.\nreplicas: 2\n", "replicas needs a line that says what it may be"),
         ("# @schema port\nport: 8080\n", "port needs a comment that begins with `# --`"),
         ("# -- A thing.\n# @schema Thing\nthing: {}\n", "Thing is neither in TYPES nor a type of Kubernetes"),
     ],
 )
-def test_a_value_without_meaning_or_limits_is_not_generated(text: str, told: str) -> None:
-    with pytest.raises(chart_values.ValuesError, match=told):
+def test_a_value_without_meaning_or_limits_is_not_generated(text: str, message: str) -> None:
+    with pytest.raises(chart_values.ValuesError, match=message):
         chart_values.table(root := chart_values.read(text)), chart_values.json_schema(root, title="")
 
 
@@ -326,5 +326,5 @@ def test_every_option_that_the_chart_gives_is_refused_among_extra_ones() -> None
     helpers = (CHART / "templates" / "_helpers.tpl").read_text()
     refused = set(helpers.partition('define "halcyon.ownOptions" -}}')[2].partition("{{- end")[0].split())
     for values in (EVERYTHING, NAMESPACED):
-        _, *given = pod(render(laid_over(values, {"extraArgs": []})))["containers"][0]["args"]
-        assert {argument.removeprefix("--").partition("=")[0] for argument in given} <= refused
+        _, *arguments = pod(render(laid_over(values, {"extraArgs": []})))["containers"][0]["args"]
+        assert {argument.removeprefix("--").partition("=")[0] for argument in arguments} <= refused

@@ -85,8 +85,8 @@ def test_a_change_prints_a_message_or_the_changed_object(
         assert main([*arguments, "-o", "yaml"]) == 0
         assert yaml.safe_load(capsys.readouterr().out) == changed
         assert (changed["kind"], changed["metadata"]["name"]) == ("ModelDeployment", "m")
-        asked = [method for method, path in api.asked if "controllerrevisions" not in path]
-        assert asked == (["GET", "PATCH", "GET"] if pauses else ["GET", "PATCH"]) * 4
+        methods = [method for method, path in api.asked if "controllerrevisions" not in path]
+        assert methods == (["GET", "PATCH", "GET"] if pauses else ["GET", "PATCH"]) * 4
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def revisions(desk: Desk, name: str = "m", ended: Sequence[str] = _ENDED) -> lis
     model["spec"]["model"] = {"source": {"uri": "s3://models/m/3"}}
     model["spec"].pop("runtime", None)
     model["status"]["revision"] = {"current": f"{name}-c2d65bc95f", "target": f"{name}-c2d65bc95f"}
-    made = []
+    documents = []
     records = (
         RolloutRecord(ended=ended[0], result=RolloutResult.SERVED, served=ended[0]),
         RolloutRecord(ended=ended[1], result=RolloutResult.FAILED, message="no such tensor"),
@@ -182,8 +182,8 @@ def revisions(desk: Desk, name: str = "m", ended: Sequence[str] = _ENDED) -> lis
     for number, (key, record) in enumerate(zip(keys, records, strict=True), 1):
         spec = parse(name, {"model": {"source": {"uri": f"s3://models/m/{number}"}}})
         stored = revision.record(subject, record.on(revision.render(subject, spec, SITE, None, number=number)))
-        made.append(stored | {"metadata": stored["metadata"] | {"name": f"{name}-{key}"}})
-    return made
+        documents.append(stored | {"metadata": stored["metadata"] | {"name": f"{name}-{key}"}})
+    return documents
 
 
 def test_the_revisions_of_a_model_are_listed_and_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,12 +193,12 @@ def test_the_revisions_of_a_model_are_listed_and_restored(tmp_path: Path, capsys
         api.answers[REVISIONS] = (200, {"items": revisions(desk)})
         config = ["--kubeconfig", str(desk.kubeconfig)]
 
-        def told(*arguments: str) -> tuple[int, str, str]:
+        def command(*arguments: str) -> tuple[int, str, str]:
             status = main([*arguments, *config])
             captured = capsys.readouterr()
             return status, captured.out, captured.err
 
-        rows = [line.split() for line in told("history", "m")[1].splitlines()]
+        rows = [line.split() for line in command("history", "m")[1].splitlines()]
         assert rows[0] == ["REVISION", "NAME", "STATE", "AGE", "CAUSE"]
         assert [row[:3] for row in rows[1:]] == [
             ["3", "m-c2d65bc95f", "serving"],
@@ -206,12 +206,12 @@ def test_the_revisions_of_a_model_are_listed_and_restored(tmp_path: Path, capsys
             ["1", "m-09b4bffe65", "served"],
         ]
         assert rows[2][4:] == ["no", "such", "tensor"]
-        assert "uri: s3://models/m/1" in told("history", "m", "--revision", "1")[1]
+        assert "uri: s3://models/m/1" in command("history", "m", "--revision", "1")[1]
         change = {"spec": {"model": {"source": {"uri": "s3://models/m/1"}}}}
-        assert yaml.safe_load(told("undo", "m", "--dry-run")[1]) == change
-        assert json.loads(told("undo", "m", "--dry-run", "--to-revision", "1", "-o", "json")[1]) == change
-        assert "the spec of m is that of revision 3 already" in told("undo", "m", "--to-revision", "3")[2]
-        assert "m has no revision 9; it has 3, 2, 1" in told("undo", "m", "--to-revision", "9")[2]
+        assert yaml.safe_load(command("undo", "m", "--dry-run")[1]) == change
+        assert json.loads(command("undo", "m", "--dry-run", "--to-revision", "1", "-o", "json")[1]) == change
+        assert "the spec of m is that of revision 3 already" in command("undo", "m", "--to-revision", "3")[2]
+        assert "m has no revision 9; it has 3, 2, 1" in command("undo", "m", "--to-revision", "9")[2]
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_the_exit_status_says_whether_the_spec_is_served(
         assert main(arguments) == status
         assert text in capsys.readouterr().out
         assert main([*arguments, "--watch", "--for", "1ms"]) == status
-        told = capsys.readouterr()
-        assert text in told.out
-        assert ("not served within 0 s" in told.err) == (status == 1 and text.startswith("waiting"))
+        captured = capsys.readouterr()
+        assert text in captured.out
+        assert ("not served within 0 s" in captured.err) == (status == 1 and text.startswith("waiting"))
 
 
 def test_all_models_are_paused_and_get_their_modes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -375,9 +375,9 @@ def test_the_versions_of_both_sides_are_compared(tmp_path: Path, capsys: pytest.
         api.answers["/apis/apps/v1/deployments"] = (200, {"items": [operator]})
 
         assert main(["version", *config]) == 0
-        told = capsys.readouterr()
-        assert told.out.splitlines()[1:] == ["Operator:    7.1.0 (halcyon-system/halcyon)", "Kubernetes:  v1.35.0"]
-        assert "and the operator in halcyon-system is 7.1.0; install the same version" in told.err
+        captured = capsys.readouterr()
+        assert captured.out.splitlines()[1:] == ["Operator:    7.1.0 (halcyon-system/halcyon)", "Kubernetes:  v1.35.0"]
+        assert "and the operator in halcyon-system is 7.1.0; install the same version" in captured.err
         assert main(["version", "--client"]) == 0
         assert capsys.readouterr().out.startswith("Client:      ")
 
@@ -398,8 +398,8 @@ def test_the_dashboard_is_found_in_the_pods_of_the_operator(tmp_path: Path, caps
         assert main(["dashboard", *config]) == 2
         assert "no pod of the operator in namespace halcyon-system is ready" in capsys.readouterr().err
         api.answers["/api/v1/pods"] = (200, {"items": [pod]})
-        found = dashboard.find(Cluster(Target("dashboard", desk.kubeconfig)))
-        assert (found[0].namespace, *found[1:]) == ("halcyon-system", "halcyon-0", 8091, "http")
+        endpoint = dashboard.find(Cluster(Target("dashboard", desk.kubeconfig)))
+        assert (endpoint[0].namespace, *endpoint[1:]) == ("halcyon-system", "halcyon-0", 8091, "http")
         pod["spec"] = {"containers": [{"args": ["operator"]}]}
         assert main(["dashboard", *config]) == 2
         assert "dashboard.enabled=true" in capsys.readouterr().err
@@ -427,8 +427,8 @@ def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
         config = ["--kubeconfig", str(desk.kubeconfig)]
         assert main(["pause", "--site", *config]) == 2
         assert "no operator was found" in capsys.readouterr().err
-        found = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
-        api.answers["/apis/apps/v1/deployments"] = (200, {"items": found})
+        operators = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
+        api.answers["/apis/apps/v1/deployments"] = (200, {"items": operators})
         assert main(["pause", "--site", *config]) == 2
         assert "there are operators in one, two; choose one, for example -n one" in capsys.readouterr().err
 
@@ -464,9 +464,9 @@ def test_all_images_are_listed_from_manifests_or_from_the_cluster(
     with serving() as api:
         desk = Desk(tmp_path, capsys, api)
         assert main(["images", "-f", str(file)]) == 0
-        told = capsys.readouterr()
-        assert told.out.split() == ["r/operator@sha256:1", "r/own:2", "r/triton:1"]
-        assert told.err.count("has no digest") == 2
+        captured = capsys.readouterr()
+        assert captured.out.split() == ["r/operator@sha256:1", "r/own:2", "r/triton:1"]
+        assert captured.err.count("has no digest") == 2
         api.answers["/apis/apps/v1/deployments"] = (200, {"items": [operator]})
         api.answers["/apis/serving.halcyon.dev/v1alpha1/modeldeployments"] = (200, {"items": [model]})
         assert main(["images", "--kubeconfig", str(desk.kubeconfig), "-o", "json"]) == 0

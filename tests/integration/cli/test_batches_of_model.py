@@ -62,17 +62,17 @@ def test_a_bundle_has_the_batches_of_the_model_and_redacted_logs(
         selectors = [path for _, path in api.asked if "batch-inference" in path]
     assert selectors
     with tarfile.open(bundle) as archive:
-        found = {
+        texts = {
             name.partition("/")[2]: (archive.extractfile(name) or pytest.fail(name)).read().decode()
             for name in archive.getnames()
         }
     assert "a batch of digits has failed (OutputUnwritable)" in capsys.readouterr().out
-    assert "the store denied access" in found["objects/BatchInference/night.yaml"]
-    assert "objects/BatchInference/other.yaml" not in found
-    assert "objects/Pod/night-batch-x.yaml" in found
-    assert "BatchInference" in found["events.yaml"]
-    assert "spec.output: the store denied access" in found["logs/night-batch-x/runner.log"]
-    assert not [name for name, text in found.items() if "wJalrXUtnFEMI7MDENGbPxRfiCY" in text]
+    assert "the store denied access" in texts["objects/BatchInference/night.yaml"]
+    assert "objects/BatchInference/other.yaml" not in texts
+    assert "objects/Pod/night-batch-x.yaml" in texts
+    assert "BatchInference" in texts["events.yaml"]
+    assert "spec.output: the store denied access" in texts["logs/night-batch-x/runner.log"]
+    assert not [name for name, text in texts.items() if "wJalrXUtnFEMI7MDENGbPxRfiCY" in text]
 
 
 @pytest.mark.parametrize("answer", [failure(403, "forbidden"), (404, "404 page not found\n")])
@@ -99,8 +99,8 @@ def test_a_running_batch_is_shown_with_its_progress(
             BATCH_INFERENCE.path("team"): (200, {"items": [RUNNING], "metadata": {}}),
         }
         main([command, "digits", "-n", "team", "--kubeconfig", str(tmp_path / "config")])
-    said = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
     assert (
         "batch night is Running, 405/1000 rows, 5 without a result, 50 rows/s, expected end 2026-11-24T16:10:00Z"
-        in said
+        in shown
     )

@@ -59,22 +59,26 @@ def interrupt() -> None:
 
 
 def serve(space: Space, **spec: Any) -> dict[str, Any]:
-    whole: dict[str, Any] = {"replicas": 2, "batching": {"maxBatchSize": 8}, "traffic": {"drainTimeout": "1s"}}
-    space.serve(**(whole | spec))
-    until(lambda: rollout(space), lambda one: one.get("phase") == "Complete", what="the first revision is served")
+    fields: dict[str, Any] = {"replicas": 2, "batching": {"maxBatchSize": 8}, "traffic": {"drainTimeout": "1s"}}
+    space.serve(**(fields | spec))
+    until(
+        lambda: rollout(space),
+        lambda progress: progress.get("phase") == "Complete",
+        what="the first revision is served",
+    )
     return copy.deepcopy(space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"])
 
 
 def rollout(space: Space) -> dict[str, Any]:
-    found: dict[str, Any] = (space.must(kinds.MODEL_DEPLOYMENT, "m").get("status") or {}).get("rollout") or {}
-    return found
+    progress: dict[str, Any] = (space.must(kinds.MODEL_DEPLOYMENT, "m").get("status") or {}).get("rollout") or {}
+    return progress
 
 
 def test_interrupted_canary_leaves_the_model_as_it_was(space: Space, apply: Apply) -> None:
     before = serve(space)
-    found = apply(interrupt)
-    assert found.end == "undone"
-    assert found.why == "it was interrupted; the previous settings serve all requests"
+    result = apply(interrupt)
+    assert result.end == "undone"
+    assert result.why == "it was interrupted; the previous settings serve all requests"
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"] == before
     assert "canary" not in rollout(space)
     # The abort of the first canary doesn't end a second one of the same revision.
@@ -89,19 +93,19 @@ def test_promoted_canary_stays_and_the_strategy_is_restored(
     space: Space, apply: Apply, cluster: Cluster, namespace: str
 ) -> None:
     before = serve(space, rollout={"strategy": "Surge"})
-    where = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
+    target = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig))
     promoted: list[int] = []
 
     def promote() -> None:
-        promoted.extend([main(["promote", "m", *where])] if not promoted else [])
+        promoted.extend([main(["promote", "m", *target])] if not promoted else [])
 
-    found = apply(promote)
-    assert (found.end, promoted) == ("promoted", [0])
-    assert found.why == "a person promoted the canary"
+    result = apply(promote)
+    assert (result.end, promoted) == ("promoted", [0])
+    assert result.why == "a person promoted the canary"
     model = space.must(kinds.MODEL_DEPLOYMENT, "m")
     assert model["spec"]["batching"] == CHANGE["batching"]
     assert model["spec"]["rollout"] == before["rollout"]
-    assert model["status"]["revision"]["current"] == found.revision
+    assert model["status"]["revision"]["current"] == result.revision
 
 
 def test_second_canary_is_refused_while_one_is_in_progress(space: Space, apply: Apply) -> None:
@@ -134,6 +138,6 @@ def test_other_writer_of_the_same_field_keeps_its_value(space: Space, apply: App
     def other() -> None:
         space.merge(kinds.MODEL_DEPLOYMENT, "m", {"spec": {"batching": {"maxBatchSize": 32}}})
 
-    found = apply(other)
-    assert found.end == "left"
+    result = apply(other)
+    assert result.end == "left"
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["batching"]["maxBatchSize"] == 32

@@ -37,9 +37,9 @@ def test_lines_are_redacted_without_quadratic_time() -> None:
             redaction.resource({"a": line})
     """
     # It takes a second. A time that grows so is 5 s for one line, and many of these lines would take as long.
-    asked = json.dumps(UNITS)
+    payload = json.dumps(UNITS)
     done = subprocess.run(
-        [sys.executable, "-c", code], input=asked, text=True, capture_output=True, check=True, timeout=25
+        [sys.executable, "-c", code], input=payload, text=True, capture_output=True, check=True, timeout=25
     )
 
     assert done.stdout.count("a line of") == len(UNITS)

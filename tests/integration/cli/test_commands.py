@@ -74,9 +74,9 @@ def test_a_person_fixes_the_replicas_with_a_reason_and_releases_them(space: Spac
     assert "outside spec.scaling of m, minReplicas 1 to maxReplicas 5" in halcyon("scale", "m", "9")[2]
 
     assert halcyon("resume", "m")[1].startswith("modeldeployment.serving.halcyon.dev/m resumed (was Paused)")
-    found = space.must(kinds.MODEL_DEPLOYMENT, "m")
-    assert found["spec"]["scaling"]["mode"] == "Active"
-    assert REASON not in found["metadata"].get("annotations", {})
+    stored = space.must(kinds.MODEL_DEPLOYMENT, "m")
+    assert stored["spec"]["scaling"]["mode"] == "Active"
+    assert REASON not in stored["metadata"].get("annotations", {})
     assert halcyon("pause", "m")[0] == 0
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["scaling"]["mode"] == "Paused"
 
@@ -86,7 +86,7 @@ def test_the_reason_for_fixed_replicas_is_in_the_condition(space: Space, halcyon
     assert halcyon("scale", "m", "2", "--reason", "two nodes only")[0] == 0
     until(
         lambda: space.condition("ScalingActive")[2],
-        lambda said: said == "the replicas are fixed at spec.replicas = 2 (two nodes only)",
+        lambda message: message == "the replicas are fixed at spec.replicas = 2 (two nodes only)",
         what="the condition has the reason",
     )
 

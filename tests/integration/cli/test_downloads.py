@@ -22,11 +22,11 @@ LOG = f"begin\n{DownloadProgress(0, HALF.total).line('s3://m')}\n{HALF.line('s3:
 
 
 def fetching(name: str) -> Any:
-    found = pod(name, key="key", init=FETCHING, containers=[])
-    found["metadata"]["labels"] = {
-        key: value.replace("digits", "m") for key, value in found["metadata"]["labels"].items()
+    fetching_pod = pod(name, key="key", init=FETCHING, containers=[])
+    fetching_pod["metadata"]["labels"] = {
+        key: value.replace("digits", "m") for key, value in fetching_pod["metadata"]["labels"].items()
     }
-    return found
+    return fetching_pod
 
 
 def desk_with(tmp_path: Path, capsys: pytest.CaptureFixture[str], api: Api, *pods: Any) -> Desk:
@@ -77,7 +77,7 @@ def test_logs_are_read_rarely_of_few_pods_and_only_while_they_fetch(
         names = [f"m-a-{number:02}" for number in range(MAX_PODS + 2)]
         pods = [*map(fetching, names), pod("m-a-ready", key="key", ready=True)]
         desk = desk_with(tmp_path, capsys, api, *pods)
-        api.answers |= {f"{PODS}/{one['metadata']['name']}/log": (200, LOG) for one in pods}
+        api.answers |= {f"{PODS}/{obj['metadata']['name']}/log": (200, LOG) for obj in pods}
         now = [0.0]
         downloads = Downloads(Cluster(Target("get", desk.kubeconfig)), lambda: now[0])
 

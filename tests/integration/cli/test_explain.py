@@ -30,10 +30,10 @@ def explain(cluster: Cluster, space: Space, capsys: pytest.CaptureFixture[str]) 
         assert (status, captured.err) == (0, "")
         return " ".join(captured.out.split())
 
-    def said(text: str) -> str:
-        return until(page, lambda found: text in found, what=f"it is explained by {text!r}")
+    def explained(text: str) -> str:
+        return until(page, lambda shown: text in shown, what=f"it is explained by {text!r}")
 
-    return said
+    return explained
 
 
 def test_a_pod_that_finds_no_node_is_explained_by_the_scheduler(space: Space, explain: Explain) -> None:
@@ -82,9 +82,9 @@ def test_a_pause_a_missing_signal_and_a_refused_spec_are_explained(space: Space,
     space.serve(scaling=SCALING)
     assert "1 replica; nothing was decided yet: no balancer agent has reported yet" in explain("no balancer agent")
 
-    gone = deployment(scaling=SCALING)
-    gone["spec"]["model"]["source"]["configMap"]["name"] = "absent"
-    space.apply(gone)
+    sourceless = deployment(scaling=SCALING)
+    sourceless["spec"]["model"]["source"]["configMap"]["name"] = "absent"
+    space.apply(sourceless)
     page = explain("SourceNotFound")
     assert "ConfigMap" in page
     assert "the last accepted spec stays in effect" in page

@@ -47,7 +47,7 @@ class Desk:
         path = MODELS.format(namespace)
         objects = {name: self._named(name, situation) for name in names}
         self.api.answers[path] = (200, {"kind": "ModelDeploymentList", "items": list(objects.values())})
-        self.api.answers |= {f"{path}/{name}": (200, found) for name, found in objects.items()}
+        self.api.answers |= {f"{path}/{name}": (200, obj) for name, obj in objects.items()}
 
     def run(self, *arguments: str, config: str | None = None) -> tuple[int, str, str]:
         """(exit status, stdout, stderr)."""
@@ -90,7 +90,7 @@ def test_a_model_its_batches_and_events_are_read_if_pods_have_nodes(desk: Desk) 
     desk.holds("digits", situation="fixed")
 
     assert desk.run("digits")[0] == 0
-    model, batches, events = sorted(desk.api.asked, key=lambda one: ("events" in one[1], "batch" in one[1]))
+    model, batches, events = sorted(desk.api.asked, key=lambda request: ("events" in request[1], "batch" in request[1]))
     assert model == ("GET", MODELS.format("team") + "/digits")
     assert batches[1].split("?")[0] == MODELS.format("team").replace("modeldeployments", "batchinferences")
     assert events[1].startswith("/api/v1/namespaces/team/events?")
@@ -109,8 +109,8 @@ def test_missing_resources_are_shown_with_the_nodes_capacity_and_its_holders(des
     (room,) = json.loads(desk.run("digits", "-o", "json")[1])["freeCapacity"]
     assert (room["resource"], room["total"], room["free"]) == ("nvidia.com/gpu", 4, 1)
     assert room["holders"] == [{"name": "batch/train", "count": 3}]
-    (asked,) = {path for _, path in desk.api.asked if path.startswith("/api/v1/pods")}
-    assert "nodeName" in asked  # pods that have none hold nothing
+    (path_of_pods,) = {path for _, path in desk.api.asked if path.startswith("/api/v1/pods")}
+    assert "nodeName" in path_of_pods  # pods that have none hold nothing
 
 
 def test_a_user_without_rights_to_nodes_gets_the_rest(desk: Desk) -> None:
@@ -151,9 +151,9 @@ def test_an_unknown_name_is_answered_with_existing_names_the_nearest_first(desk:
         404, 'modeldeployments.serving.halcyon.dev "digit" not found'
     )
 
-    said = desk.wrong("digit")
-    assert said.startswith("no ModelDeployment digit in namespace team; existing ones: digits, digits-large, ")
-    assert said.endswith("for example halcyon explain digits")
+    message = desk.wrong("digit")
+    assert message.startswith("no ModelDeployment digit in namespace team; existing ones: digits, digits-large, ")
+    assert message.endswith("for example halcyon explain digits")
 
 
 def test_many_names_are_cut_short_and_counted(desk: Desk) -> None:
@@ -172,13 +172,13 @@ def test_a_namespace_without_models_says_where_to_look(desk: Desk) -> None:
 
 
 def test_a_cluster_without_the_crd_says_how_to_install_it(desk: Desk) -> None:
-    said = desk.wrong("digits")
+    message = desk.wrong("digits")
 
-    assert said.startswith(f"the cluster at {desk.api.url} has no CRD ModelDeployment: Halcyon is not installed")
+    assert message.startswith(f"the cluster at {desk.api.url} has no CRD ModelDeployment: Halcyon is not installed")
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (failure(403, 'User "bob" cannot get resource'), 'no access: User "bob" cannot get resource; you need get and list on modeldeployments.serving.halcyon.dev in namespace team'),
         (failure(401, "Unauthorized"), "rejects the kubeconfig's credentials (Unauthorized); log in again"),
@@ -187,21 +187,21 @@ def test_a_cluster_without_the_crd_says_how_to_install_it(desk: Desk) -> None:
         ((200, "<html>"), "is not a Kubernetes API server"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_one_line_with_what_to_do(desk: Desk, answer: tuple[int, Any], said: str) -> None:
+def test_a_refusal_is_one_line_with_what_to_do(desk: Desk, answer: tuple[int, Any], message: str) -> None:
     desk.api.answers[MODELS.format("team") + "/digits"] = answer
 
-    assert said in desk.wrong("digits")
+    assert message in desk.wrong("digits")
 
 
 def test_an_unreachable_cluster_is_one_line(desk: Desk) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        server = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as unlistened:
+        unlistened.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        server = f"http://127.0.0.1:{unlistened.getsockname()[1]}"
         kubeconfig(desk.kubeconfig, server)
-        said = desk.wrong("digits")
+        message = desk.wrong("digits")
 
-    assert said.startswith(f"no cluster: {server} is unreachable (Failed to establish")
-    assert "refused" in said
+    assert message.startswith(f"no cluster: {server} is unreachable (Failed to establish")
+    assert "refused" in message
 
 
 @pytest.mark.parametrize(

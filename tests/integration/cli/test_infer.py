@@ -41,8 +41,8 @@ class Model(BaseHTTPRequestHandler):
             self._answer(400, {"error": "no inputs"})
             return
         head = int(self.headers["Inference-Header-Content-Length"])
-        asked = json.loads(body[:head])["inputs"][0]
-        rows = np.frombuffer(body[head:], np.float32).reshape(asked["shape"])
+        tensor = json.loads(body[:head])["inputs"][0]
+        rows = np.frombuffer(body[head:], np.float32).reshape(tensor["shape"])
         output = {"name": "sum", "datatype": "FP32", "shape": [len(rows)], "data": rows.sum(axis=1).tolist()}
         if self.mood == "silent":
             self.close_connection = True
@@ -86,18 +86,18 @@ ROWS = [(None, "x.json", json.dumps([[1] * 64, [2] * 64]).encode())]
 def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, type[Model]]) -> None:
     wire = ModelConnection.to_url(model[0], timeout_s=30)
     with wire.closing():
-        told = infer(wire, "m", None, ROWS).to_dict()
+        response = infer(wire, "m", None, ROWS).to_dict()
 
-    assert (told["model"], told["version"]) == ("m", "1")
-    assert told["outputs"] == [{"name": "sum", "datatype": "FP32", "shape": [2], "data": [64.0, 128.0]}]
-    phases = told["seconds"]
+    assert (response["model"], response["version"]) == ("m", "1")
+    assert response["outputs"] == [{"name": "sum", "datatype": "FP32", "shape": [2], "data": [64.0, 128.0]}]
+    phases = response["seconds"]
     assert list(phases) == ["connect", "send", "wait", "receive", "total"]
     assert all(seconds > 0 for seconds in phases.values())
     assert phases["total"] == pytest.approx(sum(phases.values()) / 2)
 
 
 @pytest.mark.parametrize(
-    ("mood", "kind", "said"),
+    ("mood", "kind", "message"),
     [
         ("busy", InferenceError, "responds with 503: the queue is full"),
         ("silent", NoResponse, "sent no response"),
@@ -106,14 +106,14 @@ def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, 
     ],
 )
 def test_an_error_is_shown_in_the_models_words(
-    mood: str, kind: type[Exception], said: str, model: tuple[str, type[Model]]
+    mood: str, kind: type[Exception], message: str, model: tuple[str, type[Model]]
 ) -> None:
     model[1].mood = mood
     wire = ModelConnection.to_url(model[0], timeout_s=30)
     with wire.closing(), pytest.raises(kind) as caught:
         infer(wire, "m", None, ROWS)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_model_at_zero_is_woken_by_inference_and_shows_its_phases(
@@ -122,9 +122,9 @@ def test_a_model_at_zero_is_woken_by_inference_and_shows_its_phases(
     model[1].mood = "asleep"
     wire = ModelConnection.to_url(model[0], timeout_s=30)
     with wire.closing():
-        told = infer(wire, "m", None, ROWS).to_dict()
+        response = infer(wire, "m", None, ROWS).to_dict()
 
-    assert told["outputs"][0]["data"] == [64.0, 128.0]
+    assert response["outputs"][0]["data"] == [64.0, 128.0]
 
 
 def test_a_model_with_api_keys_receives_the_key_in_each_request() -> None:

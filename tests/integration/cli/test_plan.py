@@ -29,30 +29,30 @@ def plan(cluster: Cluster, space: Space, tmp_path: Path, capsys: pytest.CaptureF
     def run(obj: Object, *options: str) -> tuple[int, dict[str, Any], str]:
         file = tmp_path / "m.yaml"
         file.write_text(yaml.safe_dump(obj))
-        where = ["-n", space.namespace, "--kubeconfig", str(cluster.kubeconfig)]
-        status = main(["plan", "-f", str(file), "-o", "report", *where, *options])
+        target = ["-n", space.namespace, "--kubeconfig", str(cluster.kubeconfig)]
+        status = main(["plan", "-f", str(file), "-o", "report", *target, *options])
         captured = capsys.readouterr()
         return status, json.loads(captured.out) if captured.out else {}, captured.err
 
     return run
 
 
-def planned_changes(found: dict[str, Any]) -> dict[tuple[str, str], str]:
-    return {(child["kind"], child["name"]): child["change"] for child in found["children"]}
+def planned_changes(report: dict[str, Any]) -> dict[tuple[str, str], str]:
+    return {(child["kind"], child["name"]): child["change"] for child in report["children"]}
 
 
 def test_the_plan_is_what_the_operator_then_makes(space: Space, plan: Run) -> None:
     space.apply(files())
     before = space.versions()
-    status, found, err = plan(deployment(replicas=2))
+    status, report, err = plan(deployment(replicas=2))
     assert (status, err) == (0, "")
     assert space.versions() == before
-    assert set(planned_changes(found).values()) == {"create"}
-    assert found["servers"] == "2 model pods of the first revision would start"
+    assert set(planned_changes(report).values()) == {"create"}
+    assert report["servers"] == "2 model pods of the first revision would start"
 
     space.serve(replicas=2)
     # The overlay's and the record's names follow from the spec, so they are told as they come.
-    assert set(space.children()) == set(planned_changes(found))
+    assert set(space.children()) == set(planned_changes(report))
     # The second balancer, Events, and words of the status come a while after it is served.
     before = rested(space.versions, for_s=QUIET_S)
     status, again, _ = plan(deployment(replicas=2))
@@ -85,10 +85,10 @@ def test_the_objects_of_a_plan_are_applied_by_kubectl(
 def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: Run) -> None:
     space.serve(replicas=1)
     changed = deployment(replicas=1, batching={"maxBatchSize": 4})
-    _, found, _ = plan(changed)
-    by = {(child["kind"], child["name"]): child for child in found["children"]}
+    _, report, _ = plan(changed)
+    by = {(child["kind"], child["name"]): child for child in report["children"]}
 
-    assert found["servers"].startswith("1 model pod would be replaced by rollout.strategy Auto")
+    assert report["servers"].startswith("1 model pod would be replaced by rollout.strategy Auto")
     servers = by["Deployment", "m-a"]
     assert servers["change"] == "change"
     assert any(line.startswith("+") and "serving.halcyon.dev/revision" in line for line in servers["diff"])
@@ -96,31 +96,31 @@ def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: R
     assert not any("terminationMessagePath" in line for line in servers["diff"] if line[0] in "+-")
     space.apply(changed)
     space.wait_settled()
-    assert {where for where, change in planned_changes(found).items() if change == "create"} <= set(space.children())
+    assert {child for child, change in planned_changes(report).items() if change == "create"} <= set(space.children())
     assert set(planned_changes(plan(changed)[1]).values()) == {"same"}
 
 
 def test_the_writer_of_the_replicas_keeps_them(space: Space, plan: Run) -> None:
-    asked = deployment(scaling={"minReplicas": 1, "maxReplicas": 5, "actuator": "Direct"})
-    space.apply(files(), asked)
+    document = deployment(scaling={"minReplicas": 1, "maxReplicas": 5, "actuator": "Direct"})
+    space.apply(files(), document)
     space.wait_settled()
     space.scale(3)
     space.wait_settled()
 
-    _, found, _ = plan(asked)
-    assert planned_changes(found)["Deployment", "m-a"] == "same"
+    _, report, _ = plan(document)
+    assert planned_changes(report)["Deployment", "m-a"] == "same"
 
 
 def test_objects_that_the_api_server_refuses_are_refused(space: Space, plan: Run) -> None:
     space.apply(files())
-    asked = deployment(name="m", replicas=1)
-    asked["spec"]["scaling"] = {"minReplicas": 5, "maxReplicas": 2}
-    status, found, err = plan(asked)
+    document = deployment(name="m", replicas=1)
+    document["spec"]["scaling"] = {"minReplicas": 5, "maxReplicas": 2}
+    status, report, err = plan(document)
 
-    assert (status, found) == (2, {})
+    assert (status, report) == (2, {})
     assert "maxReplicas" in err
     missing = deployment(replicas=1)
     missing["spec"]["model"]["source"]["configMap"]["name"] = "absent"
-    status, found, _ = plan(missing)
+    status, report, _ = plan(missing)
     assert space.get(kinds.MODEL_DEPLOYMENT, "m") is None
-    assert any("absent" in note for note in [*found["notes"], found["message"]])
+    assert any("absent" in note for note in [*report["notes"], report["message"]])

@@ -43,12 +43,12 @@ def refresh(cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 
 def upgrade(operator: Operator) -> None:
     """Have a newer version lead in its place."""
-    led = len(operator.said("started as the leader"))
+    led = len(operator.logged("started as the leader"))
     operator.stop()
     operator.images = NEWER
     operator.start()
     until(
-        lambda: len(operator.said("started as the leader")),
+        lambda: len(operator.logged("started as the leader")),
         lambda n: n > led,
         what="the newer version works",
         limit_s=30,
@@ -65,7 +65,7 @@ def servers(space: Space, name: str = "m") -> dict[str, str]:
 def written(space: Space, name: str = "m") -> dict[tuple[str, str], str]:
     """Versions of what servers are made of."""
     kept = {kinds.CONTROLLER_REVISION.kind, REPLICA_SET.kind}
-    return {where: v for where, v in space.versions().items() if where[0] in kept and where[1].startswith(f"{name}-")}
+    return {child: v for child, v in space.versions().items() if child[0] in kept and child[1].startswith(f"{name}-")}
 
 
 def test_a_newer_operator_restarts_no_server_and_names_older_renderings(
@@ -87,8 +87,8 @@ def test_a_newer_operator_restarts_no_server_and_names_older_renderings(
     space.wait_settled()
     assert servers(space).items() >= before.items()
     assert set(servers(space).values()) == {"localhost/tritonserver-cpu:24.10"}
-    mine = {where for where in written(space) if "balancer" not in where[1]}
-    assert mine == {where for where in records if "balancer" not in where[1]}
+    mine = {child for child in written(space) if "balancer" not in child[1]}
+    assert mine == {child for child in records if "balancer" not in child[1]}
     status, out = refresh("--all", "--dry-run")
     assert (status, out.startswith(f"{space.namespace}/m: the pod template of revision ")) == (0, True)
     assert servers(space).items() >= before.items()

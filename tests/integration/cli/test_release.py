@@ -78,12 +78,12 @@ def test_the_krew_manifest_has_the_checksum_of_its_archive(release: ModuleType, 
     program = folder / "halcyon-linux-x86_64-py311"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    made = yaml.safe_load(release.krew(program, folder).read_text())
+    manifest = yaml.safe_load(release.krew(program, folder).read_text())
 
-    (place,) = made["spec"]["platforms"]
+    (place,) = manifest["spec"]["platforms"]
     archive = folder / place["uri"].rpartition("/")[2]
     assert place["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert made["spec"]["version"] == f"v{release.version()}"
+    assert manifest["spec"]["version"] == f"v{release.version()}"
     with tarfile.open(archive) as tar:
         assert tar.getmember(place["bin"]).mode & 0o111
         assert {"LICENSE", place["bin"]} == set(tar.getnames())
@@ -97,11 +97,11 @@ def test_krews_own_validation_accepts_the_manifest_of_a_release(release: ModuleT
     program = folder / "halcyon-linux-x86_64-py311"
     program.write_text("#!/bin/sh\n")
     command = [str(binaries.extra_program("validate-krew-manifest")), "-skip-install", "-manifest"]
-    made = release.krew(program, folder)
-    subprocess.run([*command, str(made)], check=True, capture_output=True, timeout=60)
+    manifest = release.krew(program, folder)
+    subprocess.run([*command, str(manifest)], check=True, capture_output=True, timeout=60)
 
-    made.write_text(made.read_text().replace("sha256: ", "sha256: x"))
-    refused = subprocess.run([*command, str(made)], check=False, capture_output=True, text=True, timeout=60)
+    manifest.write_text(manifest.read_text().replace("sha256: ", "sha256: x"))
+    refused = subprocess.run([*command, str(manifest)], check=False, capture_output=True, text=True, timeout=60)
     assert refused.returncode != 0
     assert "sha256" in refused.stderr
 

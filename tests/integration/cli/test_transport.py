@@ -101,7 +101,7 @@ def test_a_plugin_runs_once_until_its_token_expires(desk: Desk, api: TlsApi) -> 
     lasting = desk.cluster(desk.plugin(expirationTimestamp="2999-01-01T00:00:00Z"))
     for _ in range(2):
         lasting.server_version()
-    assert [one["authorization"] for one in api.requests] == [["Bearer token-1-ada"]] * 2
+    assert [request["authorization"] for request in api.requests] == [["Bearer token-1-ada"]] * 2
 
     expired = desk.cluster(desk.plugin(expirationTimestamp="2020-01-01T00:00:00Z"))
     expired.server_version()
@@ -117,7 +117,7 @@ def test_a_token_file_is_read_again_for_each_request(desk: Desk, api: TlsApi) ->
     file.write_text("two")
     cluster.server_version()
 
-    assert [one["authorization"] for one in api.requests] == [["Bearer one"], ["Bearer two"]]
+    assert [request["authorization"] for request in api.requests] == [["Bearer one"], ["Bearer two"]]
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,12 @@ def pod(name: str, version: int) -> dict[str, Any]:
 
 def test_copies_follow_a_watch_and_a_new_list_after_a_lost_one(desk: Desk, api: TlsApi) -> None:
     api.lists = [[pod("a", 1), pod("b", 2)], [pod("d", 9)]]
-    gone = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+    expired = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
     first = [
         {"type": "ADDED", "object": pod("c", 6)},
         {"type": "DELETED", "object": pod("a", 7)},
         {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}},
-        gone,
+        expired,
     ]
     api.watches = [first, []]
     caches = ObjectCaches(desk.cluster(), {kinds.POD: Selection()})
@@ -239,7 +239,7 @@ def test_copies_follow_a_watch_and_a_new_list_after_a_lost_one(desk: Desk, api: 
     ends = time.monotonic() + 20
     while time.monotonic() < ends and ["d"] not in states:
         caches.wait(1)
-        states.append([str(one["metadata"]["name"]) for one in caches.objects(kinds.POD)])
+        states.append([str(obj["metadata"]["name"]) for obj in caches.objects(kinds.POD)])
     caches.stop()
 
     assert caches.is_synced

@@ -64,7 +64,7 @@ class Installed:
         [packages] = (folder / "lib").glob("python3*/site-packages")
         # The path alone: what makes the clone of the tests importable there, a .pth of an editable install, isn't followed.
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        self.said = self.run(
+        self.installation = self.run(
             "pip", "install", "--verbose", "--no-index", "--no-deps", "--no-build-isolation", *map(str, sources)
         )
 
@@ -117,10 +117,10 @@ def command_line_alone(tmp_path_factory: pytest.TempPathFactory, source: Path) -
 
 
 def test_pip_installs_a_plain_clone_and_names_the_missing_parts(installed: Installed) -> None:
-    assert installed.said.returncode == 0, installed.said.stderr
+    assert installed.installation.returncode == 0, installed.installation.stderr
     assert (
         "uPlot.esm.js is not there: all is complete but the operator's dashboard"
-        in installed.said.stdout + installed.said.stderr
+        in installed.installation.stdout + installed.installation.stderr
     )
 
 
@@ -173,7 +173,7 @@ def test_wheels_share_no_file_and_the_operators_neither_simulates_nor_generates(
 
 def test_sidecars_run_with_their_wheel(tmp_path: Path, source: Path) -> None:
     both = Installed(tmp_path, source, source / "core", source / "sidecars")
-    assert both.said.returncode == 0, both.said.stderr
+    assert both.installation.returncode == 0, both.installation.stderr
     for process in ("agent", "fetch"):
         done = both.run("halcyon", process, "--help")
         assert (done.returncode, done.stderr) == (0, "")
@@ -191,7 +191,7 @@ def test_the_simulator_and_the_plugin_of_kubectl_come_with_their_wheels(installe
 
 
 def test_the_operators_wheel_alone_runs_processes_and_names_the_others(operator_alone: Installed) -> None:
-    assert operator_alone.said.returncode == 0, operator_alone.said.stderr
+    assert operator_alone.installation.returncode == 0, operator_alone.installation.stderr
     for arguments in (("--help",), ("--version",), ("operator", "--help")):
         done = operator_alone.run("halcyon", *arguments)
         assert (done.returncode, done.stderr) == (0, "")

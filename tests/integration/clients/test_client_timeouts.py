@@ -14,7 +14,7 @@ from halcyon.balancer.config.memory_budget import MAX_STREAMS
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime.controller import HaproxyController
 from tests.integration import crowd
-from tests.integration.balanced import PLAN, Balanced, infer, is_, one, raw, until
+from tests.integration.balanced import PLAN, Balanced, infer, is_, new_balanced, raw, until
 from tests.integration.certificates import pair
 from tests.integration.crowd import Crowd, frame
 from tests.integration.waiting import PATIENCE
@@ -29,7 +29,7 @@ POST = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: m\r\nContent-Length: 1\r\n%s\
 LARGE = {
     "http": POST % b"answer-bytes: 12000000\r\n",
     "grpc": crowd.preface(window=0)
-    + crowd.call(1, "ModelInfer", crowd.message(1), whole=True, more={b"answer-bytes": b"400000"}),
+    + crowd.call(1, "ModelInfer", crowd.message(1), complete=True, more={b"answer-bytes": b"400000"}),
 }
 """Requests whose responses don't fit into all buffers on the way to a client that reads nothing."""
 _RST_STREAM, _WINDOW_UPDATE = 3, 8
@@ -38,9 +38,9 @@ _RST_STREAM, _WINDOW_UPDATE = 3, 8
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
     with crowd.files(8_000):
-        async with one() as made:
-            await made.start()
-            yield made
+        async with new_balanced() as instance:
+            await instance.start()
+            yield instance
 
 
 @pytest.mark.parametrize("protocol", LARGE)
@@ -93,7 +93,7 @@ async def test_calls_that_are_reset_at_once_are_not_counted(balanced: Balanced) 
         await asyncio.sleep(0.5)
         assert await balanced.counters() == (0, 0, 0)
         # Other calls of the same channel are answered.
-        writer.write(crowd.call(1001, "ModelInfer", crowd.message(1), whole=True))
+        writer.write(crowd.call(1001, "ModelInfer", crowd.message(1), complete=True))
         await until(lambda: is_(lambda: balanced.pods[0].grpc_count == 1))
         assert (await balanced.counters())[0] == 1
         assert not reader.at_eof()

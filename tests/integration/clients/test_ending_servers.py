@@ -73,7 +73,7 @@ async def clients(balanced: Balancer, count: int = 4) -> AsyncIterator[Counter[s
         is_over.set()
 
 
-def assert_whole(answers: Counter[str]) -> None:
+def assert_all_answered(answers: Counter[str]) -> None:
     assert set(answers) == {"http 200 ", "grpc OK"}, answers
     assert min(answers.values()) >= 20, answers
 
@@ -84,7 +84,7 @@ async def test_each_request_of_a_kept_connection_is_placed_by_itself() -> None:
             async with clients(balanced, 1) as answers:
                 await asyncio.sleep(3)
             responses = (await balanced.haproxy.runtime.read()).loads.responses.values()
-        assert_whole(answers)
+        assert_all_answered(answers)
         shares = [server.answered() for server in servers]
     assert min(shares) >= 0.3 * sum(shares), shares
     assert sorted(responses)[-2:] == sorted(shares), responses
@@ -99,7 +99,7 @@ async def test_a_server_that_is_scaled_down_loses_no_request() -> None:
                 await asyncio.sleep(0.3)
             terminate(servers[0])
             await asyncio.sleep(2)
-        assert_whole(answers)
+        assert_all_answered(answers)
 
 
 async def test_the_only_server_is_replaced_without_a_lost_request() -> None:
@@ -115,7 +115,7 @@ async def test_the_only_server_is_replaced_without_a_lost_request() -> None:
                 await asyncio.sleep(0.5)
             terminate(old)
             await asyncio.sleep(1.5)
-        assert_whole(answers)
+        assert_all_answered(answers)
 
 
 async def test_a_server_that_ends_before_anyone_is_notified_loses_no_request() -> None:
@@ -124,7 +124,7 @@ async def test_a_server_that_ends_before_anyone_is_notified_loses_no_request() -
             await asyncio.sleep(1)
             terminate(servers[0])
             await asyncio.sleep(2.5)
-        assert_whole(answers)
+        assert_all_answered(answers)
 
 
 async def test_a_server_that_closes_its_connections_after_a_time_loses_no_request() -> None:
@@ -132,7 +132,7 @@ async def test_a_server_that_closes_its_connections_after_a_time_loses_no_reques
     with tritons.running([Work(MODEL, TAKES_S * 1000)] * 2, arguments=arguments) as servers:
         async with balancer(servers, PLAN) as balanced, clients(balanced) as answers:
             await asyncio.sleep(6)
-        assert_whole(answers)
+        assert_all_answered(answers)
 
 
 async def test_a_request_in_progress_ends_although_its_server_is_asked_to_end() -> None:
@@ -160,4 +160,4 @@ async def test_a_new_server_gets_its_share_of_a_channel_within_a_second() -> Non
             before = new.answered()
             await asyncio.sleep(1)
             assert new.answered() - before >= 10
-        assert_whole(answers)
+        assert_all_answered(answers)

@@ -31,13 +31,13 @@ def times_s(address: str, values: int) -> list[float]:
     """Return how long each of five requests takes, after a first one."""
     tensor = grpcclient.InferInput("x", [1, values], "FP32")
     tensor.set_data_from_numpy(np.ones((1, values), np.float32))
-    found = []
+    took_s = []
     with grpcclient.InferenceServerClient(address) as client:
         for _ in range(6):
             began = time.monotonic()
             client.infer("wide", [tensor])
-            found.append(time.monotonic() - began)
-    return found[1:]
+            took_s.append(time.monotonic() - began)
+    return took_s[1:]
 
 
 @pytest.mark.parametrize(("sent", "answered"), [(150_000, 1), (1_000_000, 1), (1, 1_000_000)])
@@ -92,9 +92,9 @@ def slow_reader(address: str) -> socket.socket:
     body = service_pb2.ModelInferRequest(model_name="wide", raw_input_contents=[bytes(4)])
     body.inputs.add(name="x", datatype="FP32").shape.extend([1, 1])
     text = body.SerializeToString()
-    made = socket.create_connection((host, int(port)))
-    made.sendall(preface() + call(1, "ModelInfer", b"\0" + struct.pack(">I", len(text)) + text, whole=True))
-    return made
+    connection = socket.create_connection((host, int(port)))
+    connection.sendall(preface() + call(1, "ModelInfer", b"\0" + struct.pack(">I", len(text)) + text, complete=True))
+    return connection
 
 
 def live_s(address: str) -> float:

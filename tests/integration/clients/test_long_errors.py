@@ -54,8 +54,8 @@ class Failing:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[Triton]]:
-    with tritons.running([Failing(), Failing()]) as made:
-        yield made
+    with tritons.running([Failing(), Failing()]) as started:
+        yield started
 
 
 async def outcome(address: str, protocol: str, length: int) -> tuple[str, int]:
@@ -81,8 +81,10 @@ async def test_a_long_error_reaches_the_client_as_triton_sends_it(
     async with balancer(servers, ways.plan("failing")) as balanced:
         through = balanced.http if protocol == "http" else balanced.grpc
         for length in lengths:
-            (status, shown), (expected, whole) = [await outcome(one, protocol, length) for one in (through, direct)]
-            assert (status, abs(shown - whole) < 10) == (expected, True), length
+            (status, shown), (expected, full_length) = [
+                await outcome(address, protocol, length) for address in (through, direct)
+            ]
+            assert (status, abs(shown - full_length) < 10) == (expected, True), length
         assert (await balanced.haproxy.runtime.read()).retried == 0
 
 

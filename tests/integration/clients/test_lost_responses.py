@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
-from tests.integration.balanced import TIMEOUT, Balanced, one, until
+from tests.integration.balanced import TIMEOUT, Balanced, new_balanced, until
 from tests.unit.balancer.stand_ins import Pod
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class Failing(Pod):
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        ports = made.haproxy.ports
-        made.pods = [await Failing(made.pod().address, ports.server_http, ports.server_grpc).start()]
-        await made.begin()
-        yield made
+    async with new_balanced() as instance:
+        ports = instance.haproxy.ports
+        instance.pods = [await Failing(instance.pod().address, ports.server_http, ports.server_grpc).start()]
+        await instance.begin()
+        yield instance
 
 
 async def outcome(balanced: Balanced, path: str, body: bytes) -> str:

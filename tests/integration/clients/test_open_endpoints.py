@@ -38,8 +38,8 @@ def triton() -> Iterator[Triton]:
     arguments = template["spec"]["containers"][0]["args"]
     closing = [argument for argument in arguments if "-restricted-" in argument or "model-control-mode" in argument]
     assert len(closing) == 3
-    with tritons.running([Work("digits")], arguments=closing) as (made,):
-        yield made
+    with tritons.running([Work("digits")], arguments=closing) as (running,):
+        yield running
 
 
 def status(triton: Triton, path: str, *, method: str = "GET") -> int:

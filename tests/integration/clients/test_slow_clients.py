@@ -12,7 +12,7 @@ import pytest
 
 from halcyon.balancer.agent.slow_clients import REST_S, SLOW_S, parse
 from tests.integration import crowd
-from tests.integration.balanced import PLAN, Balanced, agent, endpoint, infer, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, infer, is_, new_balanced, until
 from tests.integration.crowd import Crowd
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
@@ -37,7 +37,7 @@ UNREAD_BYTES = {"http": 12_000_000, "grpc": 400_000}
 """Sizes of responses that don't fit into all buffers on the way to a client that reads nothing."""
 UNREAD = {
     "http": (HEAD % 1).encode() + b"x",
-    "grpc": crowd.preface(window=0) + crowd.call(1, "ModelInfer", crowd.message(1), whole=True),
+    "grpc": crowd.preface(window=0) + crowd.call(1, "ModelInfer", crowd.message(1), complete=True),
 }
 
 
@@ -45,7 +45,7 @@ UNREAD = {
 async def served(tmp_path: Path, **options: Any) -> AsyncIterator[Balanced]:
     [metrics_port] = free_ports(1)
     plan = replace(PLAN, max_connections=PLACES, queue_timeout_ms=30_000, response_timeout_ms=60_000)
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         [pod] = await balanced.start(metrics_port=metrics_port, **options)
         async with agent(balanced, tmp_path, metrics_port=metrics_port, plan=plan) as process:
             process.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
@@ -131,8 +131,10 @@ async def test_responses_that_are_not_read_leave_servers_to_other_clients(tmp_pa
                 await asyncio.to_thread(slow.come, 3 * PLACES, UNREAD[protocol])
                 await asyncio.sleep(0.5)
                 await _is_answered(balanced, protocol, within_s)
-            found = parse(await balanced.haproxy.runtime.sessions())
-            assert sum(one.source == "127.0.0.9" and one.waits_for == "response" for one in found) < PLACES
+            sessions = parse(await balanced.haproxy.runtime.sessions())
+            assert (
+                sum(session.source == "127.0.0.9" and session.waits_for == "response" for session in sessions) < PLACES
+            )
         finally:
             slow.go()
 
@@ -159,11 +161,13 @@ async def test_streams_whose_model_computes_are_never_ended(tmp_path: Path) -> N
             streams = (crowd.call(2 * n + 1, "ModelStreamInfer", crowd.message(1)) for n in range(PLACES))
             await asyncio.to_thread(busy.come, 1, crowd.preface() + b"".join(streams))
             await until(lambda: is_(lambda: pod.running == PLACES))
-            call = crowd.call(1, "ModelInfer", crowd.message(1), whole=True)
+            call = crowd.call(1, "ModelInfer", crowd.message(1), complete=True)
             await asyncio.to_thread(waiting.come, 1, crowd.preface() + call)
             await asyncio.sleep(REST_S + ENDED_S)
-            found = [(one.source, one.is_waiting) for one in parse(await balanced.haproxy.runtime.sessions())]
-            assert sorted(found) == [("127.0.0.10", True), *[("127.0.0.9", False)] * PLACES]
+            sources = [
+                (session.source, session.is_waiting) for session in parse(await balanced.haproxy.runtime.sessions())
+            ]
+            assert sorted(sources) == [("127.0.0.10", True), *[("127.0.0.9", False)] * PLACES]
             pod.hold.set()
             await until(lambda: is_(lambda: pod.grpc_count == PLACES + 1))
         finally:

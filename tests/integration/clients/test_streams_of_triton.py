@@ -29,8 +29,8 @@ PROTOCOLS = ["http", "grpc"]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[list[Triton]]:
-    with tritons.running([Events(), Events()]) as made:
-        yield made
+    with tritons.running([Events(), Events()]) as started:
+        yield started
 
 
 @asynccontextmanager
@@ -40,11 +40,11 @@ async def streams(
     """Yield `count` running streams; gRPC streams share a channel."""
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
-        made = [
+        coroutines = [
             over_http(address, events, pause_s) if protocol == "http" else over_grpc(channel, events, pause_s)
             for _ in range(count)
         ]
-        yield [asyncio.create_task(stream) for stream in made]
+        yield [asyncio.create_task(stream) for stream in coroutines]
 
 
 async def ended(address: str, protocol: str, count: int, *, events: int, pause_s: float) -> list[Stream]:
@@ -72,12 +72,12 @@ async def test_events_pass_at_once_and_headers_with_the_first(servers: list[Trit
     assert reading.clients is not None
     assert reading.clients.answered == 8
     medians_ms = []
-    for found in (directly, through):
-        assert [(stream.end, len(stream.delays_ms)) for stream in found] == [("whole", 20)] * 8
-        assert all(0.1 <= stream.first_s < 1 for stream in found)
+    for finished in (directly, through):
+        assert [(stream.end, len(stream.delays_ms)) for stream in finished] == [("whole", 20)] * 8
+        assert all(0.1 <= stream.first_s < 1 for stream in finished)
         # The latency of clients that balancers count ends with the headers, so it is the time to the first event.
-        assert all(stream.first_s - stream.headers_s < 0.05 for stream in found if protocol == "http")
-        medians_ms.append(statistics.median(delay for stream in found for delay in stream.delays_ms))
+        assert all(stream.first_s - stream.headers_s < 0.05 for stream in finished if protocol == "http")
+        medians_ms.append(statistics.median(delay for stream in finished for delay in stream.delays_ms))
     assert medians_ms[1] <= medians_ms[0] + 5 * PATIENCE
 
 
@@ -121,20 +121,20 @@ async def test_a_rollout_and_a_canary_cut_no_stream(servers: list[Triton], proto
                 await balanced.controller.run_pass((endpoint(old), endpoint(new, "b")))
             for _ in range(3):
                 await balanced.controller.run_pass((endpoint(old, terminating=True), endpoint(new, "b")))
-            found = await asyncio.gather(*running)
+            ended = await asyncio.gather(*running)
         assert balanced.controller.reloads >= 1
-    assert [(stream.end, len(stream.delays_ms)) for stream in found] == [("whole", 15)] * 8, found
+    assert [(stream.end, len(stream.delays_ms)) for stream in ended] == [("whole", 15)] * 8, ended
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_killed_server_ends_its_streams_as_cut(protocol: str) -> None:
-    with tritons.running([Events()]) as made:
+    with tritons.running([Events()]) as servers:
         async with (
-            balancer(made, PLAN) as balanced,
+            balancer(servers, PLAN) as balanced,
             streams(address_of(balanced, protocol), protocol, 4, events=100, pause_s=0.05) as running,
         ):
             await asyncio.sleep(0.6)
-            await asyncio.to_thread(made[0].kill)
-            found = await asyncio.wait_for(asyncio.gather(*running), 20 * PATIENCE)
-    assert [stream.end for stream in found] == ["cut"] * 4, found
-    assert all(stream.delays_ms for stream in found)
+            await asyncio.to_thread(servers[0].kill)
+            ended = await asyncio.wait_for(asyncio.gather(*running), 20 * PATIENCE)
+    assert [stream.end for stream in ended] == ["cut"] * 4, ended
+    assert all(stream.delays_ms for stream in ended)

@@ -80,7 +80,7 @@ def webhook(space: Space, folder: Path, patch: list[Object]) -> Iterator[None]:
     # The API server reads its webhooks from a cache.
     until(
         lambda: space.api.call("POST", path, probe).body,
-        lambda made: made is not None and _is_patched(made, patch),
+        lambda pod: pod is not None and _is_patched(pod, patch),
         what="pods are patched",
     )
     try:
@@ -94,8 +94,8 @@ def webhook(space: Space, folder: Path, patch: list[Object]) -> Iterator[None]:
 def _is_patched(pod: Object, patch: list[Object]) -> bool:
     text = json.dumps(pod["spec"])
     return all(
-        json.dumps(one["value"]["name"] if isinstance(one["value"], dict) else one["value"][0]["name"]) in text
-        for one in patch
+        json.dumps(change["value"]["name"] if isinstance(change["value"], dict) else change["value"][0]["name"]) in text
+        for change in patch
     )
 
 
@@ -104,8 +104,8 @@ def add(path: str, value: Any) -> Object:
 
 
 def model_pods(space: Space) -> list[Object]:
-    found = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
-    return [p for p in found if not p["metadata"].get("deletionTimestamp")]
+    pods = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
+    return [p for p in pods if not p["metadata"].get("deletionTimestamp")]
 
 
 def test_pods_behind_a_scheduling_gate_wait_and_then_serve(space: Space, tmp_path: Path) -> None:
@@ -225,15 +225,15 @@ def test_a_deployment_whose_rollout_was_undone_gets_its_template_back(
     if part == "source":  # a volume with both sources is invalid
         _disk(space)
         earlier, present = {"model": {"source": {"persistentVolumeClaim": {"claimName": "disk"}}}}, {}
-    for asked in (earlier, present):
-        space.apply(_files(), deployment(**asked))
+    for spec in (earlier, present):
+        space.apply(_files(), deployment(**spec))
         space.wait_settled()
     space.apply(deployment(**present, rollout={"strategy": strategy}))
     revision = space.status()["revision"]
     template = _template(space)
 
     kubectl("rollout", "undo", "deployment/m-a")
-    until(lambda: _template(space), lambda found: found == template, what="the template is put back")
+    until(lambda: _template(space), lambda current: current == template, what="the template is put back")
     space.wait_settled()
     assert space.status()["revision"] == revision
     assert space.get(kinds.DEPLOYMENT, "m-b") is None, "no canary of the revision that serves"
@@ -242,13 +242,13 @@ def test_a_deployment_whose_rollout_was_undone_gets_its_template_back(
     space.apply(deployment(runtime=env("NEXT"), rollout={"strategy": "Auto"}))
     space.wait_settled()
     (container,) = _template(space)["spec"]["containers"]
-    assert [one["name"] for one in container["env"]][-1] == "NEXT"
-    assert not {"EARLIER", "PRESENT"} & {one["name"] for one in container["env"]}
+    assert [variable["name"] for variable in container["env"]][-1] == "NEXT"
+    assert not {"EARLIER", "PRESENT"} & {variable["name"] for variable in container["env"]}
 
 
 def _template(space: Space) -> Object:
-    found: Object = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
-    return found
+    template: Object = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
+    return template
 
 
 def test_a_pod_that_was_preempted_or_drained_is_replaced_and_no_failure(space: Space) -> None:
@@ -291,15 +291,15 @@ def _held_node(space: Space) -> str:
 @pytest.mark.parametrize(("strategy", "replicas"), [("Auto", 2), ("Auto", 1), ("Surge", 1)])
 def test_a_volume_of_another_node_is_replaced_at_once_if_allowed(space: Space, strategy: str, replicas: int) -> None:
     source = {"persistentVolumeClaim": {"claimName": "disk"}}
-    asked: Object = {"model": {"source": source}, "rollout": {"strategy": strategy}, "replicas": replicas}
+    spec: Object = {"model": {"source": source}, "rollout": {"strategy": strategy}, "replicas": replicas}
     _disk(space)
-    space.apply(deployment(**asked))
+    space.apply(deployment(**spec))
     space.wait_settled()
     node = _held_node(space)
     try:
         # The new pod goes to another node, where the volume can't be attached while the old pods use it.
         held = {"gpu": {"count": 0}, "placement": {"nodeSelector": {HOLD: ""}}}
-        space.apply(deployment(**asked, runtime=held))
+        space.apply(deployment(**spec, runtime=held))
         # Auto leaves the only serving pod.
         replaces = replicas > 1
         text = f"on node {node} and can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod m-a-"

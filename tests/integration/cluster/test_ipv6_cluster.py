@@ -43,15 +43,15 @@ def test_a_model_is_served_with_ipv6_addresses_alone(ipv6_cluster: Cluster, tmp_
         assert {tuple(service["spec"]["ipFamilies"]) for service in space.every(kinds.SERVICE)} == {("IPv6",)}
         # What the agents read is what the EndpointSlice controller writes there.
         path = f"/apis/discovery.k8s.io/v1/namespaces/{space.namespace}/endpointslices"
-        found = until(
+        merged = until(
             lambda: endpoint_slices.merge(
-                endpoint_slices.of_slice(one, slots={"m-a": "a", "m-server-a": "a"})
-                for one in (space.api.call("GET", path).body or {})["items"]
+                endpoint_slices.of_slice(endpoint_slice, slots={"m-a": "a", "m-server-a": "a"})
+                for endpoint_slice in (space.api.call("GET", path).body or {})["items"]
             ),
             lambda endpoints: len(endpoints) == 2,
             what="both servers are endpoints",
         )
-        assert {ipaddress.ip_address(endpoint.address).version for endpoint in found} == {6}
+        assert {ipaddress.ip_address(endpoint.address).version for endpoint in merged} == {6}
         space.scale(1)
         space.wait_settled()
         space.end()

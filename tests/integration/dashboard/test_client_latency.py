@@ -26,9 +26,9 @@ def report_json(space: Space, *, within_100_ms: int, within_1_s: int) -> str:
     """A record with so many answers counted."""
     counts = [0] * (len(SHOWN_MS) + 1)
     counts[SHOWN_MS.index(100)], counts[SHOWN_MS.index(1000)] = within_100_ms, within_1_s
-    made = json.loads(record(space))
-    made["balancer"]["clients"] = {"bounds_ms": SHOWN_MS, "counts": counts}
-    return json.dumps(made)
+    report = json.loads(record(space))
+    report["balancer"]["clients"] = {"bounds_ms": SHOWN_MS, "counts": counts}
+    return json.dumps(report)
 
 
 async def test_quantiles_of_clients_are_on_the_page_of_a_model(
@@ -47,16 +47,16 @@ async def test_quantiles_of_clients_are_on_the_page_of_a_model(
         space.wait_settled()
         async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
             began, answered = time.monotonic(), 0
-            found: dict[str, list[float | None]] = {"p50": []}
-            while not any(found["p50"]):
-                assert time.monotonic() - began < LIMIT_S, found
+            history: dict[str, list[float | None]] = {"p50": []}
+            while not any(history["p50"]):
+                assert time.monotonic() - began < LIMIT_S, history
                 answered += 10
                 # What was counted before anybody looked is no answer of these ten seconds.
                 await stream.send_str(report_json(space, within_100_ms=9 * answered, within_1_s=10_000 + answered))
                 await asyncio.sleep(0.5)
-                found = reader.ask(f"/api/models/{namespace}/m/history").body
+                history = reader.ask(f"/api/models/{namespace}/m/history").body
         [(p50, p95, p99)] = {
-            point for point in zip(found["p50"], found["p95"], found["p99"], strict=True) if any(point)
+            point for point in zip(history["p50"], history["p95"], history["p99"], strict=True) if any(point)
         }
         # Nine of ten lie from 50 to 100 ms, evenly, the others from 500 ms to 1 s.
         assert (p50, p95, p99) == (77.8, 750, 950)

@@ -26,7 +26,9 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """It leads, and serves the cluster's users, those of a proxy among them."""
     more = ("--dashboard=pod", f"--dashboard-port={free_ports(1)[0]}", f"--dashboard-proxy={PROXY}/32")
     with running(cluster, tmp_path_factory.mktemp("operator"), more=more) as started:
-        until(lambda: started.said("serving the dashboard"), bool, what="the dashboard is served", context=started.tail)
+        until(
+            lambda: started.logged("serving the dashboard"), bool, what="the dashboard is served", context=started.tail
+        )
         yield started
 
 
@@ -43,7 +45,7 @@ def standby(cluster: Cluster, operator: Operator, tmp_path_factory: pytest.TempP
     found = Operator(operator.namespace, "op-1", cluster.kubeconfig, tmp_path_factory.mktemp("standby"), more=more)
     found.start()
     try:
-        until(lambda: found.said("serving the dashboard"), bool, what="the dashboard is served", context=found.tail)
+        until(lambda: found.logged("serving the dashboard"), bool, what="the dashboard is served", context=found.tail)
         yield found
         assert not found.complaints(), found.complaints()
     finally:
@@ -60,7 +62,9 @@ def other(cluster: Cluster) -> Iterator[Space]:
 
 
 def port_of(operator: Operator) -> int:
-    return next(int(one.partition("=")[2]) for one in operator.more if one.startswith("--dashboard-port="))
+    return next(
+        int(argument.partition("=")[2]) for argument in operator.more if argument.startswith("--dashboard-port=")
+    )
 
 
 def account(space: Space, name: str, *verbs: str) -> str:
@@ -111,9 +115,9 @@ def test_a_client_without_a_token_gets_the_page_and_no_data(reader: Reader) -> N
 def test_every_port_takes_ipv6_and_closes_what_asks_nothing(operator: Operator) -> None:
     ports = {"http": operator.http_port, "https": operator.port, "dashboard": port_of(operator)}
     idle = [socket.create_connection(("::1", port), timeout=15 * PATIENCE) for port in ports.values()]
-    for one in idle:
-        assert one.recv(1) == b""
-        one.close()
+    for connection in idle:
+        assert connection.recv(1) == b""
+        connection.close()
     metrics = operator.metrics()
     for name in ports:
         assert metrics[f'halcyon_connections_closed_total{{port="{name}",reason="late"}}'] >= 1
@@ -133,7 +137,7 @@ def test_batches_of_a_model_are_shown_by_each_replica(reader: Reader, standby: O
     for shown in (reader, Reader(port_of(standby))):
         answer = until(
             lambda shown=shown: shown.ask(f"/api/models/{space.namespace}/m/batches", **bearer),  # type: ignore[misc]  # of the loop
-            lambda found: found.status == 200 and [one["state"] for one in found.body] == ["RunnerUnknown"],
+            lambda answer: answer.status == 200 and [batch["state"] for batch in answer.body] == ["RunnerUnknown"],
             what="the batch is shown with its state",
         )
         (batch,) = answer.body
@@ -199,9 +203,9 @@ def test_a_proxy_is_believed_from_its_address_only(reader: Reader, space: Space)
         "proxied",
         {"kind": "Group", "name": "ml-team", "apiGroup": "rbac.authorization.k8s.io"},
     )
-    said = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff,ml-team"}
-    assert reader.ask("/api/models", **said).status == 401
-    trusted = Reader(reader.port, tls=True, source=PROXY, headers=said)
+    headers = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff,ml-team"}
+    assert reader.ask("/api/models", **headers).status == 401
+    trusted = Reader(reader.port, tls=True, source=PROXY, headers=headers)
     assert trusted.ask("/api/session").body["user"] == "ada"
     until(
         lambda: shown_namespaces(trusted),
@@ -246,7 +250,7 @@ def test_an_open_page_receives_a_scale_up(standby: Operator, space: Space) -> No
             if document["model"]["ready"] == 3 and [pod["state"] for pod in document["pods"]] == ready
         )
     # The standby has seen it become ready, and writes no events itself.
-    (became,) = (one for one in grown["events"] if one["reason"] == "Ready")
+    (became,) = (event for event in grown["events"] if event["reason"] == "Ready")
     assert (became["type"], became["message"]) == ("Normal", "1 of 1 servers are ready")
     assert grown["model"]["state"] == "ready"
     assert next(c for c in grown["conditions"] if c["type"] == "Ready")["status"] == "True"
@@ -268,13 +272,13 @@ def test_a_models_page_has_its_spec_configuration_and_last_hour(standby: Operato
     space.serve(batching={"maxBatchSize": 8}, runtime={"gpu": {"count": 0}, "env": env})
     reader, path = Reader(port_of(standby)), f"/api/models/{space.namespace}/m"
     until(lambda: reader.ask(f"{path}/spec").status, lambda n: n == 200, what="the standby knows it")
-    made = reader.ask(f"{path}/spec").body
-    assert "maxBatchSize: 8" in made["spec"]
-    assert "secret" not in made["spec"]
-    assert '"max_batch_size": 8' in made["overlay"]
+    page = reader.ask(f"{path}/spec").body
+    assert "maxBatchSize: 8" in page["spec"]
+    assert "secret" not in page["spec"]
+    assert '"max_batch_size": 8' in page["overlay"]
     hour = until(
         lambda: reader.ask(f"{path}/history").body,
-        lambda found: found["ready"] and found["ready"][-1] == 1,
+        lambda history: history["ready"] and history["ready"][-1] == 1,
         what="the history has a point",
         limit_s=25,
     )

@@ -85,8 +85,8 @@ def site(running: Prometheus) -> SiteMetrics:
 
 
 async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
-    found = await site(stored).history(Name("team-a", "digits"), 24)
-    middle = {field: found[field][MAX_POINTS // 2] for field in FIELDS}
+    history = await site(stored).history(Name("team-a", "digits"), 24)
+    middle = {field: history[field][MAX_POINTS // 2] for field in FIELDS}
     replicas = {
         "replicas": 3,
         "ready": 2,
@@ -101,18 +101,18 @@ async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
     shares = {"rejected": 5, "lost": 2, "failed": 3, "errors": 10}
     expected = replicas | shares | {"p50": 100, "p95": 190, "p99": 198}
     assert middle == pytest.approx(expected, rel=0.01)
-    assert found["step"] == 240
+    assert history["step"] == 240
 
 
 async def test_requests_of_a_model_without_balancers_are_those_in_triton(stored: Prometheus) -> None:
-    found = await site(stored).history(Name("team-a", "bare"), 24)
-    middle = {field: found[field][MAX_POINTS // 2] for field in ("rate", "rejected", "failed")}
+    history = await site(stored).history(Name("team-a", "bare"), 24)
+    middle = {field: history[field][MAX_POINTS // 2] for field in ("rate", "rejected", "failed")}
     assert middle == {"rate": pytest.approx(20, rel=0.01), "rejected": None, "failed": pytest.approx(5, rel=0.01)}
 
 
 async def test_another_model_has_no_points(stored: Prometheus) -> None:
-    found = await site(stored).history(Name("team-a", "other"), 24)
-    assert all(value is None for field in FIELDS for value in found[field])
+    history = await site(stored).history(Name("team-a", "other"), 24)
+    assert all(value is None for field in FIELDS for value in history[field])
 
 
 async def test_gpus_of_nodes_are_added_up(stored: Prometheus) -> None:

@@ -68,18 +68,18 @@ async def test_the_newest_lines_are_kept_whatever_the_length_and_the_parts(lengt
     lines = [f"{number:05} {'x' * length}" for number in range(1000)]
 
     async def log(request: web.Request) -> web.StreamResponse:
-        asked = ("\n".join(lines[-int(request.query["tailLines"]) :]) + "\n").encode()
-        asked = asked[: int(request.query.get("limitBytes", len(asked)))]
+        text = ("\n".join(lines[-int(request.query["tailLines"]) :]) + "\n").encode()
+        text = text[: int(request.query.get("limitBytes", len(text)))]
         response = web.StreamResponse()
         await response.prepare(request)
-        for start in range(0, len(asked), 4000):
-            await response.write(asked[start : start + 4000])
+        for start in range(0, len(text), 4000):
+            await response.write(text[start : start + 4000])
             await asyncio.sleep(0.001)
         return response
 
     async with serving(log) as address:
         shown = await tail(address, "good")
     assert len(shown) <= MAX_BYTES
-    found = shown.splitlines()
-    assert found == lines[-len(found) :], "the newest lines, without a part of a line"
-    assert len(found) == (MAX_LINES if length < 100 else MAX_BYTES // (length + 7))
+    kept = shown.splitlines()
+    assert kept == lines[-len(kept) :], "the newest lines, without a part of a line"
+    assert len(kept) == (MAX_LINES if length < 100 else MAX_BYTES // (length + 7))

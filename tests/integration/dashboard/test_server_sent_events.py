@@ -48,8 +48,10 @@ class _Reviews:
         return True
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["open", "gone"])
-async def test_a_streams_error_is_no_fault_if_its_client_has_gone(gone: bool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("has_left", [False, True], ids=["open", "gone"])
+async def test_a_streams_error_is_no_fault_if_its_client_has_gone(
+    has_left: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     source: Any = _NoModels()
     reviews, now = _Reviews(), 0.0
     access = Authorizer(reviews, clock=lambda: now, namespaces=list)
@@ -60,12 +62,12 @@ async def test_a_streams_error_is_no_fault_if_its_client_has_gone(gone: bool, ca
         async with aiohttp.ClientSession(headers={"Authorization": "Bearer ada"}) as session:
             answer = await session.get(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/api/stream/models")  # type: ignore[union-attr]
             assert b"event: models" in await answer.content.readuntil(b'"rows":[]')
-            if gone:
+            if has_left:
                 answer.close()
             reviews.revoked, now = True, ALLOWED_TTL_S + 1
             async with asyncio.timeout(10 * PATIENCE):
                 await reviews.reviewed.wait()
-                if not gone:
+                if not has_left:
                     assert b"event: over" in await answer.read()
     finally:
         await runner.cleanup()  # waits for the handler

@@ -138,7 +138,7 @@ def guided() -> Step:
 
 def options() -> list[str]:
     """The options of oauth2-proxy in the guide."""
-    return [one.replace('"', "") for one in re.findall(r'--[\w-]+(?:="[^"]*"|=\S+)?', guided().script)]
+    return [option.replace('"', "") for option in re.findall(r'--[\w-]+(?:="[^"]*"|=\S+)?', guided().script)]
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def proxied(tmp_path: Path) -> AsyncIterator[str]:
         "http-address": front.removeprefix("http://"),
         "upstream": pages,
     }
-    given = [one for one in options() if one.removeprefix("--").partition("=")[0] not in local]
+    documented = [option for option in options() if option.removeprefix("--").partition("=")[0] not in local]
     runners = []
     for app, url in ((Provider(issuer).app(), issuer), (site.app(), pages)):
         runners.append(web.AppRunner(app))
@@ -171,7 +171,7 @@ async def proxied(tmp_path: Path) -> AsyncIterator[str]:
         await web.TCPSite(runners[-1], "127.0.0.1", int(url.rpartition(":")[2])).start()
     command = [
         str(binaries.extra_program("oauth2-proxy")),
-        *given,
+        *documented,
         *(f"--{key}={value}" for key, value in local.items()),
     ]
     with (tmp_path / "log").open("w") as log:
@@ -211,9 +211,9 @@ async def test_a_user_signs_in_and_sees_the_models_of_their_group(proxied: str) 
 
 
 async def test_headers_of_a_client_do_not_pass_the_proxy(proxied: str) -> None:
-    said = {"X-Forwarded-Email": "eve@example.com", "X-Forwarded-Groups": "ml-team"}
+    headers = {"X-Forwarded-Email": "eve@example.com", "X-Forwarded-Groups": "ml-team"}
     async with (
-        aiohttp.ClientSession(headers=said) as stranger,
+        aiohttp.ClientSession(headers=headers) as stranger,
         stranger.get(f"{proxied}/api/models", allow_redirects=False) as answer,
     ):
         assert answer.status in {302, 401, 403}

@@ -66,16 +66,16 @@ async def test_a_past_is_reckoned_again_with_other_targets(cluster: Cluster, nam
         assert "No past arrivals are known" in str(what_if()[1]["why"])
         async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
             end = time.monotonic() + 120
-            while "why" in (found := what_if(max="2", latency="200ms")[1]):
-                assert time.monotonic() < end, found
+            while "why" in (outcome := what_if(max="2", latency="200ms")[1]):
+                assert time.monotonic() < end, outcome
                 await stream.send_str(record(space))
                 await asyncio.sleep(0.5)
-        assert found["rate"] == pytest.approx(RATES, rel=1e-3)
-        current, alternative = found["current"], found["alternative"]
+        assert outcome["rate"] == pytest.approx(RATES, rel=1e-3)
+        current, alternative = outcome["current"], outcome["alternative"]
         assert isinstance(current, list)
         assert current[0] < current[-1] < 8
         assert alternative == [1] * 6 + [2] * 6
-        totals = json.loads(json.dumps(found["totals"]))
+        totals = json.loads(json.dumps(outcome["totals"]))
         assert (totals["current"]["latency_ms"], totals["alternative"]["latency_ms"]) == (400.0, 200.0)
         assert totals["current"]["short_hours"] == 0
         assert totals["alternative"]["short_hours"] == 0.5

@@ -14,5 +14,5 @@ MINUTES = 2.0
 
 
 def test_sample_of_faults_ends_as_undisturbed_runs_do(cluster: Cluster, tmp_path: Path) -> None:
-    with site(cluster, tmp_path) as made:
-        assert sample(made, MINUTES) == {}
+    with site(cluster, tmp_path) as fault_site:
+        assert sample(fault_site, MINUTES) == {}

@@ -37,14 +37,14 @@ def bucket(files: dict[str, bytes], failure: tuple[int, str] | None = None) -> I
                 self.end_headers()
                 self.wfile.write(failure[1].encode())
                 return
-            asked = urlsplit(self.path)
-            key = asked.path.removeprefix("/b").removeprefix("/")
-            whole = files[key] if key else listing(dict(parse_qsl(asked.query)), files).encode()
-            begin, _, end = self.headers.get("Range", f"bytes=0-{len(whole) - 1}").removeprefix("bytes=").partition("-")
-            content = whole[int(begin) : int(end) + 1]
+            url = urlsplit(self.path)
+            key = url.path.removeprefix("/b").removeprefix("/")
+            body = files[key] if key else listing(dict(parse_qsl(url.query)), files).encode()
+            begin, _, end = self.headers.get("Range", f"bytes=0-{len(body) - 1}").removeprefix("bytes=").partition("-")
+            content = body[int(begin) : int(end) + 1]
             self.send_response(206 if key else 200)
             self.send_header("Content-Length", str(len(content)))
-            self.send_header("Content-Range", f"bytes {begin}-{end}/{len(whole)}")
+            self.send_header("Content-Range", f"bytes {begin}-{end}/{len(body)}")
             self.send_header("ETag", '"e"')
             self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
             self.end_headers()
@@ -66,15 +66,15 @@ def bucket(files: dict[str, bytes], failure: tuple[int, str] | None = None) -> I
 
 def listing(query: dict[str, str], files: dict[str, bytes]) -> str:
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for key, content in sorted(files.items()):
         if key.startswith(prefix):
             head, _, rest = key.removeprefix(prefix).partition(delimiter) if delimiter else ("", "", "")
             if delimiter and (rest or key.endswith(delimiter)) and head:
-                found[head] = _FOLDER.format(f"{prefix}{head}{delimiter}")
+                entries[head] = _FOLDER.format(f"{prefix}{head}{delimiter}")
             else:
-                found[key] = _OBJECT.format(key, len(content))
-    return _LISTING.format("".join(found.values()))
+                entries[key] = _OBJECT.format(key, len(content))
+    return _LISTING.format("".join(entries.values()))
 
 
 def brought(files: dict[str, bytes], to: Path) -> dict[str, bytes | None]:
@@ -114,9 +114,9 @@ CASES: dict[str, tuple[dict[str, bytes], dict[str, bytes | None]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_object_that_marks_a_folder_becomes_one(name: str, tmp_path: Path) -> None:
-    files, made = CASES[name]
+    files, expected = CASES[name]
 
-    assert brought(files, tmp_path) == made
+    assert brought(files, tmp_path) == expected
 
 
 @pytest.mark.parametrize("other", ["m/1/model.py", "m/1/model.py/weights.bin", "m/1/"])
@@ -162,10 +162,10 @@ def test_an_executable_format_gets_its_execute_bit(tmp_path: Path) -> None:
 
 
 def test_progress_of_a_bucket_begins_with_the_size_of_all_files(tmp_path: Path) -> None:
-    found: list[DownloadProgress] = []
+    progress: list[DownloadProgress] = []
     with bucket({"m/1/model.py": b"12345", "m/config.pbtxt": b"c"}) as remote:
-        download(remote, tmp_path, found.append, lambda _: True)
-    assert found == [DownloadProgress(0, 6)]
+        download(remote, tmp_path, progress.append, lambda _: True)
+    assert progress == [DownloadProgress(0, 6)]
 
 
 _ERROR = "<Error><Code>{}</Code><Message>{}</Message></Error>"

@@ -126,9 +126,9 @@ def test_a_larger_model_than_the_limit_is_refused_before_a_byte_comes(
 
 
 def test_a_missing_object_is_reported_by_its_url(store: s3.Store, to: Path, credentials: Path) -> None:
-    there = Remote("s3://models/vision/digit", endpoint=store.url, credentials=credentials)
+    missing = Remote("s3://models/vision/digit", endpoint=store.url, credentials=credentials)
     assert "s3://models/vision/digit is empty; a model's folder contains, for example," in refusal(
-        there, to, SourceError
+        missing, to, SourceError
     )
     bucket = Remote("s3://nobodys/vision", endpoint=store.url, credentials=credentials)
     assert "s3://nobodys/vision" in refusal(bucket, to, FetchError)
@@ -139,10 +139,10 @@ def test_the_store_refuses_a_wrong_key_and_the_error_has_no_secret(store: s3.Sto
     unsigned = refusal(Remote(url, endpoint=store.url), to, StoreError)
     wrong = secret(tmp_path, AWS_ACCESS_KEY_ID=s3.ACCESS_KEY, AWS_SECRET_ACCESS_KEY="wrong-secret-canary")
     signed = refusal(Remote(url, endpoint=store.url, credentials=wrong), to, StoreError)
-    for said in (unsigned, signed):
+    for message in (unsigned, signed):
         assert (
             f"{url}: the store denied access; set spec.model.source.credentials.secretName to a Secret with AWS_ACCESS_KEY_ID"
-            in said
+            in message
         )
     assert "wrong-secret-canary" not in signed
 
@@ -154,9 +154,9 @@ def test_a_model_that_changes_meanwhile_is_not_put_together_from_two(
     remote = Remote("s3://models/moving", endpoint=store.url, credentials=credentials)
     bring = module._download_part
 
-    def after_a_change(*given: object) -> int:
+    def after_a_change(*arguments: object) -> int:
         store.put("models/moving/1/weights.bin", b"b" * 1000)
-        return bring(*given)  # type: ignore[arg-type]  # as they were given
+        return bring(*arguments)  # type: ignore[arg-type]  # as they were given
 
     monkeypatch.setattr(module, "_download_part", after_a_change)
     assert "changed during the download" in refusal(remote, to, StoreError)
@@ -173,9 +173,9 @@ def test_an_unreachable_store_and_one_on_this_machine_are_reported(to: Path) -> 
 
 
 def test_tls_of_a_private_authority_needs_its_certificate(tmp_path: Path, to: Path) -> None:
-    made = renewed(None, ("localhost",), datetime.now(UTC))
-    (tmp_path / "tls.crt").write_text(made.serving.cert_pem)
-    (tmp_path / "tls.key").write_text(made.serving.key_pem)
+    certificates = renewed(None, ("localhost",), datetime.now(UTC))
+    (tmp_path / "tls.crt").write_text(certificates.serving.cert_pem)
+    (tmp_path / "tls.key").write_text(certificates.serving.key_pem)
     folder = tmp_path / "s3"
     folder.mkdir()
     (port,) = free_ports(1)
@@ -183,15 +183,15 @@ def test_tls_of_a_private_authority_needs_its_certificate(tmp_path: Path, to: Pa
     keys = {"AWS_ACCESS_KEY_ID": s3.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": s3.SECRET_KEY}
     with s3.running(binaries.extra_program("versitygw"), port, folder, *tls, scheme="https") as store:
         store.put("models/a/1/model.py", b"code")
-        trusting = secret(tmp_path / "trusting", **keys, ca_crt=made.bundle_pem)
+        trusting = secret(tmp_path / "trusting", **keys, ca_crt=certificates.bundle_pem)
         remote = Remote("s3://models/a", endpoint=f"https://localhost:{port}", credentials=trusting)
         assert download(remote, to, quiet, anywhere) == 4
         doubting = secret(tmp_path / "doubting", **keys)
-        said = refusal(
+        message = refusal(
             Remote("s3://models/a", endpoint=f"https://localhost:{port}", credentials=doubting), to, StoreError
         )
-    assert "the server's certificate isn't trusted (UnknownIssuer)" in said
-    assert "the key ca.crt of the Secret" in said
+    assert "the server's certificate isn't trusted (UnknownIssuer)" in message
+    assert "the key ca.crt of the Secret" in message
 
 
 @dataclass
@@ -200,7 +200,7 @@ class Web:
 
     url: str
     pages: dict[str, bytes]
-    asked: list[tuple[str, str]]
+    requests: list[tuple[str, str]]
     """Path and `authorization` of each request."""
     redirects: dict[str, str]
 
@@ -214,7 +214,7 @@ def serving(tls: str, folder: Path) -> Iterator[Web]:
 
         def do_GET(self) -> None:
             path = self.path.partition("://")[2].partition("/")[2] if "://" in self.path else self.path.lstrip("/")
-            web.asked.append((path, self.headers.get("authorization", "")))
+            web.requests.append((path, self.headers.get("authorization", "")))
             content = web.pages.get(path, b"")
             self.send_response(302 if path in web.redirects else 200 if path in web.pages else 404)
             if path in web.redirects:
@@ -246,32 +246,32 @@ def serving(tls: str, folder: Path) -> Iterator[Web]:
 
 
 def archive(**more: bytes) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as packed:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
         for name, content in {"digits/config.pbtxt": CONFIG, "digits/1/model.py": b"code", **more}.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             packed.addfile(info, io.BytesIO(content))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def test_an_archive_comes_over_tls_with_the_header_of_the_secret(tmp_path: Path, to: Path) -> None:
-    made = renewed(None, ("localhost",), datetime.now(UTC))
-    keys = secret(tmp_path, authorization="Bearer token-canary\n", ca_crt=made.bundle_pem)
-    with serving(made.serving.cert_pem + made.serving.key_pem, tmp_path) as web:
+    certificates = renewed(None, ("localhost",), datetime.now(UTC))
+    keys = secret(tmp_path, authorization="Bearer token-canary\n", ca_crt=certificates.bundle_pem)
+    with serving(certificates.serving.cert_pem + certificates.serving.key_pem, tmp_path) as web:
         web.pages["m/digits.tar.gz"] = archive()
         digest = hashlib.sha256(web.pages["m/digits.tar.gz"]).hexdigest()
         remote = Remote(f"{web.url}/m/digits.tar.gz", sha256=digest, credentials=keys)
         assert download(remote, to, quiet, anywhere) == len(CONFIG) + 4
-    assert web.asked == [("m/digits.tar.gz", "Bearer token-canary")]
+    assert web.requests == [("m/digits.tar.gz", "Bearer token-canary")]
     assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}
 
 
 def test_an_archive_of_another_digest_leaves_no_file(tmp_path: Path, to: Path) -> None:
     with serving("", tmp_path) as web:
         web.pages["digits.tgz"] = archive()
-        said = refusal(Remote(f"{web.url}/digits.tgz", sha256="0" * 64), to, SourceError)
-    assert f"has the SHA-256 {hashlib.sha256(web.pages['digits.tgz']).hexdigest()}" in said
+        message = refusal(Remote(f"{web.url}/digits.tgz", sha256="0" * 64), to, SourceError)
+    assert f"has the SHA-256 {hashlib.sha256(web.pages['digits.tgz']).hexdigest()}" in message
     assert list(to.iterdir()) == []
 
 
@@ -284,11 +284,11 @@ def test_a_redirect_to_another_host_is_not_followed(tmp_path: Path, to: Path) ->
     with serving("", tmp_path) as web, serving("", tmp_path) as other:
         other.pages["a.tar"] = archive()
         web.redirects["a.tar"] = f"{other.url}/a.tar"
-        said = refusal(Remote(f"{web.url}/a.tar"), to, StoreError)
+        message = refusal(Remote(f"{web.url}/a.tar"), to, StoreError)
         web.redirects["b.tar"] = "http://169.254.169.254/latest/meta-data/iam/x.tar"
         metadata = refusal(Remote(f"{web.url}/b.tar"), to, StoreError)
-    assert other.asked == []
-    assert f"{web.url.removeprefix('http://')} redirects to {other.url.removeprefix('http://')}" in said
+    assert other.requests == []
+    assert f"{web.url.removeprefix('http://')} redirects to {other.url.removeprefix('http://')}" in message
     assert "redirects to 169.254.169.254:80" in metadata
 
 
@@ -297,11 +297,11 @@ def test_the_process_says_in_its_termination_log_why_it_ended(
 ) -> None:
     (tmp_path / "overlay.json").write_text(Overlay("m").to_json())
     (tmp_path / "source").mkdir()
-    given = [f"--source={tmp_path / 'source'}", f"--overlay={tmp_path / 'overlay.json'}", f"--repository={tmp_path / 'models'}",
+    options = [f"--source={tmp_path / 'source'}", f"--overlay={tmp_path / 'overlay.json'}", f"--repository={tmp_path / 'models'}",
              "--url=s3://models/vision/digits", f"--endpoint={store.url}", f"--credentials={credentials}", "--limit-bytes=100000000",
              "--private", f"--termination-log={tmp_path / 'log'}"]  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "halcyon.fetch.main", *given],
+        [sys.executable, "-m", "halcyon.fetch.main", *options],
         env={"PYTHONPATH": "operator"},
         capture_output=True,
         text=True,
@@ -375,9 +375,9 @@ def test_a_download_goes_through_the_proxy_of_the_site(
     site_proxy: tuple[SiteProxy, list[str]], tmp_path: Path, to: Path
 ) -> None:
     proxy, lines = site_proxy
-    made = renewed(None, ("models.invalid",), datetime.now(UTC))
-    (tmp_path / "ca.crt").write_text(made.bundle_pem)
-    with serving(made.serving.cert_pem + made.serving.key_pem, tmp_path) as web:
+    certificates = renewed(None, ("models.invalid",), datetime.now(UTC))
+    (tmp_path / "ca.crt").write_text(certificates.bundle_pem)
+    with serving(certificates.serving.cert_pem + certificates.serving.key_pem, tmp_path) as web:
         port = web.url.rpartition(":")[2]
         web.pages["digits.tgz"] = archive()
         url = f"https://models.invalid:{port}/digits.tgz"
@@ -396,7 +396,7 @@ def test_plain_http_goes_through_the_proxy_of_the_site(site_proxy: tuple[SitePro
 
 
 @pytest.mark.parametrize(
-    ("url", "said", "requests"),
+    ("url", "message", "requests"),
     [
         ("https://denied.invalid/a.tgz", "the site's proxy http://127.0.0.1:{port} denied the connection: HTTP/1.0 407", 1),
         # Names that this machine can resolve are checked, though the proxy resolves them again.
@@ -406,12 +406,12 @@ def test_plain_http_goes_through_the_proxy_of_the_site(site_proxy: tuple[SitePro
     ],
 )  # fmt: skip
 def test_a_proxy_opens_no_server_that_is_forbidden(
-    site_proxy: tuple[SiteProxy, list[str]], to: Path, url: str, said: str, requests: int
+    site_proxy: tuple[SiteProxy, list[str]], to: Path, url: str, message: str, requests: int
 ) -> None:
     proxy, lines = site_proxy
     with pytest.raises(StoreError) as error:
         download(Remote(url, site_proxy=proxy), to, quiet)
-    assert said.format(port=proxy.url.rpartition(":")[2]) in str(error.value)
+    assert message.format(port=proxy.url.rpartition(":")[2]) in str(error.value)
     assert bool(lines) is bool(requests)
 
 
@@ -427,10 +427,10 @@ def test_a_missing_file_of_the_site_s_certificates_is_reported(tmp_path: Path, t
 
 
 def test_the_certificates_of_the_site_are_trusted_beside_those_of_the_secret(tmp_path: Path, to: Path) -> None:
-    made, other = (renewed(None, ("localhost",), datetime.now(UTC)) for _ in range(2))
-    (tmp_path / "site.crt").write_text(other.bundle_pem)
-    keys = secret(tmp_path, ca_crt=made.bundle_pem)
-    for pair in (made, other):
+    secret_certificates, site_certificates = (renewed(None, ("localhost",), datetime.now(UTC)) for _ in range(2))
+    (tmp_path / "site.crt").write_text(site_certificates.bundle_pem)
+    keys = secret(tmp_path, ca_crt=secret_certificates.bundle_pem)
+    for pair in (secret_certificates, site_certificates):
         with serving(pair.serving.cert_pem + pair.serving.key_pem, tmp_path) as web:
             web.pages["digits.tgz"] = archive()
             remote = Remote(f"{web.url}/digits.tgz", credentials=keys, site_ca=tmp_path / "site.crt")
@@ -439,12 +439,12 @@ def test_the_certificates_of_the_site_are_trusted_beside_those_of_the_secret(tmp
 
 
 def test_a_certificate_of_another_time_names_the_clock(tmp_path: Path, to: Path) -> None:
-    made = renewed(None, ("localhost",), datetime.now(UTC) + timedelta(hours=4))
-    (tmp_path / "site.crt").write_text(made.bundle_pem)
-    with serving(made.serving.cert_pem + made.serving.key_pem, tmp_path) as web:
-        said = refusal(Remote(f"{web.url}/a.tgz", site_ca=tmp_path / "site.crt"), to, StoreError)
-    assert "the server's certificate isn't valid at this time (NotValidYet" in said
-    assert "correct the node's clock" in said
+    certificates = renewed(None, ("localhost",), datetime.now(UTC) + timedelta(hours=4))
+    (tmp_path / "site.crt").write_text(certificates.bundle_pem)
+    with serving(certificates.serving.cert_pem + certificates.serving.key_pem, tmp_path) as web:
+        message = refusal(Remote(f"{web.url}/a.tgz", site_ca=tmp_path / "site.crt"), to, StoreError)
+    assert "the server's certificate isn't valid at this time (NotValidYet" in message
+    assert "correct the node's clock" in message
 
 
 def test_a_store_with_another_time_names_the_clock(to: Path, credentials: Path) -> None:
@@ -466,13 +466,13 @@ def test_a_store_with_another_time_names_the_clock(to: Path, credentials: Path) 
     thread.start()
     try:
         remote = Remote("s3://models/m", endpoint=f"http://127.0.0.1:{server.server_port}", credentials=credentials)
-        said = refusal(remote, to, StoreError)
+        message = refusal(remote, to, StoreError)
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-    assert "its clock differs from the one of the pod's node" in said
-    assert "credentials.secretName" not in said
+    assert "its clock differs from the one of the pod's node" in message
+    assert "credentials.secretName" not in message
 
 
 def test_a_server_with_an_ipv6_address_alone_is_reached(to: Path) -> None:
@@ -520,9 +520,11 @@ def test_names_of_any_characters_arrive(store: s3.Store, to: Path, credentials: 
 @pytest.mark.parametrize("file", ["config.pbtxt", "1/model.py"])
 def test_a_uri_of_a_file_names_the_folder_of_its_model(store: s3.Store, to: Path, credentials: Path, file: str) -> None:
     remote = Remote(f"s3://models/vision/digits/{file}", endpoint=store.url, credentials=credentials)
-    said = refusal(remote, to, SourceError)
-    assert f"{remote.url} is a file; set the URI to the model's folder, for example s3://models/vision/digits" in said
-    assert said.endswith("/digits")
+    message = refusal(remote, to, SourceError)
+    assert (
+        f"{remote.url} is a file; set the URI to the model's folder, for example s3://models/vision/digits" in message
+    )
+    assert message.endswith("/digits")
 
 
 def test_folders_of_a_model_may_have_the_names_of_folders_above(store: s3.Store, to: Path, credentials: Path) -> None:

@@ -40,31 +40,31 @@ def anywhere(_: Address) -> bool:
 def proxy_answer(proxy: str, *pieces: bytes) -> bytes:
     """What a client of the proxy gets, that waits for an answer after each piece and then for the end."""
     host, _, port = proxy.removeprefix("http://").partition(":")
-    got = b""
+    received = b""
     with socket.socket() as connection:  # the name service is a test's own
         connection.settimeout(10)
         connection.connect((host, int(port)))
         for piece in pieces:
             connection.sendall(piece)
-            got += connection.recv(65536)
+            received += connection.recv(65536)
         while more := connection.recv(65536):
-            got += more
-    return got
+            received += more
+    return received
 
 
 def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
     door = EgressProxy([f"https://127.0.0.1:{server}/a.tar"], anywhere)
     with door.opened() as proxy:
-        got = proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
-    assert got == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
+        answer = proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
+    assert answer == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
     assert door.denied_reason == ""
 
 
 def test_a_plain_request_reaches_its_server_with_a_path(server: int) -> None:
     request = f"GET http://127.0.0.1:{server}/a.tar?x=1 HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n"
     with EgressProxy([f"http://127.0.0.1:{server}/a.tar"], anywhere).opened() as proxy:
-        got = proxy_answer(proxy, request.encode())
-    assert got == b"said: GET /a.tar?x=1 HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
+        answer = proxy_answer(proxy, request.encode())
+    assert answer == b"said: GET /a.tar?x=1 HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("elsewhere", ["169.254.169.254:80", "127.0.0.1:1", "[::1]:6443", "kubernetes.default.svc:443"])
@@ -79,18 +79,18 @@ def test_another_host_or_port_is_refused_by_name(server: int, elsewhere: str) ->
 def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
     server: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    hosts: list[str] = []
 
     def resolve(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
-        asked.append(host)
+        hosts.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     door = EgressProxy([f"https://models.example.com:{server}/a.tar"], lambda address: is_open(address, private=True))
     with door.opened() as proxy:
-        got = proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
-    assert b"403 Forbidden" in got
-    assert asked == ["models.example.com"]
+        answer = proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
+    assert b"403 Forbidden" in answer
+    assert hosts == ["models.example.com"]
     assert "models.example.com is 127.0.0.1, and models can't be downloaded from" in door.denied_reason
 
 

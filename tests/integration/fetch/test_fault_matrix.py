@@ -129,17 +129,17 @@ def web_server(folder: Path) -> Iterator[int]:
 @contextmanager
 def token_service(folder: Path) -> Iterator[tuple[str, Path]]:
     """URL of a service that exchanges tokens, and a Secret with its authority."""
-    made = renewed(None, ("localhost",), datetime.now(UTC))
-    (folder / "tls.crt").write_text(made.serving.cert_pem)
-    (folder / "tls.key").write_text(made.serving.key_pem)
+    certificates = renewed(None, ("localhost",), datetime.now(UTC))
+    (folder / "tls.crt").write_text(certificates.serving.cert_pem)
+    (folder / "tls.key").write_text(certificates.serving.key_pem)
     with token_services.running(ISSUER.public_key(), SUBJECT, folder / "tls.crt", folder / "tls.key") as running:
-        yield running.url, secret(folder / "ca", **{"ca.crt": made.bundle_pem})
+        yield running.url, secret(folder / "ca", **{"ca.crt": certificates.bundle_pem})
 
 
 @contextmanager
 def behind_proxies(folder: Path, origins: dict[str, tuple[int, str, dict[str, str]]]) -> Iterator[dict[str, Store]]:
     """The stores at these ports, with the model's URI and the content of a Secret, each behind a proxy."""
-    found: dict[str, Store] = {}
+    proxied: dict[str, Store] = {}
     with ExitStack() as running:
         for scheme, (port, uri, keys) in origins.items():
             proxy = FaultyProxy(port, is_content, keeps_host=scheme == "s3", has_conditions=scheme in IDENTITIES)
@@ -149,8 +149,8 @@ def behind_proxies(folder: Path, origins: dict[str, tuple[int, str, dict[str, st
             remote = Remote(uri, endpoint, credentials=credentials)
             if scheme == "https":
                 remote = Remote(f"{endpoint}{uri}", credentials=credentials)
-            found[scheme] = Store(remote, functools.partial(setattr, proxy, "fault"), tuple(keys.values()))
-        yield found
+            proxied[scheme] = Store(remote, functools.partial(setattr, proxy, "fault"), tuple(keys.values()))
+        yield proxied
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
             "mlflow": (ports[3], mlflow.register("digits", FILES), {"authorization": mlflow_server.AUTHORIZATION}),
         }
         by_keys = enter(behind_proxies(folder, origins))
-        found = {(scheme, "keys"): store for scheme, store in by_keys.items()}
+        all_stores = {(scheme, "keys"): store for scheme, store in by_keys.items()}
         url, authority = enter(token_service(folder))
         for scheme, cloud in IDENTITIES.items():
             name, also = NAMES[cloud]
@@ -189,10 +189,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
                 identity=StoreIdentity(cloud, name, also, url),
                 token=folder / f"{scheme}-token",
             )
-            found[scheme, "identity"] = replace(by_keys[scheme], remote=remote)
+            all_stores[scheme, "identity"] = replace(by_keys[scheme], remote=remote)
         hugging = enter(hub.running())
         uri = hugging.put("acme/digits", FILES, "private")
-        found["hf", "keys"] = Store(
+        all_stores["hf", "keys"] = Store(
             Remote(uri, credentials=secret(folder / "hf-keys", HF_TOKEN=hub.TOKEN)),
             lambda fault: setattr(hugging, "fault", "damaged" if fault == "wrong checksum" else fault),
             (hub.TOKEN,),
@@ -200,7 +200,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
         patch = enter(pytest.MonkeyPatch.context())
         patch.setattr(hugging_face, "SERVER", hugging.url)
         patch.setattr(hugging_face, "DOMAINS", (f".{hub.HOST}",))
-        yield found
+        yield all_stores
 
 
 @pytest.fixture(autouse=True)
@@ -208,14 +208,14 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and addresses of this machine, and short times."""
     resolve = socket.getaddrinfo
 
-    def resolved(host: Any, *given: Any, **more: Any) -> Any:
-        return resolve("127.0.0.1" if str(host).endswith((azure.HOST, hub.HOST)) else host, *given, **more)
+    def resolved(host: Any, *arguments: Any, **more: Any) -> Any:
+        return resolve("127.0.0.1" if str(host).endswith((azure.HOST, hub.HOST)) else host, *arguments, **more)
 
     options = module.client_options
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
     monkeypatch.setattr(module, "_RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=5)})
-    monkeypatch.setattr(module, "client_options", lambda *given: {**options(*given), "read_timeout": "3s"})
+    monkeypatch.setattr(module, "client_options", lambda *arguments: {**options(*arguments), "read_timeout": "3s"})
     monkeypatch.setattr(client, "RETRY_WAIT_S", 0.01)
     monkeypatch.setattr(client, "MAX_RETRIES", 1)
     monkeypatch.setattr(client, "_TIMEOUT_S", 5.0)

@@ -59,8 +59,8 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names and addresses of this machine, and short retries."""
     resolve = socket.getaddrinfo
 
-    def resolved(host: Any, *given: Any, **more: Any) -> Any:
-        return resolve("127.0.0.1" if host == azure.HOST else host, *given, **more)
+    def resolved(host: Any, *arguments: Any, **more: Any) -> Any:
+        return resolve("127.0.0.1" if host == azure.HOST else host, *arguments, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
@@ -71,12 +71,12 @@ def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a certificate of a private CA, its key, and a Secret that has the CA."""
     folder = tmp_path_factory.mktemp("tls")
-    made = renewed(None, ("localhost",), datetime.now(UTC))
+    tls = renewed(None, ("localhost",), datetime.now(UTC))
     (folder / "secret").mkdir()
     for name, text in (
-        ("tls.crt", made.serving.cert_pem),
-        ("tls.key", made.serving.key_pem),
-        ("secret/ca.crt", made.bundle_pem),
+        ("tls.crt", tls.serving.cert_pem),
+        ("tls.key", tls.serving.key_pem),
+        ("secret/ca.crt", tls.bundle_pem),
     ):
         (folder / name).write_text(text)
     return folder
@@ -98,7 +98,7 @@ def remote(
 ) -> Fetch:
     """A function that returns the model of a cloud, with a token that has these claims in place of the valid ones."""
 
-    def made(cloud: Cloud, *, name: str | None = None, endpoint: str | None = None, **claims: Any) -> Remote:
+    def model_of(cloud: Cloud, *, name: str | None = None, endpoint: str | None = None, **claims: Any) -> Remote:
         own, also = NAMES[cloud]
         identity = StoreIdentity(cloud, name or own, also, endpoint or service.url)
         now = int(time.time())
@@ -107,7 +107,7 @@ def remote(
         url, store = stores[cloud]
         return Remote(url, store, credentials=certificates / "secret", identity=identity, token=tmp_path / "token")
 
-    return made
+    return model_of
 
 
 @pytest.fixture
@@ -137,14 +137,14 @@ DENIALS: dict[str, dict[str, Any]] = {
 def test_a_denied_exchange_names_identity_and_service_account(
     cloud: Cloud, denial: str, remote: Fetch, to: Path
 ) -> None:
-    given = remote(cloud, **DENIALS[denial])
+    model = remote(cloud, **DENIALS[denial])
     with pytest.raises(StoreError) as error:
-        download(given, to, lambda _: None)
+        download(model, to, lambda _: None)
     message = str(error.value)
-    named = f"{given.url}: access was denied for spec.model.source.credentials.identity, {NAMES[cloud][0]}: "
+    named = f"{model.url}: access was denied for spec.model.source.credentials.identity, {NAMES[cloud][0]}: "
     assert message.startswith(named)
     assert "spec.runtime.serviceAccountName" in message
-    assert (given.token or Path()).read_text() not in message
+    assert (model.token or Path()).read_text() not in message
     assert list(to.iterdir()) == []
 
 
@@ -162,8 +162,8 @@ def test_a_token_service_that_does_not_answer_is_named(cloud: Cloud, remote: Fet
 
 @pytest.mark.parametrize("cloud", NAMES)
 def test_a_missing_token_is_named(cloud: Cloud, remote: Fetch, to: Path) -> None:
-    given = remote(cloud)
-    assert given.token is not None
-    given.token.unlink()
+    model = remote(cloud)
+    assert model.token is not None
+    model.token.unlink()
     with pytest.raises(StoreError, match=r"there is no service account token at .*/token"):
-        download(given, to, lambda _: None)
+        download(model, to, lambda _: None)

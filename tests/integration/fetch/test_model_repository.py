@@ -75,9 +75,9 @@ class TritonPythonModel:
 def ensemble(*steps: str) -> str:
     tensors = ["x", *(f"after_{step}" for step in steps[:-1]), "y"]
     listed = ",\n".join(
-        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "x" value: "{given}" }} '
-        f'output_map {{ key: "y" value: "{made}" }} }}'
-        for step, (given, made) in zip(steps, itertools.pairwise(tensors), strict=True)
+        f'{{ model_name: "{step}" model_version: -1 input_map {{ key: "x" value: "{source}" }} '
+        f'output_map {{ key: "y" value: "{target}" }} }}'
+        for step, (source, target) in zip(steps, itertools.pairwise(tensors), strict=True)
     )
     return f'platform: "ensemble"\nmax_batch_size: 8\n{_TENSORS}ensemble_scheduling {{ step [ {listed} ] }}\n'
 
@@ -111,8 +111,8 @@ def fetched(folder: Path, source: Mapping[str, str], name: str = "m", **settings
     options = {"source": folder / "source", "overlay": folder / "overlay.json", "repository": repository}
     log = folder / "termination-log"
     assert fetch([*(f"--{option}={path}" for option, path in options.items()), f"--termination-log={log}"]) == 0
-    found = [Path(top) / name for top, _, names in os.walk(repository, followlinks=True) for name in names]
-    files = {f"../{path.relative_to(repository)}": path.read_text() for path in found if path.name != COMPLETE}
+    paths = [Path(top) / name for top, _, names in os.walk(repository, followlinks=True) for name in names]
+    files = {f"../{path.relative_to(repository)}": path.read_text() for path in paths if path.name != COMPLETE}
     return Fetched(files, (repository / COMPLETE).exists(), name)
 
 
@@ -130,10 +130,10 @@ async def newest(balancer: ways.Balancer, succeeded: int) -> AgentReport:
     """Return the first report with this counter of successful requests, and with the balancer's sample."""
     async with asyncio.timeout(20 * PATIENCE):
         while True:
-            for _, found in reversed(balancer.agent.collectors[0].records):
-                made = AgentReport.from_json(found) if isinstance(found, str | bytes) else found
-                if made.balancer is not None and [pod.succeeded for pod in made.pods] == [succeeded]:
-                    return made
+            for _, record in reversed(balancer.agent.collectors[0].records):
+                report = AgentReport.from_json(record) if isinstance(record, str | bytes) else record
+                if report.balancer is not None and [pod.succeeded for pod in report.pods] == [succeeded]:
+                    return report
             await asyncio.sleep(0.1)
 
 
@@ -186,10 +186,10 @@ async def test_a_repository_is_served_and_counted_as_one_model(kind: str, tmp_pa
                 async with session.get(f"http://{balancer.http}/v2/models/{path}") as response:
                     assert response.status == 404, path
 
-            made = await newest(balancer, 24)
-            [pod] = made.pods
-            assert made.balancer is not None
-            assert made.balancer.requests == 24
+            report = await newest(balancer, 24)
+            [pod] = report.pods
+            assert report.balancer is not None
+            assert report.balancer.requests == 24
             assert (pod.state, pod.versions, pod.load_error) == ("ready", ("1",), None)
             assert (pod.failed, pod.backend_failed, pod.rows) == (0, 0, 24)
             assert (pod.batches is None) is (kind == "ensemble"), pod.batches

@@ -46,8 +46,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """The hub at names of this machine, as the default one, and with short retries."""
     resolve = socket.getaddrinfo
 
-    def resolved(host: Any, *given: Any, **more: Any) -> Any:
-        return resolve("127.0.0.1" if str(host).endswith(stand_in.HOST) else host, *given, **more)
+    def resolved(host: Any, *arguments: Any, **more: Any) -> Any:
+        return resolve("127.0.0.1" if str(host).endswith(stand_in.HOST) else host, *arguments, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
@@ -95,8 +95,8 @@ def test_a_folder_of_a_repository_is_a_model(hub: Hub, to: Path) -> None:
 def test_the_token_goes_to_the_hub_and_never_to_its_store(hub: Hub, to: Path, tmp_path: Path) -> None:
     uri = hub.put("acme/secret", FILES, access="private")
     download(Remote(uri, credentials=token(tmp_path)), to, print)
-    assert {given for host, _, given in hub.requests if host == stand_in.HOST} == {f"Bearer {stand_in.TOKEN}"}
-    assert {given for host, _, given in hub.requests if host == stand_in.CONTENT_HOST} == {""}
+    assert {header for host, _, header in hub.requests if host == stand_in.HOST} == {f"Bearer {stand_in.TOKEN}"}
+    assert {header for host, _, header in hub.requests if host == stand_in.CONTENT_HOST} == {""}
 
 
 def test_an_interrupted_file_continues_with_the_first_missing_byte(hub: Hub, to: Path) -> None:
@@ -274,9 +274,9 @@ def test_the_hubs_own_client_reads_the_stand_in_as_we_do(hub: Hub, tmp_path: Pat
     environment = {"PYTHONPATH": str(site()), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert {"1/weights.bin", "1/model.py", "README.md", ".gitattributes"} <= set(found.pop("tree"))
-    assert found == {
+    output = json.loads(done.stdout)
+    assert {"1/weights.bin", "1/model.py", "README.md", ".gitattributes"} <= set(output.pop("tree"))
+    assert output == {
         "acme/gated": "GatedRepoError",
         "acme/none": "RepositoryNotFoundError",
         "acme/secret": "RepositoryNotFoundError",

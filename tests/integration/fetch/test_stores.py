@@ -57,7 +57,7 @@ class Front:
     port: int
     fault: str = ""
     """Name of the fault; it applies to objects only, not to listings."""
-    asked: list[str] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
     """Header `Authorization` of each request."""
 
 
@@ -71,7 +71,7 @@ def fronting(upstream: int) -> Iterator[Front]:
         def do_GET(self) -> None:
             url = urlsplit(self.path)
             target = f"{url.path}?{url.query}" if url.query else url.path
-            front.asked.append(self.headers.get("authorization", ""))
+            front.authorizations.append(self.headers.get("authorization", ""))
             upstream_connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=20)
             host = f"{self.headers['host'].partition(':')[0]}:{upstream}"
             upstream_connection.request(
@@ -159,17 +159,17 @@ def case(request: pytest.FixtureRequest, stores: dict[str, Case], monkeypatch: p
     """Every store, at names and addresses of this machine, and with short retries."""
     resolve = socket.getaddrinfo
 
-    def resolved(host: Any, *given: Any, **more: Any) -> Any:
-        return resolve("127.0.0.1" if host == azure.HOST else host, *given, **more)
+    def resolved(host: Any, *arguments: Any, **more: Any) -> Any:
+        return resolve("127.0.0.1" if host == azure.HOST else host, *arguments, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolved)
     monkeypatch.setattr(module, "is_open", lambda address, **_: address.is_loopback)
     monkeypatch.setattr(module, "_RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=5)})
     options = module.client_options
-    monkeypatch.setattr(module, "client_options", lambda *given: {**options(*given), "read_timeout": "1s"})
-    found = stores[request.param]
-    yield found
-    found.front.fault = ""
+    monkeypatch.setattr(module, "client_options", lambda *arguments: {**options(*arguments), "read_timeout": "1s"})
+    selected = stores[request.param]
+    yield selected
+    selected.front.fault = ""
 
 
 def secret(folder: Path, keys: dict[str, str]) -> Path:
@@ -198,14 +198,14 @@ def test_a_model_arrives_whole_and_without_its_neighbours(case: Case, to: Path, 
 
 
 def test_requests_are_signed_only_with_a_secret(case: Case, to: Path, tmp_path: Path) -> None:
-    case.front.asked.clear()
+    case.front.authorizations.clear()
     if case.url.startswith("gs"):
         download(Remote(case.url, endpoint=case.fronted), to, lambda _: None)
-        assert set(case.front.asked) == {""}
-        case.front.asked.clear()
+        assert set(case.front.authorizations) == {""}
+        case.front.authorizations.clear()
     download(Remote(case.url, endpoint=case.fronted, credentials=secret(tmp_path / "keys", case.keys)), to, print)
     kind = "Bearer ey" if case.url.startswith("gs") else f"SharedKey {azure.ACCOUNT}:"
-    assert all(given.startswith(kind) for given in case.front.asked)
+    assert all(header.startswith(kind) for header in case.front.authorizations)
 
 
 @pytest.mark.parametrize("case", ["az"], indirect=True)

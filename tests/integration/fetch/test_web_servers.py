@@ -25,13 +25,13 @@ FILES = {"m/1/model.py": b"x", "m/config.pbtxt": b"c"}
 
 
 def packed(mode: str = "w:gz", form: int = tarfile.PAX_FORMAT, prefix: str = "") -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode, format=form) as archive:  # type: ignore[call-overload]  # any mode
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode, format=form) as archive:  # type: ignore[call-overload]  # any mode
         for name, content in FILES.items():
             entry = tarfile.TarInfo(prefix + name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 @contextmanager
@@ -118,24 +118,24 @@ def test_an_archive_arrives(name: str, tmp_path: Path) -> None:
 
 
 def test_progress_of_an_archive_begins_with_its_size(tmp_path: Path) -> None:
-    found: list[DownloadProgress] = []
+    progress: list[DownloadProgress] = []
     with serving(Odd) as url:
-        download(Remote(f"{url}/whole.tar.gz"), tmp_path, found.append, lambda _: True)
-    assert found == [DownloadProgress(0, len(packed()))]
+        download(Remote(f"{url}/whole.tar.gz"), tmp_path, progress.append, lambda _: True)
+    assert progress == [DownloadProgress(0, len(packed()))]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("without_size", "the server doesn't send the archive's size (Content-Length)"),
         ("cut", "request or response body error"),
     ],
 )
-def test_an_archive_that_cannot_arrive_is_named(name: str, said: str, tmp_path: Path) -> None:
+def test_an_archive_that_cannot_arrive_is_named(name: str, message: str, tmp_path: Path) -> None:
     with serving(Odd) as url, pytest.raises(StoreError) as error:
         brought(f"{url}/{name}.tar.gz", tmp_path)
     assert str(error.value).startswith(f"{url}/{name}.tar.gz: ")
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("form", ["w:", "w:gz", "w:bz2", "w:xz", "gnu", "ustar"])

@@ -41,16 +41,16 @@ def python_3_13(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let contexts be as strict as in Python 3.13, in the versions before it, too."""
     make = ssl.create_default_context
 
-    def strict(*given: Any, **more: Any) -> ssl.SSLContext:
-        context = make(*given, **more)
+    def strict(*arguments: Any, **more: Any) -> ssl.SSLContext:
+        context = make(*arguments, **more)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
     monkeypatch.setattr(ssl, "create_default_context", strict)
     make_pooled = ssl_.create_urllib3_context
 
-    def strict_pooled(*given: Any, **more: Any) -> ssl.SSLContext:
-        context = make_pooled(*given, **more)
+    def strict_pooled(*arguments: Any, **more: Any) -> ssl.SSLContext:
+        context = make_pooled(*arguments, **more)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context
 
@@ -78,8 +78,8 @@ def certificate(
 def authority() -> tuple[ec.EllipticCurvePrivateKey, str]:
     """Return the key and the certificate of a CA, as EKS makes them."""
     key = ec.generate_private_key(ec.SECP256R1())
-    made = certificate("kubernetes", "kubernetes", key, key)
-    return key, made.public_bytes(serialization.Encoding.PEM).decode()
+    root = certificate("kubernetes", "kubernetes", key, key)
+    return key, root.public_bytes(serialization.Encoding.PEM).decode()
 
 
 @asynccontextmanager
@@ -116,9 +116,9 @@ async def _get(url: str, tls: ssl.SSLContext | bool) -> int:
 
 async def operator(url: str, folder: Path) -> object:
     client = await connect(account=folder)
-    found, (reached, _) = await client.read("/version"), client.endpoint
+    document, (reached, _) = await client.read("/version"), client.endpoint
     await client.close()
-    return (found, reached) == (DOCUMENT, url)
+    return (document, reached) == (DOCUMENT, url)
 
 
 async def agent(url: str, folder: Path) -> object:

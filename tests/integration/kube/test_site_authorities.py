@@ -67,10 +67,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
     server.server_close()
 
 
-def options(*given: str) -> argparse.Namespace:
+def options(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     settings.add_arguments(parser)
-    return parser.parse_args([*NEEDED, *given])
+    return parser.parse_args([*NEEDED, *arguments])
 
 
 def test_prometheus_is_trusted_by_the_authorities_of_the_environment(

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.more
 def servers() -> Iterator[list[Triton]]:
     """Start two servers of one model, of which the second takes half as long again."""
     works = [Work("m", t0_ms=20, a_ms=1, max_batch=8), Work("m", t0_ms=30, a_ms=1.5, max_batch=8)]
-    with tritons.running(works) as made:
-        yield made
+    with tritons.running(works) as pair:
+        yield pair
 
 
 def bench(capsys: pytest.CaptureFixture[str], triton: Triton, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -50,7 +50,7 @@ def test_a_slower_server_is_found_in_turns(servers: list[Triton], capsys: pytest
     load = ("--callers", "1", "--duration", "2s", "--rounds", "3", "--fail-if", "p50 > +10%")
     status, document = bench(capsys, slow, "--against", url(fast), *load)
     comparison = document["comparison"]
-    p50 = next(one for one in comparison["differences"] if one["figure"] == "p50")
+    p50 = next(difference for difference in comparison["differences"] if difference["figure"] == "p50")
     assert status == 1
     assert comparison["order"] == "ABBAAB"
     assert p50["result"] == "higher"
@@ -60,17 +60,17 @@ def test_a_slower_server_is_found_in_turns(servers: list[Triton], capsys: pytest
 
 def in_turns(capsys: pytest.CaptureFixture[str], servers: list[Triton], *arguments: str) -> list[dict[str, Any]]:
     """Return the documents in the log of a client that measures both servers in turns."""
-    pages = [f"http://{one.address}:{METRICS_PORT}/metrics" for one in servers]
+    pages = [f"http://{server.address}:{METRICS_PORT}/metrics" for server in servers]
     sides = [
-        Side(name=name, url=url(one), model="m", metrics_urls=(page,))
-        for name, one, page in zip(("fast", "slow"), servers, pages, strict=True)
+        Side(name=name, url=url(server), model="m", metrics_urls=(page,))
+        for name, server, page in zip(("fast", "slow"), servers, pages, strict=True)
     ]
-    asked = [text for side in sides for text in ("--side", side.to_json())]
+    options = [text for side in sides for text in ("--side", side.to_json())]
     capsys.readouterr()
-    assert main(["bench", *asked, *arguments, "--wait", "10s", "--to-log"]) in {0, 1}
+    assert main(["bench", *options, *arguments, "--wait", "10s", "--to-log"]) in {0, 1}
     lines = capsys.readouterr().out.splitlines()
-    found = (log_result.content(lines, log_result.document_name(number)) for number in range(2))
-    return [json.loads(one) for one in found if one is not None]
+    documents = (log_result.content(lines, log_result.document_name(number)) for number in range(2))
+    return [json.loads(document) for document in documents if document is not None]
 
 
 def test_one_client_compares_two_models_in_turns(servers: list[Triton], capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,10 @@ def test_one_client_compares_two_models_in_turns(servers: list[Triton], capsys: 
     comparison = document["comparison"]
     assert (comparison["baseline"]["name"], comparison["candidate"]["name"]) == ("fast", "slow")
     assert comparison["order"] == "ABBAAB"
-    assert next(one for one in comparison["differences"] if one["figure"] == "p50")["result"] == "higher"
+    assert (
+        next(difference for difference in comparison["differences"] if difference["figure"] == "p50")["result"]
+        == "higher"
+    )
     assert comparison["bounds"][0]["failed"]
     # Each side has its own metrics.
     assert document["batches"]["executions"]["value"] == pytest.approx(document["requests"]["answered"], abs=2)
@@ -95,11 +98,11 @@ def test_one_client_searches_for_both_in_turns(servers: list[Triton], capsys: py
 def test_a_sweep_has_a_point_for_each_load(servers: list[Triton], capsys: pytest.CaptureFixture[str]) -> None:
     _, document = bench(capsys, servers[0], "--sweep", "rows=1,4 x callers=2 x encoding=binary,raw", "--duration", "1s")
     points = document["sweep"]["points"]
-    assert [(one["rows"], one["protocol"], one["callers"]) for one in points] == [
+    assert [(point["rows"], point["protocol"], point["callers"]) for point in points] == [
         ("1", "http", 2), ("1", "grpc", 2), ("4", "http", 2), ("4", "grpc", 2),
     ]  # fmt: skip
-    assert all(one["failed"] == 0 and one["throughput"]["value"] > 20 for one in points)
-    assert {one["form"] for one in document["sweep"]["payloads"]} == {
+    assert all(point["failed"] == 0 and point["throughput"]["value"] > 20 for point in points)
+    assert {payload["form"] for payload in document["sweep"]["payloads"]} == {
         "binary",
         "json",
         "raw",

@@ -34,14 +34,14 @@ NO_WARM_UP = WarmUp(0.0, fixed=True)
 
 def measured(triton: Triton, protocol: str, scenario: Scenario, **others: Any) -> BenchDocument:
     port = GRPC_PORT if protocol == "grpc" else HTTP_PORT
-    made = Measurement(
+    measurement = Measurement(
         target=target.parse(
             f"{protocol}://{triton.address}:{port}", api="kserve", transport=None, encoding=None, model=triton.model
         ),
         scenario=scenario,
         **{"warm_up": NO_WARM_UP, "sampling": SamplingSettings(idle_s=0), **others},
     ).prepare()
-    return made.document(made.run(), made_by="test")
+    return measurement.document(measurement.run(), made_by="test")
 
 
 def parts(document: BenchDocument) -> dict[str, Phase]:
@@ -59,29 +59,29 @@ def test_phases_add_up_and_the_model_has_its_own_time(protocol: str, tmp_path: P
     )
     hooks = HookSettings(prepare=f"{hook}:prepare", finish=f"{hook}:finish", processes=2)
     with tritons.running([Staged(constant_ms=20, per_row_ms=2)]) as (triton,):
-        made = measured(triton, protocol, Scenario(requests=60), hooks=hooks)
-    found = {name: part.mean.value for name, part in parts(made).items()}
-    assert made.phases is not None
-    assert made.phases.adds_up
-    assert made.phases.reason == ""
+        document = measured(triton, protocol, Scenario(requests=60), hooks=hooks)
+    means = {name: part.mean.value for name, part in parts(document).items()}
+    assert document.phases is not None
+    assert document.phases.adds_up
+    assert document.phases.reason == ""
     for name, expected in (("prepare", 10), ("finish", 10), ("model", 22)):
         # A machine that others use makes them longer, but not shorter.
-        assert expected <= found[name] < 2 * expected  # type: ignore[operator]  # measured
-    assert (found["send"] is None) == (protocol == "grpc")
-    assert made.batches is not None
-    assert made.batches.executions.value == 60
-    assert made.batches.largest.value == 8
+        assert expected <= means[name] < 2 * expected  # type: ignore[operator]  # measured
+    assert (means["send"] is None) == (protocol == "grpc")
+    assert document.batches is not None
+    assert document.batches.executions.value == 60
+    assert document.batches.largest.value == 8
 
 
 def test_line_of_the_batches_is_that_of_the_model() -> None:
     with tritons.running([Staged(constant_ms=60, per_row_ms=20)]) as (triton,):
-        made = measured(
+        document = measured(
             triton, "http", Scenario(requests=32, callers=1), payload=PayloadSettings(rows=Rows.parse("1..8"))
         )
-    assert made.batches is not None
+    assert document.batches is not None
     # A sleep ends some milliseconds late on a machine with other work, so the model's times are long.
-    assert made.batches.constant.value == pytest.approx(60, abs=20)
-    assert made.batches.per_row.value == pytest.approx(20, abs=5)
+    assert document.batches.constant.value == pytest.approx(60, abs=20)
+    assert document.batches.per_row.value == pytest.approx(20, abs=5)
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,14 @@ class Stateful:
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_an_ensemble_is_measured_as_a_whole(protocol: str) -> None:
     with tritons.running([Pipeline()]) as (triton,):
-        made = measured(triton, protocol, Scenario(requests=30))
-    assert made.requests.answered == 30
-    assert made.latency.p50.value == pytest.approx(20, rel=0.8)
-    for figure in (parts(made)["queue"].mean, parts(made)["model"].mean, made.batches and made.batches.executions):
+        document = measured(triton, protocol, Scenario(requests=30))
+    assert document.requests.answered == 30
+    assert document.latency.p50.value == pytest.approx(20, rel=0.8)
+    for figure in (
+        parts(document)["queue"].mean,
+        parts(document)["model"].mean,
+        document.batches and document.batches.executions,
+    ):
         assert figure is not None
         assert figure.value is None
         assert figure.reason.startswith("pipeline is an ensemble, which executes nothing itself")
@@ -147,17 +151,17 @@ def test_energy_is_that_of_the_published_law() -> None:
     idle = SamplingSettings(idle_s=2)
     with tritons.running([Staged(constant_ms=10, energy="counter", joules_per_row=3.0, idle_w=40)]) as (triton,):
         time.sleep(1.5)  # the model publishes from its first second on
-        made = measured(
+        document = measured(
             triton, "grpc", Scenario(callers=4, duration_s=3), sampling=idle, prices=Prices(g_per_kwh=360, per_hour=3.6)
         )
-    energy = made.energy
+    energy = document.energy
     assert energy is not None
     assert energy.idle_power.value == pytest.approx(40, rel=0.05)
     assert energy.net_per_inference.value == pytest.approx(3.0, rel=0.04)
     assert energy.carbon_per_inference.value == pytest.approx(energy.per_inference.value * 0.1)  # type: ignore[operator]
     assert energy.cost_per_thousand.value is not None
-    assert "energy    " in text.page(made)
-    assert "mg CO2" in text.page(made)
+    assert "energy    " in text.page(document)
+    assert "mg CO2" in text.page(document)
 
 
 @pytest.mark.parametrize(
@@ -172,18 +176,18 @@ def test_energy_is_that_of_the_published_law() -> None:
 def test_absent_energy_has_its_reason_in_text_and_json(energy: str, sampling: dict[str, Any], reason: str) -> None:
     with tritons.running([Staged(constant_ms=2, energy=energy)]) as (triton,):
         time.sleep(1.5)  # the model publishes from its first second on
-        made = measured(
+        document = measured(
             triton, "http", Scenario(duration_s=2), sampling=replace(SamplingSettings(idle_s=0), **sampling)
         )
-    assert made.energy is not None
-    assert made.energy.per_inference.value is None
-    assert reason in made.energy.per_inference.reason
-    assert '"value":null,"unit":"J"' in made.energy.model_dump_json()
-    assert "energy    not measured: " in text.page(made)
+    assert document.energy is not None
+    assert document.energy.per_inference.value is None
+    assert reason in document.energy.per_inference.reason
+    assert '"value":null,"unit":"J"' in document.energy.model_dump_json()
+    assert "energy    not measured: " in text.page(document)
 
 
 def test_the_last_sentence_names_what_limits() -> None:
-    found = {}
+    limits = {}
     with tritons.running(
         [
             Staged("sleeps", constant_ms=40, per_row_ms=1, max_batch=4),
@@ -199,11 +203,11 @@ def test_the_last_sentence_names_what_limits() -> None:
             ("GPU", gpu, Scenario(callers=16, duration_s=3)),
             ("memory", memory, Scenario(requests=20, duration_s=2)),
         ):
-            made = measured(triton, "http", scenario)
-            assert made.verdict is not None
-            assert text.page(made).replace("\n", " ").endswith(made.verdict.sentence.replace("\n", " "))
-            found[name] = made.verdict.limit
-    assert found == {
+            document = measured(triton, "http", scenario)
+            assert document.verdict is not None
+            assert text.page(document).replace("\n", " ").endswith(document.verdict.sentence.replace("\n", " "))
+            limits[name] = document.verdict.limit
+    assert limits == {
         "one caller": "nothing",
         "full": "instances busy",
         "delay": "waiting for batches",
@@ -214,7 +218,7 @@ def test_the_last_sentence_names_what_limits() -> None:
 
 def test_sampling_takes_little_of_a_core() -> None:
     with tritons.running([Staged(constant_ms=2)]) as (triton,):
-        made = measured(
+        document = measured(
             triton,
             "http",
             Scenario(duration_s=3),
@@ -222,9 +226,9 @@ def test_sampling_takes_little_of_a_core() -> None:
                 servers=(Source(pod="a", url=f"http://{triton.address}:{METRICS_PORT}/metrics"),), idle_s=0
             ),
         )
-    assert made.hardware is not None
-    assert made.hardware.samples >= 3
-    assert made.hardware.server_cpu.mean.value is not None
-    assert made.hardware.sampling_cpu.value is not None
-    assert made.hardware.sampling_cpu.value < 0.05
-    assert np.isfinite(made.hardware.machine_cpu.mean.value)  # type: ignore[arg-type]  # measured
+    assert document.hardware is not None
+    assert document.hardware.samples >= 3
+    assert document.hardware.server_cpu.mean.value is not None
+    assert document.hardware.sampling_cpu.value is not None
+    assert document.hardware.sampling_cpu.value < 0.05
+    assert np.isfinite(document.hardware.machine_cpu.mean.value)  # type: ignore[arg-type]  # measured

@@ -36,8 +36,8 @@ NO_WARM_UP = WarmUp(0.0, fixed=True)
 @pytest.fixture(scope="module")
 def triton() -> Iterator[Triton]:
     """Start a model of 10 ms + 1 ms a row, with batches of 8 rows."""
-    with tritons.running([Work("m", t0_ms=10, a_ms=1, max_batch=8)]) as (made,):
-        yield made
+    with tritons.running([Work("m", t0_ms=10, a_ms=1, max_batch=8)]) as (server,):
+        yield server
 
 
 def to(triton: Triton, protocol: str, encoding: Any = None, model: str = "m", **others: Any) -> target.Target:
@@ -70,10 +70,10 @@ def test_requests_of_a_run_equal_the_counters_of_the_server(
     triton: Triton, protocol: str, encoding: str, kind: str
 ) -> None:
     before = triton.answered()
-    made, columns = measured(
+    document, columns = measured(
         Measurement(target=to(triton, protocol, encoding), scenario=SCENARIOS[kind], warm_up=NO_WARM_UP)
     )
-    assert triton.answered() - before == made.requests.answered == made.requests.due == len(columns) > 20
+    assert triton.answered() - before == document.requests.answered == document.requests.due == len(columns) > 20
     assert np.all(columns.due <= columns.sent)
     assert np.all(columns.sent <= columns.first_byte)
     assert np.all(columns.first_byte <= columns.done)
@@ -86,16 +86,16 @@ def test_requests_above_the_limit_are_counted_each_once(triton: Triton, tmp_path
         target=to(triton, "grpc"), scenario=scenario, warm_up=NO_WARM_UP, processes=2, fold_above=CHUNK // 2
     ).prepare()
     run = ready.run()
-    made = ready.document(run, made_by="test")
+    document = ready.document(run, made_by="test")
     assert run.folded is not None
     assert len(run.columns) == 0
-    assert triton.answered() - before == made.requests.answered == made.requests.due > CHUNK
-    assert made.run.histogram
+    assert triton.answered() - before == document.requests.answered == document.requests.due > CHUNK
+    assert document.run.histogram
     # Two batches of 8 take turns on one instance.
-    assert made.latency.p50.value == pytest.approx(36, rel=0.6)
-    assert made.phases is not None
-    assert made.phases.adds_up
-    assert [path.name for path in save(tmp_path, made, run)] == ["bench.json", "histogram.npz"]
+    assert document.latency.p50.value == pytest.approx(36, rel=0.6)
+    assert document.phases is not None
+    assert document.phases.adds_up
+    assert [path.name for path in save(tmp_path, document, run)] == ["bench.json", "histogram.npz"]
 
 
 def test_processes_share_one_schedule(triton: Triton) -> None:
@@ -114,7 +114,7 @@ def test_warm_up_is_not_counted(triton: Triton) -> None:
     measurement = Measurement(target=to(triton, "grpc"), scenario=Scenario(callers=2, duration_s=1)).prepare()
     run = measurement.run()
     sent = triton.answered() - before
-    warm = sum(one["warm_up_requests"] for one in run.usage)
+    warm = sum(usage["warm_up_requests"] for usage in run.usage)
     assert run.settled
     assert run.warm_up_s >= 3
     assert sent == warm + len(run.columns)
@@ -122,7 +122,7 @@ def test_warm_up_is_not_counted(triton: Triton) -> None:
 
 
 def test_rows_of_a_request_are_executed_rows(triton: Triton) -> None:
-    made, columns = measured(
+    document, columns = measured(
         Measurement(
             target=to(triton, "http"),
             scenario=Scenario(requests=64),
@@ -131,27 +131,27 @@ def test_rows_of_a_request_are_executed_rows(triton: Triton) -> None:
         )
     )
     assert sorted(set(columns.rows.tolist())) == list(range(1, 9))
-    assert made.requests.rows == int(columns.rows.sum()) == 8 * 36
+    assert document.requests.rows == int(columns.rows.sum()) == 8 * 36
 
 
 def test_too_many_requests_in_flight_are_counted_as_not_sent(triton: Triton) -> None:
     scenario = Scenario(kind="sustained", rate_rps=1500, duration_s=1.5, max_in_flight=20)
     before = triton.answered()
-    made, _ = measured(Measurement(target=to(triton, "grpc"), scenario=scenario, warm_up=NO_WARM_UP))
-    assert made.requests.not_sent > 100
-    assert made.requests.answered + made.requests.not_sent == made.requests.due
-    assert triton.answered() - before == made.requests.answered
-    assert not made.run.valid
+    document, _ = measured(Measurement(target=to(triton, "grpc"), scenario=scenario, warm_up=NO_WARM_UP))
+    assert document.requests.not_sent > 100
+    assert document.requests.answered + document.requests.not_sent == document.requests.due
+    assert triton.answered() - before == document.requests.answered
+    assert not document.run.valid
 
 
 def test_wrong_answers_are_failures_of_their_own(triton: Triton, tmp_path: Path) -> None:
     value = tmp_path / "x.npy"
     np.save(value, np.array([[3.0]], np.float32))
-    found: dict[str, int] = {}
+    wrong_counts: dict[str, int] = {}
     for name, expected in (("right", [[3.0]]), ("wrong", [[4.0]]), ("shape", [[[3.0]]])):
         expect = tmp_path / f"{name}.npz"
         np.savez(expect, y=np.array(expected, np.float32))
-        made, _ = measured(
+        document, _ = measured(
             Measurement(
                 target=to(triton, "http"),
                 scenario=Scenario(requests=5),
@@ -160,18 +160,18 @@ def test_wrong_answers_are_failures_of_their_own(triton: Triton, tmp_path: Path)
                 expect=str(expect),
             )
         )
-        found[name] = made.requests.wrong
-    assert found == {"right": 0, "wrong": 5, "shape": 5}
+        wrong_counts[name] = document.requests.wrong
+    assert wrong_counts == {"right": 0, "wrong": 5, "shape": 5}
 
 
 def test_a_request_beyond_its_time_out_is_counted_as_such(triton: Triton) -> None:
     for protocol in ("http", "grpc"):
         scenario = Scenario(kind="offline", requests=40, callers=40, duration_s=10)
-        made, _ = measured(
+        document, _ = measured(
             Measurement(target=to(triton, protocol, timeout_s=0.05), scenario=scenario, warm_up=NO_WARM_UP)
         )
-        assert made.requests.timed_out > 5
-        assert made.requests.timed_out + made.requests.answered == 40
+        assert document.requests.timed_out > 5
+        assert document.requests.timed_out + document.requests.answered == 40
 
 
 def test_a_server_that_ends_is_a_broken_connection() -> None:
@@ -181,9 +181,9 @@ def test_a_server_that_ends_is_a_broken_connection() -> None:
                 target=to(own, protocol), scenario=Scenario(callers=2, duration_s=2), warm_up=NO_WARM_UP
             ).prepare()
             own.kill()
-            made = measurement.document(measurement.run(), made_by="test")
-        assert made.requests.answered == 0
-        assert made.requests.disconnected == made.requests.due > 10
+            document = measurement.document(measurement.run(), made_by="test")
+        assert document.requests.answered == 0
+        assert document.requests.disconnected == document.requests.due > 10
 
 
 def test_functions_of_the_user_are_timed_apart(triton: Triton, tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_functions_of_the_user_are_timed_apart(triton: Triton, tmp_path: Path) -
         "def broken(number):\n    if number == 3:\n        raise ValueError('no picture 3')\n    return prepare(number)\n"
     )
     settings = HookSettings(prepare=f"{hook}:prepare", finish=f"{hook}:finish", processes=2)
-    made, columns = measured(
+    document, columns = measured(
         Measurement(target=to(triton, "http"), scenario=Scenario(requests=30), hooks=settings, warm_up=NO_WARM_UP)
     )
-    assert made.requests.answered == 30
+    assert document.requests.answered == 30
     assert float((columns.prepared - columns.due).min()) >= 0.02
     assert float((columns.finished - columns.done).min()) >= 0.01
     assert float((columns.done - columns.sent).min()) < 0.02
@@ -224,9 +224,9 @@ def test_an_interrupted_command_shows_what_was_measured(triton: Triton, tmp_path
         assert command.poll() is None
         time.sleep(0.05)
     command.send_signal(signal.SIGTERM)  # SIGINT is ignored by what a shell starts in the background
-    said, _ = command.communicate(timeout=60)
+    output, _ = command.communicate(timeout=60)
     assert command.returncode == 1
-    assert "NOT VALID the run was interrupted" in said
+    assert "NOT VALID the run was interrupted" in output
     document = BenchDocument.model_validate(json.loads((tmp_path / "bench.json").read_text()))
     columns, _, _ = Columns.load(tmp_path / "requests.npz")
     assert document.run.partial

@@ -28,16 +28,16 @@ def stored(folder: Path, *, operator: str = "MatMul", domain: str = "") -> Path:
 
 
 def test_a_model_runs_with_each_batch_size(tmp_path: Path) -> None:
-    found = alone.alone(stored(tmp_path), batches=(1, 4), sizes={}, threads=1, seconds=0.01)
-    assert [one.batch for one in found.points] == [1, 4]
-    assert all(one.p50.n >= 30 and (one.rate.value or 0) > 0 for one in found.points)
-    assert (found.load.value or 0) > 0
-    assert (found.memory.value or 0) > 0
-    assert found.server_cost.value is None
-    assert "no server was measured" in found.server_cost.reason
-    assert max(map(len, alone_lines(found))) <= 80
-    (first, _) = alone.executions(found)
-    assert first.batch / first.seconds == pytest.approx(found.points[0].rate.value)
+    result = alone.alone(stored(tmp_path), batches=(1, 4), sizes={}, threads=1, seconds=0.01)
+    assert [point.batch for point in result.points] == [1, 4]
+    assert all(point.p50.n >= 30 and (point.rate.value or 0) > 0 for point in result.points)
+    assert (result.load.value or 0) > 0
+    assert (result.memory.value or 0) > 0
+    assert result.server_cost.value is None
+    assert "no server was measured" in result.server_cost.reason
+    assert max(map(len, alone_lines(result))) <= 80
+    (first, _) = alone.executions(result)
+    assert first.batch / first.seconds == pytest.approx(result.points[0].rate.value)
 
 
 @pytest.mark.parametrize("domain", ["acme", ""])
@@ -65,17 +65,17 @@ def test_a_process_that_a_signal_ends_is_an_error(monkeypatch: pytest.MonkeyPatc
 
 def test_the_figures_of_times_are_exact_and_within_their_intervals() -> None:
     times = np.random.default_rng(3).gamma(4, 0.001, 2000)
-    found = alone.point(8, list(times))
-    assert found.p99.value == pytest.approx(1000 * (percentile(times, 0.99) or 0))
-    assert found.rate.value == pytest.approx(8 / times.mean())
-    for figure in (found.mean, found.p50, found.p99, found.rate):
+    point = alone.point(8, list(times))
+    assert point.p99.value == pytest.approx(1000 * (percentile(times, 0.99) or 0))
+    assert point.rate.value == pytest.approx(8 / times.mean())
+    for figure in (point.mean, point.p50, point.p99, point.rate):
         assert figure.interval is not None
         assert figure.interval[0] <= (figure.value or 0) <= figure.interval[1]
-    assert found.p99.reason == ""
+    assert point.p99.reason == ""
     assert alone.point(8, list(times[:100])).p99.reason == "fewer than ten executions lie above it"
 
 
 def test_the_interval_of_few_times_uses_all_of_them() -> None:
-    found = alone.point(1, [0.001] * 29 + [0.101])
-    assert found.mean.interval is not None
-    assert found.mean.interval[1] > (found.mean.value or 0)
+    point = alone.point(1, [0.001] * 29 + [0.101])
+    assert point.mean.interval is not None
+    assert point.mean.interval[1] > (point.mean.value or 0)

@@ -78,8 +78,8 @@ def served() -> Iterator[list[Triton]]:
     seed = 'input [ { name: "seed" data_type: TYPE_INT32 dims: [ 1 ] optional: true } ]'
     with tritons.running(
         [Odd("half", "BF16"), decoupled, Odd("choosy", "FP32", seed, _CHOOSY), Odd("empty", "FP32", code=_EMPTY)]
-    ) as made:
-        yield made
+    ) as models:
+        yield models
 
 
 def measurement(triton: Triton, protocol: str, **others: Any) -> Measurement:
@@ -92,8 +92,8 @@ def measurement(triton: Triton, protocol: str, **others: Any) -> Measurement:
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_requests_of_bf16_are_answered(served: list[Triton], protocol: str) -> None:
     ready = measurement(served[0], protocol, payload=PayloadSettings(rows=Rows(1, 4))).prepare()
-    made = ready.document(ready.run(), made_by="test")
-    assert (made.requests.answered, made.requests.due) == (8, 8)
+    document = ready.document(ready.run(), made_by="test")
+    assert (document.requests.answered, document.requests.due) == (8, 8)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -117,6 +117,6 @@ def test_optional_input_is_left_out_unless_its_shape_is_given(served: list[Trito
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_answers_without_outputs_are_errors_of_the_run(served: list[Triton], protocol: str) -> None:
     ready = measurement(served[3], protocol).prepare()
-    made = ready.document(ready.run(), made_by="test")
-    assert (made.requests.answered, made.requests.errors) == (0, 8)
-    assert "no outputs in the answer" in made.failures[0].message
+    document = ready.document(ready.run(), made_by="test")
+    assert (document.requests.answered, document.requests.errors) == (0, 8)
+    assert "no outputs in the answer" in document.failures[0].message

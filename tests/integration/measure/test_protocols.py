@@ -78,10 +78,10 @@ def measured(to: target.Target, **others: Any) -> BenchDocument:
     return ready.document(ready.run(), made_by="test")
 
 
-def written(folder: Path, made: Pair, name: str) -> tuple[str, str]:
+def written(folder: Path, certificates: Pair, name: str) -> tuple[str, str]:
     crt, key = folder / f"{name}.crt", folder / f"{name}.key"
-    crt.write_text(made.crt)
-    key.write_text(made.key)
+    crt.write_text(certificates.crt)
+    key.write_text(certificates.key)
     return str(crt), str(key)
 
 
@@ -103,10 +103,10 @@ async def _tf_metadata(_: web.Request) -> web.Response:
 def test_tensorflow_serving_is_measured_by_its_signature() -> None:
     routes = {("GET", "/v1/models/m/metadata"): _tf_metadata, ("POST", "/v1/models/m:predict"): _predict}
     with serving(routes) as address:
-        made = measured(parsed(f"http://{address}", api="tfserving"))
-    assert made.requests.answered == 20
-    assert made.target.inputs[0].shape == (-1, 3)
-    assert made.target.encoding == "json"
+        document = measured(parsed(f"http://{address}", api="tfserving"))
+    assert document.requests.answered == 20
+    assert document.target.inputs[0].shape == (-1, 3)
+    assert document.target.encoding == "json"
 
 
 def test_a_file_is_posted_as_it_is_with_its_type(tmp_path: Path) -> None:
@@ -119,13 +119,13 @@ def test_a_file_is_posted_as_it_is_with_its_type(tmp_path: Path) -> None:
         return web.Response(text="a cat", status=200 if len(seen) % 4 else 500)
 
     with serving({("POST", "/predict"): predict}) as address:
-        made = measured(
+        document = measured(
             parsed(f"http://{address}/predict", api="post", content_type="image/jpeg"),
             payload=PayloadSettings(samples=((("", str(body)),),)),
         )
     assert set(seen) == {("image/jpeg", body.read_bytes())}
-    assert (made.requests.answered, made.requests.errors, len(seen)) == (15, 5, 20)
-    assert made.failures[0].message == "500: a cat"
+    assert (document.requests.answered, document.requests.errors, len(seen)) == (15, 5, 20)
+    assert document.failures[0].message == "500: a cat"
 
 
 def test_a_redirect_to_a_login_page_counts_as_an_error() -> None:
@@ -144,10 +144,10 @@ def test_a_redirect_to_a_login_page_counts_as_an_error() -> None:
         ("GET", "/login"): login,
     }
     with serving(routes) as address:
-        made = measured(parsed(f"http://{address}", api="tfserving"))
-    assert (made.requests.answered, made.requests.errors, pages) == (0, 20, [])
-    assert made.failures[0].message == "302: a redirect to /login; give the URL of the server itself"
-    assert not made.run.valid
+        document = measured(parsed(f"http://{address}", api="tfserving"))
+    assert (document.requests.answered, document.requests.errors, pages) == (0, 20, [])
+    assert document.failures[0].message == "302: a redirect to /login; give the URL of the server itself"
+    assert not document.run.valid
 
 
 def test_headers_are_sent_with_every_request_over_both_ways() -> None:
@@ -171,12 +171,12 @@ def test_a_server_with_a_private_authority_is_measured_with_its_certificate(tmp_
     routes = {("GET", "/v1/models/m/metadata"): _tf_metadata, ("POST", "/v1/models/m:predict"): _predict}
     own = Tls(ca=server_files[0], certificate=client_files[0], key=client_files[1])
     with serving(routes, context) as address:
-        made = measured(parsed(f"https://{address}", api="tfserving", tls=own))
+        document = measured(parsed(f"https://{address}", api="tfserving", tls=own))
         with pytest.raises(
             TargetError, match=r"its certificate isn't valid: .*; to trust another authority: --ca FILE"
         ):
             measured(parsed(f"https://{address}", api="tfserving"))
-    assert made.requests.answered == 20
+    assert document.requests.answered == 20
 
 
 def test_triton_is_measured_over_encrypted_grpc_with_a_client_certificate(tmp_path: Path) -> None:
@@ -187,14 +187,16 @@ def test_triton_is_measured_over_encrypted_grpc_with_a_client_certificate(tmp_pa
     with tritons.running([WithFiles(files)], arguments=arguments) as (triton,):
         # The certificate is for 127.0.0.1; the server has another address of loopback.
         url = f"grpcs://{triton.address}:{GRPC_PORT}"
-        made = measured(parsed(url, tls=Tls(ca=crt, certificate=client_crt, key=client_key, server_name="127.0.0.1")))
+        document = measured(
+            parsed(url, tls=Tls(ca=crt, certificate=client_crt, key=client_key, server_name="127.0.0.1"))
+        )
         with pytest.raises(TargetError, match="UNAVAILABLE"):
             measured(parsed(url, tls=Tls(ca=crt), timeout_s=3.0))
-    assert made.requests.answered == 20
+    assert document.requests.answered == 20
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "message"),
     [
         (200, "<html>welcome</html>", "isn't a server of the KServe v2 protocol: /v2/models/m responds with '<html>welcome</html>'"),
         (200, '{"name": "m"}', "its description of m is {'name': 'm'}; for another one: --api tfserving"),
@@ -202,22 +204,22 @@ def test_triton_is_measured_over_encrypted_grpc_with_a_client_certificate(tmp_pa
         (401, "", "responds with 401: no message"),
     ],
 )  # fmt: skip
-def test_another_kind_of_server_is_named_by_what_it_answered(status: int, body: str, said: str) -> None:
+def test_another_kind_of_server_is_named_by_what_it_answered(status: int, body: str, message: str) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
     with serving({("GET", "/v2/models/m"): answer}) as address, pytest.raises(MeasureError) as caught:
         measured(parsed(f"http://{address}"))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_unreadable_certificates_are_refused_before_a_connection(tmp_path: Path) -> None:
     broken = tmp_path / "ca.crt"
     broken.write_text("no certificate")
-    for tls, said in (
+    for tls, message in (
         (Tls(ca=str(tmp_path / "none.crt")), "can't read it; it must be a file in PEM format"),
         (Tls(ca=str(broken)), "not a certificate and key in PEM format"),
         (Tls(certificate=str(broken)), "needs both files; for example --cert client.crt --key client.key"),
     ):
-        with pytest.raises(TargetError, match=said):
+        with pytest.raises(TargetError, match=message):
             measured(parsed("https://127.0.0.1:1", tls=tls))

@@ -105,8 +105,10 @@ class Mixed:
 @pytest.fixture(scope="module")
 def triton() -> Iterator[Triton]:
     """Start a model of 20 ms + 1 ms a row."""
-    with tritons.running([Work("m", t0_ms=20, a_ms=1, max_batch=8)], arguments=EXPLICIT, shares_memory=True) as (made,):
-        yield made
+    with tritons.running([Work("m", t0_ms=20, a_ms=1, max_batch=8)], arguments=EXPLICIT, shares_memory=True) as (
+        server,
+    ):
+        yield server
 
 
 def to(triton: Triton, protocol: str = "grpc", **others: Any) -> target.Target:
@@ -145,8 +147,8 @@ def test_a_configuration_changes_in_place_within_two_seconds(triton: Triton) -> 
 
 
 def test_a_model_that_does_not_load_has_the_reason_of_triton() -> None:
-    with tritons.running([Lacking()], arguments=EXPLICIT) as (made,):
-        repository = Repository(to(made))
+    with tritons.running([Lacking()], arguments=EXPLICIT) as (server,):
+        repository = Repository(to(server))
         config = repository.config()
         with pytest.raises(LoadError, match="rejects the configuration, and the server's log has the reason"):
             repository.load(config | {"dynamic_batching": {"preferred_batch_size": [64]}})
@@ -166,8 +168,8 @@ def test_points_show_what_batches_and_instances_gain(triton: Triton) -> None:
         batched = runner.measure(Configuration(max_batch=8), Callers(callers=24))
         two = runner.measure(Configuration(instances=2, max_batch=8), Callers(callers=48))
         again, other = (runner.measure(Configuration(instances=2, max_batch=8), Rate(rate_rps=60)) for _ in range(2))
-    found = (single, batched, two, again, other)
-    assert [one.failure for one in found] == [None] * 5, found
+    trials = (single, batched, two, again, other)
+    assert [point.failure for point in trials] == [None] * 5, trials
     assert set(single.batches) == {1}
     assert max(batched.batches) == 8
     assert batched.throughput_rps > 3 * single.throughput_rps
@@ -179,7 +181,7 @@ def test_points_show_what_batches_and_instances_gain(triton: Triton) -> None:
     # Arrivals are random, and other ones in each load.
     assert again.requests != other.requests
     assert again.offered_rps == pytest.approx(again.throughput_rps, rel=0.02)
-    assert all(one.memory_bytes for one in (single, batched, two))
+    assert all(point.memory_bytes for point in (single, batched, two))
 
 
 def test_a_configuration_that_does_not_load_is_left_out(triton: Triton) -> None:
@@ -193,7 +195,7 @@ def test_a_configuration_that_does_not_load_is_left_out(triton: Triton) -> None:
 
 
 def test_a_batch_without_enough_memory_is_left_out() -> None:
-    with tritons.running([Lacking()], arguments=EXPLICIT) as (made,), measuring(made, "threads") as runner:
+    with tritons.running([Lacking()], arguments=EXPLICIT) as (server,), measuring(server, "threads") as runner:
         large = runner.measure(Configuration(max_batch=16), Callers(callers=32))
         threads = runner.measure(Configuration(max_batch=4, threads=9), Callers(callers=8))
         small = runner.measure(Configuration(max_batch=4, threads=2), Callers(callers=8))
@@ -203,10 +205,10 @@ def test_a_batch_without_enough_memory_is_left_out() -> None:
 
 
 def test_a_server_that_ends_and_stays_away_ends_the_tuning() -> None:
-    with tritons.running([Work("m", t0_ms=20, a_ms=1)], arguments=EXPLICIT) as (made,):
-        runner = TrialRunner(prepared(made), Repository(to(made)).config(), restart_within_s=1)
+    with tritons.running([Work("m", t0_ms=20, a_ms=1)], arguments=EXPLICIT) as (server,):
+        runner = TrialRunner(prepared(server), Repository(to(server)).config(), restart_within_s=1)
         assert runner.measure(Configuration(max_batch=2), Callers(callers=1)).failure is None
-        threading.Timer(2.0, made.kill).start()
+        threading.Timer(2.0, server.kill).start()
         with pytest.raises(TuneError, match=r"the server has ended .* hasn't loaded the model again within 1 s"):
             runner.measure(Configuration(max_batch=4), Callers(callers=2))
 
@@ -214,26 +216,26 @@ def test_a_server_that_ends_and_stays_away_ends_the_tuning() -> None:
 def test_points_are_measured_through_the_client_in_the_pod(triton: Triton) -> None:
     (port,) = free_ports(1)
     statuses: list[int] = []
-    said: list[str] = []
+    lines: list[str] = []
     config = Repository(to(triton)).config()
     thread = threading.Thread(
-        target=lambda: statuses.append(point_server.serve(lambda: prepared(triton), said.append, port=port))
+        target=lambda: statuses.append(point_server.serve(lambda: prepared(triton), lines.append, port=port))
     )
     thread.start()
     points = PointClient(lambda: HTTPConnection("127.0.0.1", port, timeout=10), threads_parameter="threads")
     try:
         assert points.config(30)["max_batch_size"] == 8
-        made: Point = points.measure(Configuration(max_batch=4, threads=2), Callers(callers=4))
+        point: Point = points.measure(Configuration(max_batch=4, threads=2), Callers(callers=4))
         assert Repository(to(triton)).config()["parameters"]["threads"] == {"string_value": "2"}
     finally:
         points.end()
         thread.join(30)
         Repository(to(triton)).load(config)
     assert statuses == [0]
-    assert made.failure is None
-    assert made.configuration == Configuration(max_batch=4, threads=2)
-    assert made.requests > 20
-    assert any("loading" in one for one in said)
+    assert point.failure is None
+    assert point.configuration == Configuration(max_batch=4, threads=2)
+    assert point.requests > 20
+    assert any("loading" in line for line in lines)
 
 
 def test_a_client_of_a_model_that_does_not_load_says_why() -> None:
@@ -276,7 +278,7 @@ def test_tensors_in_shared_memory_are_those_of_the_model(triton: Triton, protoco
     counts = []
     for file in (expected, wrong):
         before = triton.answered()
-        made = Measurement(
+        measurement = Measurement(
             target=to(triton, protocol, shared_memory="system"),
             scenario=Scenario(callers=4, requests=80),
             payload=PayloadSettings(samples=((("x", str(sample)),),)),
@@ -284,8 +286,8 @@ def test_tensors_in_shared_memory_are_those_of_the_model(triton: Triton, protoco
             expect=str(file),
             sampling=None,
         ).prepare()
-        run = made.run()
-        document = made.document(run, made_by="test")
+        run = measurement.run()
+        document = measurement.document(run, made_by="test")
         assert triton.answered() - before == document.requests.due == 80
         assert document.target.shared_memory == "system"
         assert document.requests.rows in {0, 240}
@@ -302,7 +304,7 @@ def test_outputs_of_strings_stay_in_the_answer(tmp_path: Path) -> None:
     np.savez(expected, y=2 * values)
     with tritons.running([Mixed()], shares_memory=True) as (mixed,):
         for protocol in ("http", "grpc"):
-            made = Measurement(
+            measurement = Measurement(
                 target=to(mixed, protocol, shared_memory="system"),
                 scenario=Scenario(requests=20),
                 payload=PayloadSettings(samples=((("x", str(sample)),),)),
@@ -310,11 +312,11 @@ def test_outputs_of_strings_stay_in_the_answer(tmp_path: Path) -> None:
                 expect=str(expected),
                 sampling=None,
             ).prepare()
-            payloads = made.payload.payloads(made.target)
-            region = SharedRegion(made.target, payloads)
+            payloads = measurement.payload.payloads(measurement.target)
+            region = SharedRegion(measurement.target, payloads)
             try:
-                answered = made.document(made.run(), made_by="test").requests.answered
-                outputs = region.outputs(asyncio.run(answer(made.target, region)))
+                answered = measurement.document(measurement.run(), made_by="test").requests.answered
+                outputs = region.outputs(asyncio.run(answer(measurement.target, region)))
             finally:
                 region.close()
             assert answered == 20
@@ -335,14 +337,14 @@ async def answer(to_target: target.Target, region: SharedRegion) -> Reply:
 def test_requests_with_shared_memory_contain_no_tensors(triton: Triton, protocol: str) -> None:
     sizes = []
     for shared in ("none", "system"):
-        made = Measurement(
+        measurement = Measurement(
             target=to(triton, protocol, shared_memory=shared),
             scenario=Scenario(requests=20),
             payload=PayloadSettings(rows=Rows(8, 8)),
             warm_up=NO_WARM_UP,
             sampling=None,
         ).prepare()
-        columns = made.run().columns
+        columns = measurement.run().columns
         assert np.all(columns.outcome == 0)
         sizes.append(int(columns.sent_bytes.max()))
     assert sizes[1] < 700
@@ -352,11 +354,11 @@ def test_requests_with_shared_memory_contain_no_tensors(triton: Triton, protocol
 def test_a_server_with_another_dev_shm_refuses_shared_memory() -> None:
     with tritons.running([Work("m", max_batch=8)]) as (elsewhere,):
         for protocol in ("http", "grpc"):
-            made = Measurement(
+            measurement = Measurement(
                 target=to(elsewhere, protocol, shared_memory="system"), scenario=Scenario(requests=5), sampling=None
             ).prepare()
             with pytest.raises(
                 TargetError, match=r"refuses shared memory: .*client and server must have the same /dev/shm"
             ):
-                made.run()
+                measurement.run()
     assert left() == []

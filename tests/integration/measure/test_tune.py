@@ -28,9 +28,13 @@ OBJECTIVE_S = 0.4
 
 def test_search_on_triton_finds_larger_batches_and_more_instances() -> None:
     # A batch of b rows takes 60 + 4 b ms, and instances sleep beside each other.
-    with tritons.running([Work("m", t0_ms=60, a_ms=4, max_batch=2)], arguments=EXPLICIT, shares_memory=True) as (one,):
-        to = target.parse(f"grpc://{one.address}:{GRPC_PORT}", api="kserve", transport=None, encoding=None, model="m")
-        page = Source(pod="m", url=f"http://{one.address}:{METRICS_PORT}/metrics")
+    with tritons.running([Work("m", t0_ms=60, a_ms=4, max_batch=2)], arguments=EXPLICIT, shares_memory=True) as (
+        server,
+    ):
+        to = target.parse(
+            f"grpc://{server.address}:{GRPC_PORT}", api="kserve", transport=None, encoding=None, model="m"
+        )
+        page = Source(pod="m", url=f"http://{server.address}:{METRICS_PORT}/metrics")
         prepared = Measurement(
             target=to, scenario=Scenario(), sampling=SamplingSettings(servers=(page,), idle_s=0)
         ).prepare()
@@ -46,9 +50,9 @@ def test_search_on_triton_finds_larger_batches_and_more_instances() -> None:
     assert best is not None, shown
     assert best.max_batch >= 8, shown
     assert best.instances == 2, shown
-    found = result("m", search, end)
-    assert found.capacity_rps is not None
-    assert found.capacity_rps > 100, shown
+    outcome = result("m", search, end)
+    assert outcome.capacity_rps is not None
+    assert outcome.capacity_rps > 100, shown
     line = search.profile.times.line(best)
     assert line is not None
     assert line.seconds(8) == pytest.approx(0.06 + 0.004 * 8, rel=0.25), shown

@@ -28,10 +28,10 @@ def classifier(folder: Path, *, custom: bool = False) -> Path:
     """Two dense layers and a softmax, whose INT8 form is a quarter of the size."""
     net = Network(("x", ("batch", FEATURES)))
     hidden = net.add("Relu", net.dense("x", FEATURES, 128))
-    made = net.add("Softmax", net.dense(hidden, 128, LABELS), axis=1)
+    output_name = net.add("Softmax", net.dense(hidden, 128, LABELS), axis=1)
     if custom:
-        made = net.add("Magic", made, domain="acme")
-    model = net.model(made, opset=13, domains=["acme"] if custom else [])
+        output_name = net.add("Magic", output_name, domain="acme")
+    model = net.model(output_name, opset=13, domains=["acme"] if custom else [])
     rng = np.random.default_rng(1)
     for weight in model.graph.initializer:
         weight.CopyFrom(numpy_helper.from_array(rng.normal(0, 0.2, weight.dims).astype(np.float32), weight.name))
@@ -66,34 +66,34 @@ def result(
 
 def test_each_variant_is_a_repository_for_triton(result: tuple[VariantsDocument, Any, Any]) -> None:
     document, _, _ = result
-    assert [one.name for one in document.variants] == ["fp32", "fp16", "int8-dynamic", "int8-static"]
-    for one in document.variants:
-        assert one.failure == ""
-        folder = Path(one.path)
+    assert [variant.name for variant in document.variants] == ["fp32", "fp16", "int8-dynamic", "int8-static"]
+    for variant in document.variants:
+        assert variant.failure == ""
+        folder = Path(variant.path)
         config = text_format.Parse((folder / "config.pbtxt").read_text(), ModelConfig())
         assert (config.name, config.backend, config.max_batch_size) == (folder.name, "onnxruntime", 32)
-        assert [(given.name, list(given.dims)) for given in config.input] == [("x", [FEATURES])]
-        assert [list(made.dims) for made in config.output] == [[LABELS]]
-        assert one.size.value == (folder / "1" / "model.onnx").stat().st_size
+        assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [("x", [FEATURES])]
+        assert [list(tensor.dims) for tensor in config.output] == [[LABELS]]
+        assert variant.size.value == (folder / "1" / "model.onnx").stat().st_size
 
 
 def test_accuracy_is_that_of_an_independent_count(result: tuple[VariantsDocument, Any, Any]) -> None:
     document, x, labels = result
     assert (document.rows, document.calibration_rows) == (150, 50)
-    for one in document.variants:
+    for variant in document.variants:
         session = onnxruntime.InferenceSession(
-            str(Path(one.path) / "1" / "model.onnx"), providers=["CPUExecutionProvider"]
+            str(Path(variant.path) / "1" / "model.onnx"), providers=["CPUExecutionProvider"]
         )
         # INT8's ranges are those of an execution, so the rows are executed as they were: eight at a time.
         answers = [session.run(None, {"x": x[begin : min(begin + 8, ROWS)]})[0] for begin in range(50, ROWS, 8)]
-        found = [max(range(LABELS), key=lambda label: row[label]) for answer in answers for row in answer.tolist()]
-        right = sum(label == wanted for label, wanted in zip(found, labels[50:], strict=True))
-        assert one.accuracy.value == right / 150
-        assert one.accuracy.n == 150
+        predicted = [max(range(LABELS), key=lambda label: row[label]) for answer in answers for row in answer.tolist()]
+        right = sum(label == expected for label, expected in zip(predicted, labels[50:], strict=True))
+        assert variant.accuracy.value == right / 150
+        assert variant.accuracy.n == 150
 
 
 def test_variants_have_the_operations_of_the_model(result: tuple[VariantsDocument, Any, Any]) -> None:
-    counts = {one.name: analyse(Path(one.path)) for one in result[0].variants}
+    counts = {variant.name: analyse(Path(variant.path)) for variant in result[0].variants}
     macs = FEATURES * 128 + 128 * LABELS
     assert {name: static.sizes[0].macs for name, static in counts.items()} == dict.fromkeys(counts, macs)
     assert all(static.complete for static in counts.values())
@@ -103,11 +103,11 @@ def test_variants_have_the_operations_of_the_model(result: tuple[VariantsDocumen
 
 
 def test_rates_are_means_of_rounds_in_turns(result: tuple[VariantsDocument, Any, Any]) -> None:
-    for one in result[0].variants:
-        assert one.rate.source == "mean of 3 rounds in turns"
-        assert one.rate.interval is not None
-        assert one.rate.interval[0] <= (one.rate.value or 0) <= one.rate.interval[1]
-        assert (one.rate.n, one.load.n) == (one.p99.n, 3)
+    for variant in result[0].variants:
+        assert variant.rate.source == "mean of 3 rounds in turns"
+        assert variant.rate.interval is not None
+        assert variant.rate.interval[0] <= (variant.rate.value or 0) <= variant.rate.interval[1]
+        assert (variant.rate.n, variant.load.n) == (variant.p99.n, 3)
 
 
 def test_int8_is_smaller_and_deviates(result: tuple[VariantsDocument, Any, Any]) -> None:
@@ -117,7 +117,7 @@ def test_int8_is_smaller_and_deviates(result: tuple[VariantsDocument, Any, Any])
     assert (dynamic.size_ratio.value or 1) < 0.35
     assert (static.size_ratio.value or 1) < 0.35
     assert 0 < (half.largest_deviation.value or 0) < (static.largest_deviation.value or 0) < 0.5
-    assert all(one.left == () for one in (half, dynamic, static))
+    assert all(variant.left == () for variant in (half, dynamic, static))
     assert max(map(len, text.page(result[0]).splitlines()[1:])) <= 80
 
 
@@ -152,7 +152,7 @@ def test_rows_without_labels_have_no_accuracy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "labels", "said"),
+    ("arrays", "labels", "message"),
     [
         ({"y": np.zeros((60, 64), np.float32)}, "", "no array x, which is an input of the model; it has y"),
         (
@@ -171,14 +171,14 @@ def test_rows_without_labels_have_no_accuracy(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_data_that_does_not_fit_is_an_error(arrays: dict[str, Any], labels: str, said: str, tmp_path: Path) -> None:
+def test_data_that_does_not_fit_is_an_error(arrays: dict[str, Any], labels: str, message: str, tmp_path: Path) -> None:
     request = VariantsRequest(
         model=classifier(tmp_path), data=rows(tmp_path, **arrays), out=tmp_path / "out", labels=labels
     )
     with pytest.raises(ModelError) as caught:
         make(request, program="test", timestamp="now")
     assert str(tmp_path / "val.npz") in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -243,7 +243,7 @@ def test_a_variant_that_cannot_be_made_has_its_reason(tmp_path: Path, monkeypatc
     document = make(request, program="test", timestamp="now")
     assert document.variants[1].failure.endswith("onnxruntime can't make fp16: no such form")
     assert document.variants[1].rate.value is None
-    assert [one.name for one in (tmp_path / "out").iterdir()] == ["tiny_fp32"]
+    assert [folder.name for folder in (tmp_path / "out").iterdir()] == ["tiny_fp32"]
 
 
 def test_a_model_with_a_fixed_batch_runs_with_it(tmp_path: Path) -> None:
@@ -264,14 +264,14 @@ def test_a_model_with_a_fixed_batch_runs_with_it(tmp_path: Path) -> None:
     )
     # 15 of 62 rows calibrate, and 44 of the others are whole executions.
     assert (document.batch, document.rows, document.calibration_rows) == (4, 44, 15)
-    assert [one.failure for one in document.variants] == ["", ""]
+    assert [variant.failure for variant in document.variants] == ["", ""]
     assert "max_batch_size: 0" in (Path(document.variants[0].path) / "config.pbtxt").read_text()
 
 
 def test_operators_that_stay_in_fp32_are_named(tmp_path: Path) -> None:
     net = Network(("x", ("batch", 16, 16)))
-    made = net.add("MatMul", net.add("MatMul", "x", net.weight(16, 16)), "x")
-    model: onnx.ModelProto = net.model(made, opset=13)
+    product = net.add("MatMul", net.add("MatMul", "x", net.weight(16, 16)), "x")
+    model: onnx.ModelProto = net.model(product, opset=13)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(RNG.random((16, 16)).astype(np.float32), "w0"))
     for name in ("batch", "16", "16"):
         dimension = model.graph.output[0].type.tensor_type.shape.dim.add()

@@ -75,10 +75,10 @@ class Site:
         self.port = 0
 
     async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
-        found = self.readings.get((namespace, name), Missing("there is no such ModelDeployment"))
-        if isinstance(found, Exception):
-            raise found
-        return found
+        reading = self.readings.get((namespace, name), Missing("there is no such ModelDeployment"))
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
         return self.counts.get((namespace, name), Missing("there is no such ModelDeployment"))

@@ -35,7 +35,7 @@ LARGE_MIB = 15
 """Memory that the operator takes at least for a page of 20 MB. It is rendered once for all readers."""
 SOURCES = [f"127.0.{third}.{fourth}" for third in (7, 8) for fourth in range(1, 16)]
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Half"
-WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+COMPLETE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 IDENTIFIED = b"GET /apis HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n\r\n"
 HALF_BODY = (
     b"POST /api/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
@@ -81,10 +81,10 @@ async def unread(site: Served) -> float:
     loop = asyncio.get_running_loop()
     before, sockets = site.resident_mib(), site.sockets()
     opened = [socket.socket() for _ in range(3)]
-    for one in opened:
-        one.setblocking(False)
-        await loop.sock_connect(one, ("127.0.0.1", site.http))
-        await loop.sock_sendall(one, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for connection in opened:
+        connection.setblocking(False)
+        await loop.sock_connect(connection, ("127.0.0.1", site.http))
+        await loop.sock_sendall(connection, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     async with asyncio.timeout(10 * PATIENCE):
         while site.sockets() < sockets + 3 or site.resident_mib() < before + LARGE_MIB:  # noqa: ASYNC110  # of another process
             await asyncio.sleep(0.1)
@@ -93,25 +93,25 @@ async def unread(site: Served) -> float:
     async with asyncio.timeout(CLOSED_WITHIN_S * PATIENCE):
         while site.sockets() > sockets:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    for one in opened:
-        one.close()
+    for connection in opened:
+        connection.close()
     return time.monotonic() - began
 
 
-async def most_resident(of: Served) -> float:
+async def most_resident(site: Served) -> float:
     """Watch its memory until cancelled; the largest."""
-    most = of.resident_mib()
+    most = site.resident_mib()
     with contextlib.suppress(asyncio.CancelledError):
         while True:
             await asyncio.sleep(0.2)
-            most = max(most, of.resident_mib())
+            most = max(most, site.resident_mib())
     return most
 
 
 async def test_600_idle_connections_are_closed_and_cost_little() -> None:
     """Of each kind, from many addresses, while a client, an agent's stream and a page's stream go on undisturbed."""
     allow_open_files()
-    kinds = [(False, b"")] * 200 + [(True, b"")] * 140 + [(True, HALF)] * 130 + [(True, WHOLE)] * 130
+    kinds = [(False, b"")] * 200 + [(True, b"")] * 140 + [(True, HALF)] * 130 + [(True, COMPLETE)] * 130
     random.Random(1).shuffle(kinds)
     with served() as site, served() as other, client(site.https) as took:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=TLS)) as session:
@@ -130,12 +130,12 @@ async def test_600_idle_connections_are_closed_and_cost_little() -> None:
                 lasted = await asyncio.gather(
                     *(silent(site.https, source, tls=tls, sent=sent) for (tls, sent), source in crowd),
                     *(silent(site.dashboard, SOURCES[0], tls=True, sent=HALF_BODY) for _ in range(5)),
-                    *(rest(*one) for one in known),
+                    *(rest(*connection) for connection in known),
                 )
             watch.cancel()
             grown_mib = await watch - before
-            unidentified = [one for one in lasted[:-KNOWN] if one is not None]
-            identified = [one for one in lasted[-KNOWN:] if one is not None]
+            unidentified = [seconds for seconds in lasted[:-KNOWN] if seconds is not None]
+            identified = [seconds for seconds in lasted[-KNOWN:] if seconds is not None]
             assert len(unidentified) > DEFAULT_LIMITS.unidentified // 2, "most were refused at once"
             assert max(unidentified) < CLOSED_WITHIN_S / 2
             assert CLOSED_WITHIN_S / 2 < min(identified) <= max(identified) < CLOSED_WITHIN_S
@@ -178,11 +178,11 @@ async def hello(request: web.Request) -> web.Response:
 async def stream(request: web.Request) -> web.StreamResponse:
     """Stream until the client goes."""
     await asyncio.sleep(0.05)  # a review
-    made = web.WebSocketResponse()
-    await made.prepare(request)
-    async for _ in made:
+    response = web.WebSocketResponse()
+    await response.prepare(request)
+    async for _ in response:
         pass
-    return made
+    return response
 
 
 @asynccontextmanager
@@ -193,15 +193,17 @@ async def listening(
     app = web.Application()
     app.add_routes([web.get("/", hello), web.get("/stream", stream)])
     registry = CollectorRegistry()
-    made = renewed(None, ("localhost",), datetime.now(UTC)).serving if tls else None
-    context = None if made is None else ServingTLS(cert_pem=made.cert_pem, key_pem=made.key_pem).context
-    found = await ListeningPorts(registry).open(
+    certificate = renewed(None, ("localhost",), datetime.now(UTC)).serving if tls else None
+    context = (
+        None if certificate is None else ServingTLS(cert_pem=certificate.cert_pem, key_pem=certificate.key_pem).context
+    )
+    listener = await ListeningPorts(registry).open(
         app, name="http", host=host, port=0, tls=context, limits=limits, shutdown_s=0.2
     )
     try:
-        yield found, found.addresses[0][1], registry
+        yield listener, listener.addresses[0][1], registry
     finally:
-        await found.cleanup()
+        await listener.cleanup()
 
 
 def closed_for(registry: CollectorRegistry, reason: str) -> float | None:
@@ -250,10 +252,13 @@ async def test_a_source_over_its_limit_is_closed_before_tls(caplog: pytest.LogCa
             assert await reader.read() == b""
         assert closed_for(registry, "source") == 1
         other = aiohttp.TCPConnector(ssl=TLS, local_addr=("127.0.9.2", 0))
-        async with aiohttp.ClientSession(connector=other) as session, session.get(f"https://127.0.0.1:{port}/") as got:
-            assert got.status == 200
-        for one in (writer, *(writer for _, writer in idle)):
-            one.transport.abort()
+        async with (
+            aiohttp.ClientSession(connector=other) as session,
+            session.get(f"https://127.0.0.1:{port}/") as response,
+        ):
+            assert response.status == 200
+        for open_writer in (writer, *(writer for _, writer in idle)):
+            open_writer.transport.abort()
     (line,) = [record for record in caplog.records if "too many connections" in record.message]
     assert vars(line).items() >= {"reason": "source", "source": "127.0.9.1", "limit": 8, "limit_per_source": 2}.items()
 
@@ -303,17 +308,17 @@ async def test_agents_behind_one_address_all_get_their_streams() -> None:
         async with asyncio.timeout(20 * PATIENCE):
             streams = await asyncio.gather(*(come() for _ in range(60)))
         assert listener.connections.unidentified == 0
-        assert [one.closed for one in streams] == [False] * 60
-        await asyncio.gather(*(one.close() for one in streams))
+        assert [stream.closed for stream in streams] == [False] * 60
+        await asyncio.gather(*(stream.close() for stream in streams))
 
 
 async def test_a_caller_over_the_limit_is_answered_and_then_closed() -> None:
     async with listening() as (_, port, _):
         opened = [await connect(port, "127.0.0.1") for _ in range(4)]
-        heads = [await answer(*one, name="one") for one in opened]
+        heads = [await answer(*connection, name="one") for connection in opened]
         assert [b"200 OK" in head for head in heads] == [True] * 4
         assert [b"Connection: close" in head for head in heads] == [False, False, True, True]
-        assert [bool(await answer(*one, name="one")) for one in opened] == [True, True, False, False]
+        assert [bool(await answer(*connection, name="one")) for connection in opened] == [True, True, False, False]
         for _, writer in opened:
             writer.transport.abort()
 
@@ -328,7 +333,7 @@ async def test_ipv4_and_ipv6_are_served_if_no_host_is_given() -> None:
 def test_a_family_that_the_node_lacks_is_left_out() -> None:
     lacking = (socket.AF_APPLETALK, "")
     opened = listen_on_all(0, [FAMILIES[0], lacking])
-    assert [one.family for one in opened] == [socket.AF_INET]
+    assert [sock.family for sock in opened] == [socket.AF_INET]
     with pytest.raises(OSError, match="ddress already in use"):
         listen_on_all(opened[0].getsockname()[1], [lacking, FAMILIES[0]])
     opened[0].close()

@@ -49,7 +49,7 @@ async def idle(port: int) -> None:
 
 @contextlib.asynccontextmanager
 async def running(work: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
     finally:
@@ -61,12 +61,12 @@ async def running(work: Iterable[Coroutine[None, None, None]]) -> AsyncIterator[
 def agents(port: int, ca_pem: str, folder: Path) -> list[ReportStream]:
     """Return the streams of agents, each of a model of its own."""
     collector = CollectorAddress("localhost", port, "localhost", ca_pem)
-    made = []
+    streams = []
     for number in range(AGENTS):
         token = folder / f"m{number}"
         token.write_text(token.name)
-        made.append(ReportStream(collector, token, resolve=here))
-    return made
+        streams.append(ReportStream(collector, token, resolve=here))
+    return streams
 
 
 @pytest.mark.more

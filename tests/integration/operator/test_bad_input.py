@@ -88,17 +88,17 @@ def set_schema(cluster: Cluster, schema: Any) -> None:
 @pytest.fixture
 def stored(cluster: Cluster, space: Space) -> dict[str, Versions]:
     """The bad specs, stored over good ones by an API server that didn't know the rules; by name."""
-    wanted = {f"m{n}": obj for n, (obj, _) in enumerate(v for k, v in BAD.items() if k != "name too long")}
+    specs = {f"m{n}": obj for n, (obj, _) in enumerate(v for k, v in BAD.items() if k != "name too long")}
     space.apply(files())
-    for name in wanted:
+    for name in specs:
         space.apply(deployment(name))
-    for name in wanted:
+    for name in specs:
         space.wait_settled(name)
-    before = {name: versions(space, name) for name in wanted}
+    before = {name: versions(space, name) for name in specs}
     schema = crd()["spec"]["versions"][0]["schema"]
     set_schema(cluster, without_rules(copy.deepcopy(schema)))
     try:
-        for name, obj in wanted.items():
+        for name, obj in specs.items():
             bad = {**obj, "metadata": {"name": name}}
             until(lambda bad=bad: space.try_apply(bad).status, lambda s: s == 200, what=f"{name} is stored")  # type: ignore[misc]  # a default
         long = BAD["name too long"][0]
@@ -172,9 +172,9 @@ def test_a_missing_config_map_is_named_and_creation_resumes_by_itself(space: Spa
 
 
 def test_a_missing_key_is_named_with_the_existing_ones(space: Space) -> None:
-    there = files()
-    there["data"] = {"config.txt": "x"}
-    space.apply(there, deployment())
+    config_map = files()
+    config_map["data"] = {"config.txt": "x"}
+    space.apply(config_map, deployment())
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
     assert message.startswith("spec.model.source.configMap.items: ConfigMap ")
     assert "has no key config.pbtxt; its keys are config.txt" in message
@@ -185,8 +185,8 @@ def test_a_missing_key_is_named_with_the_existing_ones(space: Space) -> None:
 def test_a_missing_claim_is_named_and_creation_resumes_by_itself(space: Space) -> None:
     space.apply(deployment(model={"source": {"persistentVolumeClaim": {"claimName": "models"}}}))
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
-    said = f"spec.model.source.persistentVolumeClaim.claimName: PersistentVolumeClaim {space.namespace}/models doesn't exist"
-    assert message.startswith(said)
+    expected = f"spec.model.source.persistentVolumeClaim.claimName: PersistentVolumeClaim {space.namespace}/models doesn't exist"
+    assert message.startswith(expected)
     space.apply(
         {
             "apiVersion": "v1",

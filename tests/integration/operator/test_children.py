@@ -40,13 +40,15 @@ def maps(space: Space, part: str) -> set[str]:
 def test_every_child_is_made_with_an_owner_and_with_labels(space: Space) -> None:
     space.serve(scaling=SCALING)
     uid = space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"]
-    made = space.children()
+    children = space.children()
 
-    hashed = {key for key in made if key[0] == "ControllerRevision" or key[1].startswith(("m-overlay-", "m-model-"))}
+    hashed = {
+        key for key in children if key[0] == "ControllerRevision" or key[1].startswith(("m-overlay-", "m-model-"))
+    }
     assert {kind for kind, _ in hashed} == {"ControllerRevision", "ConfigMap"}
     assert len(hashed) == 3
-    assert made.keys() - hashed == FIXED | {("HorizontalPodAutoscaler", "m")}
-    for (kind, name), obj in made.items():
+    assert children.keys() - hashed == FIXED | {("HorizontalPodAutoscaler", "m")}
+    for (kind, name), obj in children.items():
         (owner,) = obj["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("ModelDeployment", uid, True), (kind, name)
         labels = obj["metadata"]["labels"]
@@ -191,13 +193,13 @@ def test_objects_that_pods_use_are_not_pruned(space: Space) -> None:
 
 def test_the_service_follows_the_spec_and_goes_back(space: Space) -> None:
     key = "external-dns.alpha.kubernetes.io/hostname"
-    asked = {"type": "LoadBalancer", "annotations": {key: "m.example"}, "sourceRanges": ["10.1.2.3/8"]}
-    space.serve(traffic={"service": asked})
-    made = space.must(kinds.SERVICE, "m")
-    assert (made["spec"]["type"], made["spec"]["loadBalancerSourceRanges"]) == ("LoadBalancer", ["10.0.0.0/8"])
-    assert made["metadata"]["annotations"][key] == "m.example"
+    spec = {"type": "LoadBalancer", "annotations": {key: "m.example"}, "sourceRanges": ["10.1.2.3/8"]}
+    space.serve(traffic={"service": spec})
+    service = space.must(kinds.SERVICE, "m")
+    assert (service["spec"]["type"], service["spec"]["loadBalancerSourceRanges"]) == ("LoadBalancer", ["10.0.0.0/8"])
+    assert service["metadata"]["annotations"][key] == "m.example"
 
-    space.apply(deployment(traffic={"service": {**asked, "annotations": {"example.com/x": "1"}}}))
+    space.apply(deployment(traffic={"service": {**spec, "annotations": {"example.com/x": "1"}}}))
     refused = until(
         lambda: next((c for c in space.status()["conditions"] if c["type"] == "Accepted"), {}),
         lambda c: c.get("status") == "False",

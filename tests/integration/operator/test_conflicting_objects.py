@@ -59,7 +59,7 @@ def test_a_conflicting_object_is_left_untouched_and_no_other_is_made(space: Spac
         if kind is kinds.DEPLOYMENT:
             until(
                 lambda name=names[owner]: space.must(kinds.DEPLOYMENT, name)["metadata"].get("annotations") or {},  # type: ignore[misc]
-                lambda found: "deployment.kubernetes.io/revision" in found,
+                lambda annotations: "deployment.kubernetes.io/revision" in annotations,
                 what="the Deployment is taken up",
             )
     before = {owner: spec_of(space.must(kind, names[owner])) for owner, (kind, _) in theirs.items()}
@@ -75,8 +75,13 @@ def test_a_conflicting_object_is_left_untouched_and_no_other_is_made(space: Spac
             lambda r: r == ["Conflict"],
             what="an event tells it",
         )
-    there = {(kind.kind, names[owner]) for owner, (kind, _) in theirs.items() if labelled}
-    always(lambda: space.children().keys() - there, lambda made: not made, what="nothing is made", for_s=0.5)
+    labelled_names = {(kind.kind, names[owner]) for owner, (kind, _) in theirs.items() if labelled}
+    always(
+        lambda: space.children().keys() - labelled_names,
+        lambda children: not children,
+        what="nothing is made",
+        for_s=0.5,
+    )
     assert {owner: spec_of(space.must(kind, names[owner])) for owner, (kind, _) in theirs.items()} == before
 
     for owner, (kind, _) in theirs.items():
@@ -131,8 +136,8 @@ EDITS: list[tuple[str, str, Object]] = [
 def test_every_edit_of_a_child_is_set_right(space: Space) -> None:
     space.serve(scaling=SCALING)
     record = space.every(kinds.CONTROLLER_REVISION)[0]["metadata"]["name"]
-    for kind, given, body in EDITS:
-        name = given or record
+    for kind, child_name, body in EDITS:
+        name = child_name or record
         before = without_versions(space.must(_KINDS[kind], name))
         space.merge(_KINDS[kind], name, body)
         until(
@@ -171,15 +176,15 @@ def test_labels_annotations_and_fields_of_others_stay(space: Space) -> None:
     }
     space.merge(kinds.SERVICE, "m", theirs)
     space.merge(kinds.SERVICE, "m", {"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}}})
-    found = until(
+    service = until(
         lambda: space.must(kinds.SERVICE, "m"),
         lambda s: s["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "halcyon",
         what="our label is back",
         limit_s=5,
     )
-    assert found["metadata"]["labels"]["team"] == "blue"
-    assert found["metadata"]["annotations"]["note"] == "theirs"
-    assert found["spec"]["sessionAffinity"] == "ClientIP"
+    assert service["metadata"]["labels"]["team"] == "blue"
+    assert service["metadata"]["annotations"]["note"] == "theirs"
+    assert service["spec"]["sessionAffinity"] == "ClientIP"
 
 
 def test_a_port_added_by_another_writer_stays(space: Space, operator: Operator) -> None:

@@ -28,7 +28,7 @@ from tests.integration.waiting import PATIENCE, until
 pytestmark = pytest.mark.more
 
 BUDGET = 4
-WANTED = 5
+DESIRED = 5
 """By the rules, for the load below."""
 GPU: dict[str, Any] = {"gpu": {"count": 1}}
 LOAD_S = 20.0
@@ -53,9 +53,9 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def space(cluster: Cluster, namespace: str) -> Iterator[Space]:
     """With a served model, and a connection for each thread."""
     with closing(Kept(cluster.api.identity, cluster)) as api:
-        made = Space(api, namespace)
-        made.serve(scaling=SCALING, runtime=GPU)
-        yield made
+        own_space = Space(api, namespace)
+        own_space.serve(scaling=SCALING, runtime=GPU)
+        yield own_space
 
 
 def accepted(space: Space) -> str:
@@ -94,13 +94,13 @@ class Tenant:
 @contextmanager
 def tenant(space: Space) -> Iterator[Tenant]:
     """One who writes all the while."""
-    made = Tenant(space, forged(accepted(space)))
+    writer = Tenant(space, forged(accepted(space)))
     with ThreadPoolExecutor(1) as thread:
-        writing = thread.submit(made.run)
+        writing = thread.submit(writer.run)
         try:
-            yield made
+            yield writer
         finally:
-            made.end()
+            writer.end()
         writing.result()
 
 
@@ -118,7 +118,7 @@ async def test_every_limit_holds_while_a_tenant_overwrites_the_spec(
             end = time.monotonic() + LOAD_S
             last = end + LOAD_S * PATIENCE
             while (now := time.monotonic()) < end or (BUDGET not in counts and now < last):
-                await stream.send_str(await asyncio.to_thread(record, space, queued=10 * WANTED - 2))
+                await stream.send_str(await asyncio.to_thread(record, space, queued=10 * DESIRED - 2))
                 for _ in range(LOOKS):
                     counts += await asyncio.to_thread(_counts, space)
                     await asyncio.sleep(RECORD_EVERY_S / LOOKS)
@@ -150,6 +150,6 @@ def test_an_edit_is_undone_at_once_also_while_the_spec_is_refused(operator: Oper
 
 
 def _text(space: Space) -> str | None:
-    found = space.get(kinds.CONFIG_MAP, "m-balancer") or {"data": {}}
-    text: str | None = found["data"].get("accepted.json")
+    config_map = space.get(kinds.CONFIG_MAP, "m-balancer") or {"data": {}}
+    text: str | None = config_map["data"].get("accepted.json")
     return text

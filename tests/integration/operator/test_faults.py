@@ -60,10 +60,10 @@ class Field:
 
     def space(self, name: str = "f") -> Space:
         """A new namespace."""
-        made = Space(self.cluster.api, f"{name}-{uuid.uuid4().hex[:8]}")
-        made.make()
-        self.spaces.append(made)
-        return made
+        space = Space(self.cluster.api, f"{name}-{uuid.uuid4().hex[:8]}")
+        space.make()
+        self.spaces.append(space)
+        return space
 
     def start(self, rule: Rule = no_fault, *, watch: str = "", in_turn: bool = False) -> tuple[Operator, Door]:
         """An operator behind a door. It bears the name of the one before, so that the lease is its at once."""
@@ -100,10 +100,10 @@ def proxy(cluster: Cluster) -> Iterator[Proxy]:
 
 @pytest.fixture
 def field(cluster: Cluster, proxy: Proxy, tmp_path: Path) -> Iterator[Field]:
-    made = Field(cluster, proxy, tmp_path)
-    yield made
-    made.end()
-    cluster.api.call("DELETE", f"/api/v1/namespaces/{made.namespace}")
+    scene = Field(cluster, proxy, tmp_path)
+    yield scene
+    scene.end()
+    cluster.api.call("DELETE", f"/api/v1/namespaces/{scene.namespace}")
 
 
 def sample(count: int, most: int) -> list[int]:
@@ -135,28 +135,28 @@ def undisturbed(field: Field, *steps: Callable[[Space], None]) -> tuple[State, i
     return rested(lambda: state(space), for_s=1), number
 
 
-def wait_alike(spaces: dict[str, Space], wanted: State, *, limit_s: float) -> dict[str, list[str]]:
+def wait_alike(spaces: dict[str, Space], expected: State, *, limit_s: float) -> dict[str, list[str]]:
     """Until all of them are as wanted; what differs where time was too short, by their names."""
     left = dict(spaces)
-    found: dict[str, list[str]] = {}
+    divergent: dict[str, list[str]] = {}
     end = time.monotonic() + limit_s * PATIENCE
     while left and time.monotonic() < end:
         for name, space in list(left.items()):
-            found[name] = differences(state(space), wanted)
-            if not found[name]:
-                del left[name], found[name]
+            divergent[name] = differences(state(space), expected)
+            if not divergent[name]:
+                del left[name], divergent[name]
         time.sleep(0.1)
-    return found
+    return divergent
 
 
-def converge(field: Field, wanted: State, spaces: dict[str, Space], *, limit_s: float = 45.0) -> dict[str, list[str]]:
+def converge(field: Field, expected: State, spaces: dict[str, Space], *, limit_s: float = 45.0) -> dict[str, list[str]]:
     """What still differs, by the fault that it comes from, when an undisturbed operator has had its time."""
     operator, _ = field.start()
-    found = wait_alike(spaces, wanted, limit_s=limit_s)
+    divergent = wait_alike(spaces, expected, limit_s=limit_s)
     complaints = operator.complaints()
     assert operator.stop() == 0
     assert not complaints, complaints
-    return found
+    return divergent
 
 
 def crash(field: Field, space: Space, number: int, *, after: bool) -> bool:
@@ -178,7 +178,7 @@ def crash(field: Field, space: Space, number: int, *, after: bool) -> bool:
     return False
 
 
-def crash_everywhere(field: Field, number: int, wanted: State, spaces: list[Space], most: int) -> None:
+def crash_everywhere(field: Field, number: int, expected: State, spaces: list[Space], most: int) -> None:
     cases: dict[str, Space] = {}
     killed = 0
     for n in sample(number, most):
@@ -186,22 +186,22 @@ def crash_everywhere(field: Field, number: int, wanted: State, spaces: list[Spac
             space = spaces.pop()
             killed += crash(field, space, n, after=after)
             cases[f"killed {'after' if after else 'before'} write {n} of {number}"] = space
-    found = converge(field, wanted, cases)
-    print(f"{killed} kills in {len(cases)} runs, {len(found)} divergences")  # noqa: T201  # the figure of the test
-    assert found == {}
+    divergent = converge(field, expected, cases)
+    print(f"{killed} kills in {len(cases)} runs, {len(divergent)} divergences")  # noqa: T201  # the figure of the test
+    assert divergent == {}
     assert killed >= len(cases) - 4  # the last status writes come together at times
 
 
 def test_an_operator_killed_at_any_write_of_a_creation_converges(field: Field) -> None:
-    wanted, number = undisturbed(field, create)
+    expected, number = undisturbed(field, create)
     spaces = [field.space() for _ in range(2 * len(sample(number, 3)))]
     for space in spaces:
         create(space)
-    crash_everywhere(field, number, wanted, spaces, 3)
+    crash_everywhere(field, number, expected, spaces, 3)
 
 
 def test_an_operator_killed_at_any_write_of_a_change_converges(field: Field) -> None:
-    wanted, number = undisturbed(field, create, change)
+    expected, number = undisturbed(field, create, change)
     spaces = [field.space() for _ in range(2 * len(sample(number, 3)))]
     for space in spaces:
         create(space)
@@ -211,7 +211,7 @@ def test_an_operator_killed_at_any_write_of_a_change_converges(field: Field) -> 
     assert operator.stop() == 0
     for space in spaces:
         change(space)
-    crash_everywhere(field, number, wanted, spaces, 3)
+    crash_everywhere(field, number, expected, spaces, 3)
 
 
 def test_an_operator_killed_at_its_certificate_or_lease_starts_again(field: Field) -> None:
@@ -231,7 +231,7 @@ def test_an_operator_killed_at_its_certificate_or_lease_starts_again(field: Fiel
 
 
 def test_each_write_once_answered_with_each_error_converges(field: Field) -> None:
-    wanted, number = undisturbed(field, create)
+    expected, number = undisturbed(field, create)
     faults = ANSWERS | (TIME_OUT if ALL else {})
     cases = {
         f"write {n} of {number}: {name}": (field.space(), n, fault)
@@ -248,31 +248,31 @@ def test_each_write_once_answered_with_each_error_converges(field: Field) -> Non
         n, fault = by_namespace[request.namespace]
         return fault if counts[request.namespace] == n else None
 
-    hold(field, rule, wanted, {name: space for name, (space, _, _) in cases.items()})
+    hold(field, rule, expected, {name: space for name, (space, _, _) in cases.items()})
 
 
 def test_every_request_failing_the_first_time_converges(field: Field) -> None:
-    wanted, _ = undisturbed(field, create)
+    expected, _ = undisturbed(field, create)
     cases = {name: field.space() for name in ANSWERS}
     by_namespace = {space.namespace: ANSWERS[name] for name, space in cases.items()}
     met: set[tuple[str, str, str]] = set()
 
     def rule(request: Request) -> Fault | None:
-        this = (request.namespace, request.method, request.target)
-        if request.namespace not in by_namespace or this in met:
+        key = (request.namespace, request.method, request.target)
+        if request.namespace not in by_namespace or key in met:
             return None
-        met.add(this)
+        met.add(key)
         return by_namespace[request.namespace]
 
-    hold(field, rule, wanted, cases)
+    hold(field, rule, expected, cases)
 
 
-def hold(field: Field, rule: Rule, wanted: State, cases: dict[str, Space]) -> None:
+def hold(field: Field, rule: Rule, expected: State, cases: dict[str, Space]) -> None:
     """One operator, disturbed in every namespace in its own way, comes to the end in all of them without being restarted."""
     for space in cases.values():
         create(space)
     operator, door = field.start(rule)
-    assert wait_alike(cases, wanted, limit_s=240 if ALL else 60) == {}
+    assert wait_alike(cases, expected, limit_s=240 if ALL else 60) == {}
     attempts = Counter((r.namespace, r.target) for r in door.writes() if not r.target.endswith(("/status", "events")))
     often = {key: n for key, n in attempts.items() if n > 6 and key[0] in {s.namespace for s in cases.values()}}
     assert operator.stop() == 0
@@ -287,10 +287,10 @@ def test_an_operator_whose_first_reads_all_fail_starts_working(field: Field, nam
     met: set[tuple[str, bool]] = set()
 
     def rule(request: Request) -> Fault | None:
-        this = (request.path, request.watching)
-        if request.method != "GET" or this in met:
+        key = (request.path, request.watching)
+        if request.method != "GET" or key in met:
             return None
-        met.add(this)
+        met.add(key)
         return ANSWERS[name]
 
     operator, _ = field.start(rule, watch=space.namespace)
@@ -358,7 +358,7 @@ def test_a_change_while_watches_are_broken_is_seen_when_they_are_back(field: Fie
     broken.set()
     door.drop_streams()
     space.delete(kinds.SERVICE, "m")
-    until(lambda: len(operator.said("cannot watch")), lambda n: n > 3, what="the watches fail")
+    until(lambda: len(operator.logged("cannot watch")), lambda n: n > 3, what="the watches fail")
     broken.clear()
     until(
         lambda: (space.get(kinds.SERVICE, "m") or {"metadata": {"uid": before}})["metadata"]["uid"],

@@ -41,7 +41,7 @@ def route(space: Space, kind: Kind = kinds.HTTP_ROUTE) -> Object:
     return (
         until(
             lambda: space.get(kind, "m"),
-            lambda found: found is not None,
+            lambda obj: obj is not None,
             what=f"{kind.kind} is written",
             limit_s=20,
             context=lambda: str(space.status()),
@@ -57,24 +57,24 @@ def led_to(space: Space, kind: Kind = kinds.HTTP_ROUTE) -> list[tuple[str, int |
     return led
 
 
-def say(space: Space, kind: Kind, **conditions: tuple[str, str]) -> None:
+def set_conditions(space: Space, kind: Kind, **conditions: tuple[str, str]) -> None:
     """What the Gateway's controller says of a route as it is: status and message, by type."""
-    found = route(space, kind)
-    told = [
+    obj = route(space, kind)
+    reported = [
         {
             "type": name,
             "status": status,
             "reason": "BecauseOfTheTest",
             "message": message,
-            "observedGeneration": found["metadata"]["generation"],
+            "observedGeneration": obj["metadata"]["generation"],
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         }
         for name, (status, message) in conditions.items()
     ]
     parent = {
-        "parentRef": found["spec"]["parentRefs"][0],
+        "parentRef": obj["spec"]["parentRefs"][0],
         "controllerName": "example.com/gateway-controller",
-        "conditions": told,
+        "conditions": reported,
     }
     path = kind.path(space.namespace, "m", "status")
     answer = space.api.call("PATCH", path, {"status": {"parents": [parent]}}, content_type=MERGE)
@@ -101,22 +101,24 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_reports(
 
     assert "edge" in space.wait_condition("RoutesAccepted", "Unknown", "RoutesPending")
     for kind in kinds.ROUTES:
-        say(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
+        set_conditions(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
     space.wait_condition("RoutesAccepted", "True", "RoutesAccepted")
-    say(space, kinds.GRPC_ROUTE, Accepted=("False", "no listener has this hostname"), ResolvedRefs=("True", ""))
+    set_conditions(
+        space, kinds.GRPC_ROUTE, Accepted=("False", "no listener has this hostname"), ResolvedRefs=("True", "")
+    )
     message = space.wait_condition("RoutesAccepted", "False", "RoutesRejected")
     assert "GRPCRoute m was rejected: Accepted is False (BecauseOfTheTest): no listener has this hostname" in message
     assert space.condition("Ready")[0] == "True"
 
     space.apply(deployment())
-    until(lambda: [space.get(kind, "m") for kind in kinds.ROUTES], lambda found: not any(found), what="they are gone")
+    until(lambda: [space.get(kind, "m") for kind in kinds.ROUTES], lambda routes: not any(routes), what="they are gone")
 
 
 def test_the_younger_of_two_conflicting_models_says_so_until_they_differ(cluster: Cluster, space: Space) -> None:
     gateway_api.install(cluster)
     model = {**deployment()["spec"]["model"], "name": "resnet"}
-    asked = {"name": "edge", "namespace": "infra", "http": {"hostnames": [f"{space.namespace}.example.com"]}}
-    both = {"model": model, "traffic": {"gateway": asked}}
+    gateway = {"name": "edge", "namespace": "infra", "http": {"hostnames": [f"{space.namespace}.example.com"]}}
+    both = {"model": model, "traffic": {"gateway": gateway}}
     space.serve("older", **both)
     until(lambda: space.get(kinds.HTTP_ROUTE, "older"), bool, what="the older has a route")
     time.sleep(1.1)  # an object's age is told in whole seconds, and of one second the name decides
@@ -140,12 +142,12 @@ def test_written_routes_have_only_fields_that_the_definitions_know(cluster: Clus
         Subject(space.namespace, "m", "0c8a9a4e-0000-4000-8000-000000000001"),
         [(names.SLOT_A, 95), (names.SLOT_B, 5)],
     )
-    made = (
+    objects = (
         gateway_routes.http_route(subject, spec, gateway, shares, model="Digits.v2-x_y"),
         gateway_routes.grpc_route(subject, spec, gateway, gateway.grpc, shares),
         *(gateway_routes.slot_service(subject, spec, slot) for slot, _ in shares),
     )
-    for obj in made:
+    for obj in objects:
         # Strict: a field that the definition lacks is an error.
         assert space.try_apply(obj, dry=True).status in {200, 201}, space.try_apply(obj, dry=True)
 
@@ -162,7 +164,7 @@ def test_without_balancers_a_gateway_gives_a_canary_its_share(cluster: Cluster, 
     assert led_to(space) == [("m-route-a", 100)]
     space.wait_condition("Ready", "Unknown")
     for kind in kinds.ROUTES:
-        say(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
+        set_conditions(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
     space.wait_condition("Ready", "True", "Ready")
     assert space.get(kinds.DEPLOYMENT, "m-balancer") is None
 

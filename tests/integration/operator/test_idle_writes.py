@@ -23,14 +23,14 @@ QUIET_S = 11.0
 
 @pytest.fixture
 def operator(cluster: Cluster, tmp_path: Path) -> Iterator[Operator]:
-    made = Operator(install(cluster), "op-0", cluster.kubeconfig, tmp_path)
-    made.start()
+    leader = Operator(install(cluster), "op-0", cluster.kubeconfig, tmp_path)
+    leader.start()
     try:
-        made.wait_leading()
-        yield made
+        leader.wait_leading()
+        yield leader
     finally:
-        made.stop()
-    cluster.api.call("DELETE", f"/api/v1/namespaces/{made.namespace}")
+        leader.stop()
+    cluster.api.call("DELETE", f"/api/v1/namespaces/{leader.namespace}")
 
 
 def memory_mib(operator: Operator, field: str) -> float:

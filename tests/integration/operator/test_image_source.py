@@ -31,9 +31,9 @@ def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def in_image(**image: Any) -> Object:
-    made = deployment()
-    made["spec"]["model"] = {"source": {"image": {**IMAGE, **image}}}
-    return made
+    model = deployment()
+    model["spec"]["model"] = {"source": {"image": {**IMAGE, **image}}}
+    return model
 
 
 @pytest.mark.usefixtures("operator")
@@ -42,9 +42,9 @@ def test_a_cluster_serves_a_model_from_an_image(cluster: Cluster, space: Space) 
     before = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
     space.apply(in_image())
     if not has_image_volumes(cluster):
-        said = space.wait_condition("Accepted", "False", "Invalid")
-        assert "does not support image volumes (they need Kubernetes 1.35 or newer" in said
-        assert "persistentVolumeClaim" in said
+        message = space.wait_condition("Accepted", "False", "Invalid")
+        assert "does not support image volumes (they need Kubernetes 1.35 or newer" in message
+        assert "persistentVolumeClaim" in message
         # What was accepted last keeps serving, and nothing was tried.
         assert space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"] == before
         return
@@ -65,25 +65,25 @@ def test_a_cluster_serves_a_model_from_an_image(cluster: Cluster, space: Space) 
 async def test_image_volume_support_is_checked_once_and_rechecked_while_missing(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, asked = 0.0, 0
+    now, checks = 0.0, 0
     client = await connect(str(cluster.kubeconfig))
     create = client.create
 
     async def counted(kind: Kind, obj: Object, **options: Any) -> Object:
-        nonlocal asked
-        asked += 1
+        nonlocal checks
+        checks += 1
         return await create(kind, obj, **options)
 
     monkeypatch.setattr(client, "create", counted)
     try:
         volumes = PodFieldSupport(client, IMAGE_VOLUMES, clock=DrivenClock(lambda: now))
-        there = has_image_volumes(cluster)
-        assert bool(await volumes.lacking(namespace)) is not there
-        assert bool(await volumes.lacking(namespace)) is not there
-        assert asked == 1
+        is_supported = has_image_volumes(cluster)
+        assert bool(await volumes.lacking(namespace)) is not is_supported
+        assert bool(await volumes.lacking(namespace)) is not is_supported
+        assert checks == 1
         now = RECHECK_INTERVAL_S
-        assert bool(await volumes.lacking(namespace)) is not there
-        assert asked == (1 if there else 2)
+        assert bool(await volumes.lacking(namespace)) is not is_supported
+        assert checks == (1 if is_supported else 2)
     finally:
         await client.close()
     assert Space(cluster.api, namespace).every(kinds.DEPLOYMENT) == [], "the question has left something"

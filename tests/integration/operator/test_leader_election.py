@@ -65,11 +65,11 @@ def test_a_leader_that_is_stopped_hands_over_within_2_s(pair: tuple[Operator, Op
     leader, standby = pair
     space.serve()
     leader.signal(signal.SIGTERM)
-    taken = took(standby, 15)
-    print(f"handed over in {taken:.1f} s")  # noqa: T201  # the figure of the test
+    seconds = took(standby, 15)
+    print(f"handed over in {seconds:.1f} s")  # noqa: T201  # the figure of the test
     assert leader.wait() == 0
     # A lease that can't be given back on a busy machine runs out.
-    assert taken <= 2 * PATIENCE or leader.said("cannot release the lease"), leader.tail()
+    assert seconds <= 2 * PATIENCE or leader.logged("cannot release the lease"), leader.tail()
     space.scale(3)
     until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
     assert not standby.complaints(), standby.complaints()
@@ -79,8 +79,8 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(pair: tuple[Operator, O
     leader, standby = pair
     space.serve()
     leader.signal(signal.SIGKILL)
-    taken = took(standby, 15)
-    print(f"took over in {taken:.1f} s")  # noqa: T201  # the figure of the test
+    seconds = took(standby, 15)
+    print(f"took over in {seconds:.1f} s")  # noqa: T201  # the figure of the test
     space.scale(3)
     until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
 
@@ -101,7 +101,7 @@ def test_a_leader_paused_past_its_lease_writes_no_more_and_ends(pair: tuple[Oper
     leader.signal(signal.SIGCONT)
     assert leader.wait(10 * PATIENCE) == 1
     assert "LeaseLost" not in leader.tail()
-    assert leader.said("the operator exits with an error")[0]["error"].startswith("lease ")
+    assert leader.logged("the operator exits with an error")[0]["error"].startswith("lease ")
     always(space.versions, lambda now: now == before, what="nothing is written", for_s=1)
     assert not standby.complaints(), standby.complaints()
 
@@ -201,7 +201,7 @@ def test_a_namespace_with_a_served_model_can_be_deleted(
     space.end()
     until(
         lambda: cluster.api.exists(f"/api/v1/namespaces/{space.namespace}"),
-        lambda there: not there,
+        lambda exists: not exists,
         what="the namespace is gone",
         limit_s=60,
     )
@@ -219,8 +219,8 @@ def test_the_operator_comes_to_work_when_its_secret_comes_later(start: Callable[
     system = Space(space.api, operator.namespace)
     system.delete(kinds.SECRET, "halcyon-tls")
     space.apply(files(), deployment())
-    until(lambda: operator.said("cannot refresh the certificates"), bool, what="it says what lacks")
-    assert "doesn't exist; the Helm chart creates it" in operator.said("cannot refresh the certificates")[0]["error"]
+    until(lambda: operator.logged("cannot refresh the certificates"), bool, what="it says what lacks")
+    assert "doesn't exist; the Helm chart creates it" in operator.logged("cannot refresh the certificates")[0]["error"]
     assert operator.fetch("/readyz") == ""
     space.api.create(kinds.SECRET.path(operator.namespace), {"metadata": {"name": "halcyon-tls"}})
     operator.wait_ready()

@@ -83,33 +83,37 @@ class Lacking:
 
     def missing(self) -> set[Named]:
         """As /metrics tells it."""
-        found = set()
+        permissions = set()
         for name in self.operator.metrics():
             if name.startswith("halcyon_permissions_missing{"):
                 labels = dict(part.split("=", 1) for part in name[name.index("{") + 1 : -1].split(","))
-                found.add(tuple(labels[label].strip('"') for label in ("group", "resource", "verb")))
-        return found  # type: ignore[return-value]  # of three
+                permissions.add(tuple(labels[label].strip('"') for label in ("group", "resource", "verb")))
+        return permissions  # type: ignore[return-value]  # of three
 
-    def told(self) -> set[Named]:
-        """As the log told it, ever."""
-        said = self.operator.said("a permission is missing: add the rules of the chart's role to the operator's role")
-        return {(line["group"], line["resource"], line["verb"]) for line in said}
+    def logged(self) -> set[Named]:
+        """Return every permission that the log has named as missing."""
+        lines = self.operator.logged(
+            "a permission is missing: add the rules of the chart's role to the operator's role"
+        )
+        return {(line["group"], line["resource"], line["verb"]) for line in lines}
 
     def account(self, rule: Rule) -> str:
         """What a person needs who asks why: what lacks, what was last asked of the API server about it, and the log about that."""
-        of = {name.partition("/")[0] for name in rule["resources"]}
-        asked = [(r, status) for r, status in self.door.answered if r.resource in of]
+        plurals = {name.partition("/")[0] for name in rule["resources"]}
+        answered = [(r, status) for r, status in self.door.answered if r.resource in plurals]
         lines = [
             f"missing: {sorted(self.missing())}",
-            f"open watches: {sorted(r for r, _ in self.door.streams if r in of)}",
+            f"open watches: {sorted(r for r, _ in self.door.streams if r in plurals)}",
         ]
         lines += [
             f"{time.monotonic() - r.at:6.1f} s ago: {r.method} {r.path}{' (watch)' if r.watching else ''} -> {status}"
-            for r, status in asked[-12:]
+            for r, status in answered[-12:]
         ]
-        unanswered = [r for r in self.door.seen if r.resource in of and not any(r is known for known, _ in asked)]
+        unanswered = [
+            r for r in self.door.seen if r.resource in plurals and not any(r is known for known, _ in answered)
+        ]
         lines += [f"{time.monotonic() - r.at:6.1f} s ago: {r.method} {r.path}: no answer" for r in unanswered]
-        about = [line for line in self.operator.log.read_text().splitlines() if any(word in line for word in of)]
+        about = [line for line in self.operator.log.read_text().splitlines() if any(word in line for word in plurals)]
         return "\n".join([*lines, *about[-12:], "the log's end:", self.operator.tail()])
 
 
@@ -168,7 +172,7 @@ async def _lacks(lacking: Lacking, rule: Rule, cause: Cause, limit_s: float = 20
             await cause()
             caused = time.monotonic()
         await asyncio.sleep(0.05)
-    assert held(rule) & lacking.told()
+    assert held(rule) & lacking.logged()
 
 
 async def _has(lacking: Lacking, rule: Rule, again: Cause, limit_s: float = 20.0) -> None:
@@ -204,9 +208,9 @@ async def _nothing() -> None:
 
 async def _starts_without(lacking: Lacking, seen: list[Rule]) -> None:
     operator = lacking.operator
-    wanted, rules = AT_START[lacking.mode], lacking.roles[lacking.own]["rules"]
-    away = [rule for resource in wanted for rule in rules if resources(rule) == {resource}]
-    assert len(away) == len(wanted) == len(rules)
+    required, rules = AT_START[lacking.mode], lacking.roles[lacking.own]["rules"]
+    away = [rule for resource in required for rule in rules if resources(rule) == {resource}]
+    assert len(away) == len(required) == len(rules)
     looked = [rule for rule in lacking.roles[lacking.of_models]["rules"] if "apiservices" in rule["resources"]]
     with lacking.without(lacking.own, *away), lacking.without(lacking.of_models, *looked):
         operator.start()
@@ -294,21 +298,21 @@ class Causes:
         self._space.wait_condition("Accepted", "True")
 
     async def agents(self) -> None:
-        await _tell(self._lacking, dead="")
+        await _send_report(self._lacking, dead="")
 
     async def callers(self) -> None:
         metrics_response(self._lacking.operator, self._space, token(self._space, "default"))
 
     async def dead_pods(self) -> None:
-        await _tell(self._lacking, dead=servers(self._space)[0])
+        await _send_report(self._lacking, dead=servers(self._space)[0])
 
 
-async def _tell(lacking: Lacking, *, dead: str) -> None:
+async def _send_report(lacking: Lacking, *, dead: str) -> None:
     """An agent's word: all is well, but for the backend of one pod. Whether it is heard is another matter."""
     space = lacking.space
-    told = json.loads(record(space))
-    for pod in told["pods"]:
+    report = json.loads(record(space))
+    for pod in report["pods"]:
         pod["state"] = "maintenance" if pod["name"] == dead else "ready"
     with contextlib.suppress(aiohttp.WSServerHandshakeError):
         async with Agent(lacking.operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
-            await stream.send_str(json.dumps(told))
+            await stream.send_str(json.dumps(report))

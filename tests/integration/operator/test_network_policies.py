@@ -41,22 +41,24 @@ def policies(space: Space) -> dict[str, Any]:
 
 def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: Space, operator: Operator) -> None:
     space.serve()
-    made = policies(space)
-    assert made.keys() == {"m-server", "m-balancer"}
-    for obj in made.values():
+    by_name = policies(space)
+    assert by_name.keys() == {"m-server", "m-balancer"}
+    for obj in by_name.values():
         assert sorted(obj["spec"]["policyTypes"]) == ["Egress", "Ingress"]
         (owner,) = obj["metadata"]["ownerReferences"]
         assert owner["uid"] == space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"]
-    assert "egress" not in made["m-server"]["spec"], "servers have somewhere to go"
+    assert "egress" not in by_name["m-server"]["spec"], "servers have somewhere to go"
     assert {"port": operator.port, "protocol": "TCP"} in [
-        port for rule in made["m-balancer"]["spec"]["egress"] for port in rule["ports"]
+        port for rule in by_name["m-balancer"]["spec"]["egress"] for port in rule["ports"]
     ]
 
     space.apply(deployment(**SERVICE))
     until(lambda: policies(space).keys(), lambda names: names == {"m-server"}, what="the policy of balancers is gone")
     space.apply(deployment())
     until(
-        lambda: _let_in(space), lambda who: who == {"halcyon", "balancer", "monitoring"}, what="clients aren't let in"
+        lambda: _let_in(space),
+        lambda clients: clients == {"halcyon", "balancer", "monitoring"},
+        what="clients aren't let in",
     )
 
     space.delete(kinds.MODEL_DEPLOYMENT, "m")
@@ -65,12 +67,12 @@ def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: S
 
 def _let_in(space: Space) -> set[str]:
     """Who is let in to the servers."""
-    who = set()
+    clients = set()
     for rule in policies(space)["m-server"]["spec"]["ingress"]:
         for peer in rule.get("from", [{"podSelector": {"matchLabels": {"app": "anybody"}}}]):
             labels = (peer.get("podSelector") or peer["namespaceSelector"])["matchLabels"]
-            who.add(labels.get("app.kubernetes.io/component") or next(iter(labels.values())))
-    return who
+            clients.add(labels.get("app.kubernetes.io/component") or next(iter(labels.values())))
+    return clients
 
 
 def test_an_edit_is_set_right_and_nothing_is_written_without_one(space: Space) -> None:
@@ -80,9 +82,9 @@ def test_an_edit_is_set_right_and_nothing_is_written_without_one(space: Space) -
     space.wait_settled()
     assert {name: obj["metadata"]["resourceVersion"] for name, obj in policies(space).items()} == before
 
-    wanted = policies(space)["m-server"]["spec"]
+    original = policies(space)["m-server"]["spec"]
     space.merge(kinds.NETWORK_POLICY, "m-server", {"spec": {"ingress": [{}]}})
-    until(lambda: policies(space)["m-server"]["spec"], lambda spec: spec == wanted, what="the edit is set right")
+    until(lambda: policies(space)["m-server"]["spec"], lambda spec: spec == original, what="the edit is set right")
     space.delete(kinds.NETWORK_POLICY, "m-balancer")
     until(lambda: policies(space).keys(), lambda names: "m-balancer" in names, what="what was deleted is made again")
 

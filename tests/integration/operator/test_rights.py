@@ -103,28 +103,28 @@ def installed(
     finally:
         kubectl("delete", "clusterrole,clusterrolebinding,apiservice", SELECTED)
         kubectl("delete", "rolebinding", SELECTED, "--namespace=kube-system")
-        for made in (system, other):
-            cluster.api.call("DELETE", f"/api/v1/namespaces/{made}")
+        for name in (system, other):
+            cluster.api.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def granted(objects: list[Object]) -> set[Call]:
     """What the roles allow."""
-    found: set[Call] = set()
+    calls: set[Call] = set()
     for role in objects:
         if role["kind"] not in {"Role", "ClusterRole"} or role["metadata"]["name"] not in {"halcyon", "halcyon-models"}:
             continue
-        where = "own" if role["metadata"]["name"] == "halcyon" and role["kind"] == "Role" else "models"
+        scope = "own" if role["metadata"]["name"] == "halcyon" and role["kind"] == "Role" else "models"
         for rule in role["rules"]:
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
-                    found |= {(where, group, resource, verb) for verb in rule["verbs"]}
-    return found
+                    calls |= {(scope, group, resource, verb) for verb in rule["verbs"]}
+    return calls
 
 
 def called(door: Door, system: str, allowed: set[Call]) -> set[Call]:
     """What was asked for and answered; a patch that made the object is a `create` too."""
-    of_its_own = {(group, resource) for where, group, resource, _ in allowed if where == "own"}
-    found: set[Call] = set()
+    of_its_own = {(group, resource) for scope, group, resource, _ in allowed if scope == "own"}
+    calls: set[Call] = set()
     for request, status in tuple(door.answered):
         parts = request.path.strip("/").split("/")
         if parts[0] not in {"api", "apis"} or not request.resource:
@@ -135,10 +135,10 @@ def called(door: Door, system: str, allowed: set[Call]) -> set[Call]:
         resource = f"{plural}/{subresource}" if subresource else plural
         own = request.namespace == system and (group, plural) in of_its_own
         verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(request.method, _reading(request, name))
-        found.add(("own" if own else "models", group, resource, verb))
+        calls.add(("own" if own else "models", group, resource, verb))
         if verb == "patch" and status == 201:
-            found.add(("own" if own else "models", group, resource, "create"))
-    return found
+            calls.add(("own" if own else "models", group, resource, "create"))
+    return calls
 
 
 def _reading(request: Request, name: str) -> str:
@@ -171,10 +171,10 @@ async def drive(installed: Installed) -> None:
         end = time.monotonic() + 90 * PATIENCE
         while dead in servers(space):
             assert time.monotonic() < end, space.status()
-            told = json.loads(record(space))
-            for pod in told["pods"]:
+            report = json.loads(record(space))
+            for pod in report["pods"]:
                 pod["state"] = "maintenance" if pod["name"] == dead else "ready"
-            await stream.send_str(json.dumps(told))
+            await stream.send_str(json.dumps(report))
             await asyncio.sleep(0.3)
     space.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}},

@@ -63,19 +63,21 @@ class Pool:
 
 @pytest.fixture
 def pool(space: Space) -> Iterator[Pool]:
-    made = Pool(space, 2)
-    yield made
-    space.api.call("DELETE", f"{_NODES}/{made.name}")
+    nodes = Pool(space, 2)
+    yield nodes
+    space.api.call("DELETE", f"{_NODES}/{nodes.name}")
 
 
 def servers(space: Space) -> list[Object]:
-    found = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
-    return [p for p in found if not p["metadata"].get("deletionTimestamp")]
+    pods = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith("m-a-")]
+    return [p for p in pods if not p["metadata"].get("deletionTimestamp")]
 
 
-def ready_of(pods: Iterable[Object], of: tuple[str, ...] = ("m-a-",)) -> int:
+def ready_of(pods: Iterable[Object], prefixes: tuple[str, ...] = ("m-a-",)) -> int:
     """Ready ones that stay, with names that begin so."""
-    staying = [p for p in pods if p["metadata"]["name"].startswith(of) and not p["metadata"].get("deletionTimestamp")]
+    staying = [
+        p for p in pods if p["metadata"]["name"].startswith(prefixes) and not p["metadata"].get("deletionTimestamp")
+    ]
     conditions = [{c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in staying]
     return sum(c.get("Ready") == "True" for c in conditions)
 
@@ -91,8 +93,8 @@ def applied(space: Space) -> str:
 
 
 def rollout(space: Space) -> Object:
-    told: Object = space.status().get("rollout") or {}
-    return told
+    progress: Object = space.status().get("rollout") or {}
+    return progress
 
 
 def start(space: Space, model: Object) -> str:
@@ -124,11 +126,11 @@ def refuse(space: Space, revision: str, text: str) -> None:
 
 
 @contextmanager
-def fewest(space: Space, of: tuple[str, ...] = ("m-a-",)) -> Iterator[list[int]]:
+def fewest(space: Space, prefixes: tuple[str, ...] = ("m-a-",)) -> Iterator[list[int]]:
     """The numbers of ready servers that there were meanwhile, by a watch: no moment is too short for it."""
     with pods_followed(space) as follow:
-        seen: list[int] = [ready_of(follow.pods.values(), of)]
-        follow.listeners.append(lambda: seen.append(ready_of(follow.pods.values(), of)))
+        seen: list[int] = [ready_of(follow.pods.values(), prefixes)]
+        follow.listeners.append(lambda: seen.append(ready_of(follow.pods.values(), prefixes)))
         yield seen
         until(
             lambda: {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in space.every(kinds.POD)},
@@ -141,7 +143,7 @@ def event_notes(space: Space, reason: str) -> list[str]:
     return [e["note"] for e in space.events() if e["reason"] == reason]
 
 
-def wait_told_once(space: Space, reason: str) -> None:
+def wait_single_event(space: Space, reason: str) -> None:
     """Events are written beside the status that they tell of, so one may be there a moment after it."""
     until(lambda: event_notes(space, reason), bool, what=f"an event tells of {reason}")
     assert len(event_notes(space, reason)) == 1
@@ -153,7 +155,7 @@ def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, po
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeTimeout="2s"))
         # The status says it for as long as it lasts; the event stays.
-        wait_told_once(space, "ReplacingPods")
+        wait_single_event(space, "ReplacingPods")
         (note,) = event_notes(space, "ReplacingPods")
         assert "no capacity for an additional pod was available for 2s: pod m-a-" in note
         assert "needs 1 more nvidia.com/gpu" in note
@@ -172,7 +174,7 @@ def test_a_quota_is_capacity_too(space: Space, pool: Pool) -> None:
     start(space, pool.model(1, surgeTimeout="2s"))
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeTimeout="2s"))
-        wait_told_once(space, "ReplacingPods")
+        wait_single_event(space, "ReplacingPods")
         assert "exceeded quota" in event_notes(space, "ReplacingPods")[0]
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
@@ -187,7 +189,7 @@ def test_surge_never_goes_below_the_replicas_reports_blocking_and_resumes(space:
         assert "needs 1 more nvidia.com/gpu" in message
         assert "strategy: Replace" in message
         assert space.condition("Ready")[0] == "True"
-        wait_told_once(space, "RolloutBlocked")
+        wait_single_event(space, "RolloutBlocked")
         pool.resize(3)
         space.wait_settled(limit_s=30)
     assert min(seen) == 2
@@ -203,7 +205,7 @@ def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space:
     # Its pod starts now, which it hadn't before; and is given the time for it.
     always(
         lambda: (applied(space), space.condition("Stalled")),
-        lambda found: found[0] == second and found[1][0] != "True",
+        lambda state: state[0] == second and state[1][0] != "True",
         what="the pod has its time to start",
         for_s=15,
     )
@@ -337,7 +339,7 @@ def test_the_last_good_revision_returns_past_the_deadline_after_an_operator_kill
         until(lambda: len(servers(space)), lambda n: n == 2, what="the failed pod is gone")
     assert "line 3: expected a number" in message
     assert min(seen) == 2
-    wait_told_once(space, "RolledBack")
+    wait_single_event(space, "RolledBack")
 
 
 def test_a_spec_that_names_no_rollout_is_auto(space: Space) -> None:
@@ -360,11 +362,11 @@ def weights(space: Space) -> dict[str, int]:
 
 def pods_of(space: Space, slot: str) -> set[str]:
     """Ready pods of a slot."""
-    found = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith(f"m-{slot}-")]
+    pods = [p for p in space.every(kinds.POD) if p["metadata"]["name"].startswith(f"m-{slot}-")]
     conditions = {
-        p["metadata"]["name"]: {c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in found
+        p["metadata"]["name"]: {c["type"]: c["status"] for c in p["status"].get("conditions") or ()} for p in pods
     }
-    return {name for name, said in conditions.items() if said.get("Ready") == "True"}
+    return {name for name, statuses in conditions.items() if statuses.get("Ready") == "True"}
 
 
 def served(space: Space) -> int:
@@ -406,8 +408,8 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     canaries = pods_of(space, "b")
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
-    status, told = command_output(kubectl, space, "promote")
-    assert (status, told.splitlines()[0]) == (
+    status, output = command_output(kubectl, space, "promote")
+    assert (status, output.splitlines()[0]) == (
         0,
         (
             f"modeldeployment.serving.halcyon.dev/m promoted (revision {bad}, at step 1 with 25 % of the requests): it receives "
@@ -416,15 +418,15 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     )
     until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
     assert weights(space) == {"b": 100}
-    until(lambda: pods_of(space, "b"), lambda there: len(there) == 4, what="the new one has the count")
+    until(lambda: pods_of(space, "b"), lambda pods: len(pods) == 4, what="the new one has the count")
     assert canaries <= pods_of(space, "b")
     assert space.status()["revision"] == {"current": bad, "target": bad}
     space.wait_condition("Ready", "True", "Ready")
     assert not space.condition("Reconciling")[0]
     # Once the last pod of the old slot is gone too, which its Deployment doesn't wait for.
     until(lambda: rollout(space)["phase"], lambda phase: phase == "Complete", what="the rollout is over")
-    told = "halcyon promote: m has no canary in progress: its rollout is Complete\n"
-    assert command_output(kubectl, space, "promote") == (2, told)
+    output = "halcyon promote: m has no canary in progress: its rollout is Complete\n"
+    assert command_output(kubectl, space, "promote") == (2, output)
 
 
 def test_a_canary_goes_by_time_without_analysis_and_frees_its_slot(space: Space, pool: Pool) -> None:
@@ -452,8 +454,8 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     until(lambda: len(pods_of(space, "b")), lambda n: n == 1, what="the canary is ready")
     space.scale(3)
     until(lambda: len(pods_of(space, "a") | pods_of(space, "b")), lambda n: n == 3, what="the count is followed")
-    status, told = command_output(kubectl, space, "abort")
-    assert (status, told.split(",")[0]) == (0, f"modeldeployment.serving.halcyon.dev/m aborted (revision {bad}")
+    status, output = command_output(kubectl, space, "abort")
+    assert (status, output.split(",")[0]) == (0, f"modeldeployment.serving.halcyon.dev/m aborted (revision {bad}")
     message = space.wait_condition("Stalled", "True", "RolledBack")
     assert "CanaryAborted: annotation serving.halcyon.dev/abort aborted the canary" in message
     until(lambda: of_slot(space, "b"), lambda left: not left, what="its slot is gone")
@@ -505,7 +507,7 @@ def half(space: Space, pool: Pool) -> str:
 
 def test_a_superseded_canary_goes_pod_by_pod_while_no_gpu_is_free(space: Space, pool: Pool, operator: Operator) -> None:
     half(space, pool)
-    with fewest(space, of=("m-a-", "m-b-")) as seen:
+    with fewest(space, prefixes=("m-a-", "m-b-")) as seen:
         third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
         until(lambda: weights(space), lambda w: w.get("b", 0) < 50, what="the canary gives way")
         operator.stop()
@@ -530,13 +532,13 @@ def test_a_superseded_canary_that_waits_for_capacity_is_aborted_by_its_command(
     second = half(space, pool)
     third = change(space, pool.model(3, replicas=4, strategy="Surge", **HALF))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
-    status, told = command_output(kubectl, space, "abort")
-    assert (status, f"m aborted (revision {second}, superseded by a newer spec)" in told) == (0, True), told
+    status, output = command_output(kubectl, space, "abort")
+    assert (status, f"m aborted (revision {second}, superseded by a newer spec)" in output) == (0, True), output
     until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
     # The one that serves has its GPUs now, and Surge takes none from it.
     pool.resize(5)
     space.wait_settled(limit_s=40)
     assert applied(space) == third
-    status, told = command_output(kubectl, space, "abort")
+    status, output = command_output(kubectl, space, "abort")
     assert status == 2
-    assert "m has no canary in progress" in told
+    assert "m has no canary in progress" in output

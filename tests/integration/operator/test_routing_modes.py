@@ -63,10 +63,10 @@ def test_one_routing_mode_becomes_the_other_and_back(space: Space) -> None:
 def test_fields_that_need_a_balancer_are_refused_by_the_api_server(space: Space) -> None:
     wake = deployment(scaling={"minReplicas": 0, "maxReplicas": 2}, **SERVICE)
     share = deployment(rollout={"strategy": "Canary"}, **SERVICE)
-    for document, said in ((wake, "only balancers hold requests"), (share, "set strategy: Auto")):
+    for document, message in ((wake, "only balancers hold requests"), (share, "set strategy: Auto")):
         answer = space.try_apply(document, dry=True)
         assert answer.status == 422, answer
-        assert said in str(answer.body), answer.body
+        assert message in str(answer.body), answer.body
 
 
 def test_a_stateful_model_needs_a_header_for_more_than_one_replica(space: Space) -> None:

@@ -70,13 +70,13 @@ def refused_token(operator: Operator) -> None:
     """Ask the metrics API with a token that nobody has given out."""
     context = ssl._create_unverified_context()
     path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queuedepth"
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"https://127.0.0.1:{operator.port}{path}", headers={"Authorization": f"Bearer {CANARIES['bearer']}"}
     )
 
     def status() -> int:
         try:
-            with urllib.request.urlopen(asked, context=context, timeout=5 * PATIENCE) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=5 * PATIENCE) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -106,11 +106,11 @@ def test_no_output_contains_a_part_of_a_secret(watched: Operator, served: Space)
     own = [base64.b64decode(text).decode() for name, text in key.items() if "key" in name]
     assert own
     lines = [line for pem in own for line in pem.splitlines() if len(line) > 40]
-    found = left(watched, served)
+    outputs = left(watched, served)
 
-    assert SECRET in found["children"]
-    assert "halcyon_leader" in found["metrics"]
-    for where, text in found.items():
+    assert SECRET in outputs["children"]
+    assert "halcyon_leader" in outputs["metrics"]
+    for source, text in outputs.items():
         for secret in (*CANARIES.values(), *lines):
-            assert secret not in text, where
-            assert base64.b64encode(secret.encode()).decode() not in text, where
+            assert secret not in text, source
+            assert base64.b64encode(secret.encode()).decode() not in text, source

@@ -43,15 +43,15 @@ class Span:
 
 def spans(log: str) -> list[Span]:
     """What the debug exporter has written, in order."""
-    found: list[Span] = []
+    parsed: list[Span] = []
     for line in log.splitlines():
         if line.startswith("Span #"):
-            found.append(Span())
-        elif found and (told := _FIELD.match(line)):
-            found[-1].fields[told[1]] = told[2]
-        elif found and (told := _ATTRIBUTE.match(line)):
-            found[-1].attributes[told[1]] = told[2]
-    return found
+            parsed.append(Span())
+        elif parsed and (match := _FIELD.match(line)):
+            parsed[-1].fields[match[1]] = match[2]
+        elif parsed and (match := _ATTRIBUTE.match(line)):
+            parsed[-1].attributes[match[1]] = match[2]
+    return parsed
 
 
 @contextmanager
@@ -107,29 +107,29 @@ async def test_a_models_reconcile_is_recorded_in_spans(cluster: Cluster, namespa
                 await until_then(space, 5, stream, queued=48)
         # An operator that ends sends what is left.
         until(lambda: "scale" in {span.name for span in spans(log.read_text())}, bool, what="the spans are there")
-        told = log.read_text()
-    found = spans(told)
+        text = log.read_text()
+    exported = spans(text)
     # The operator looks at every namespace, and models of tests that have ended may be about to go.
-    here = [span for span in found if span.attributes.get("k8s.namespace.name") == namespace]
+    here = [span for span in exported if span.attributes.get("k8s.namespace.name") == namespace]
     mine = [span for span in here if span.attributes.get("halcyon.model") == "m"]
 
-    assert "service.name: Str(halcyon)" in told
-    assert "service.instance.id: Str(op-0)" in told
+    assert "service.name: Str(halcyon)" in text
+    assert "service.instance.id: Str(op-0)" in text
     assert {"reconcile", "decide", "scale"} <= {span.name for span in mine}
-    by_id = {span.fields["ID"]: span for span in found}
-    parents = {(span.name, getattr(by_id.get(span.fields["Parent ID"]), "name", "")) for span in found}
+    by_id = {span.fields["ID"]: span for span in exported}
+    parents = {(span.name, getattr(by_id.get(span.fields["Parent ID"]), "name", "")) for span in exported}
     assert {("reconcile", ""), ("observe", "reconcile"), ("apply", "reconcile"), ("status", "reconcile"), ("decide", ""), ("scale", "")} <= parents  # fmt: skip
     assert {("PATCH deployments", "apply"), ("PATCH modeldeployments/status", "status"), ("PATCH modeldeployments/scale", "scale")} <= parents  # fmt: skip
     (decided,) = (s for s in mine if s.name == "decide" and s.attributes["halcyon.desired"] == "5")
     assert "48" in decided.attributes["halcyon.why"]
     (scaled,) = (s for s in mine if s.name == "scale" and s.attributes["halcyon.replicas"] == "5")
     assert scaled.attributes["halcyon.before"] == decided.attributes["halcyon.before"] == "1"
-    written = next(s for s in found if s.name == "PATCH deployments")
+    written = next(s for s in exported if s.name == "PATCH deployments")
     assert written.attributes["http.request.method"] == "PATCH"
     assert written.attributes["http.response.status_code"] in {"200", "201"}
     # Its own Lease, lists and watches are part of no trace. Models of earlier tests may name an operator that has ended: a reconcile of
     # such a model reads the Lease of that operator, which is part of the trace.
-    reads = {s.attributes["url.path"] for s in found if s.attributes.get("http.request.method") == "GET"}
+    reads = {s.attributes["url.path"] for s in exported if s.attributes.get("http.request.method") == "GET"}
     assert not [path for path in reads if f"/namespaces/{operator.namespace}/leases/" in path]
     assert {needed_right("GET", path, watching=False)[1].verb for path in reads} <= {"get"}
 

@@ -99,9 +99,9 @@ class Edge:
 @pytest.fixture
 def edge(operator: Operator, space: Space, controller: EnvoyGateway) -> Iterator[Edge]:
     operator.wait_ready()
-    made = Edge(space, controller, free_ports(1)[0])
-    made.make()
-    yield made
+    gateway = Edge(space, controller, free_ports(1)[0])
+    gateway.make()
+    yield gateway
     space.api.call("DELETE", GATEWAY.path(space.namespace, "edge"))
 
 
@@ -149,8 +149,8 @@ async def shares(edge: Edge, servers: Servers) -> tuple[float, float]:
     """Return the canary's share of requests over HTTP and gRPC, from the slots of the pods that have answered."""
     counts: list[Counter[str]] = []
     async with aiohttp.ClientSession() as session, edge.channel() as channel:
-        who = [await edge.infer(session) for _ in range(REQUESTS)]
-        counts.append(Counter(servers.slots[address] for address in who))
+        addresses = [await edge.infer(session) for _ in range(REQUESTS)]
+        counts.append(Counter(servers.slots[address] for address in addresses))
         call = channel.unary_unary(SERVICE + "ModelInfer")
         answers = [bytes(await call(b"x", timeout=10 * PATIENCE)).decode() for _ in range(REQUESTS)]
         counts.append(Counter(servers.slots[address] for address in answers))
@@ -199,7 +199,7 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
         await asyncio.to_thread(
             until,
             lambda: (len(pods_of(space, "a")), len(pods_of(space, "b")), led_to(space)),
-            lambda found: found == (3, 1, [("m-route-a", 80), ("m-route-b", 20)]),
+            lambda split: split == (3, 1, [("m-route-a", 80), ("m-route-b", 20)]),
             what="the canary has its pod and its weight",
         )
         await wait_answered(edge, await servers.follow())
@@ -212,7 +212,7 @@ async def test_http_grpc_and_canary_weights_pass_through_a_gateway(edge: Edge, s
         await asyncio.to_thread(
             until,
             lambda: (len(pods_of(space, "a")), len(pods_of(space, "b"))),
-            lambda found: found == (0, 4),
+            lambda split: split == (0, 4),
             what="all pods are of the canary's revision",
         )
         await wait_answered(edge, await servers.follow())

@@ -80,9 +80,9 @@ def model(tmp_path: Path) -> Path:
     (source / "triton_python_backend_stub").chmod(0o644)
     (tmp_path / "overlay.json").write_text(Overlay("m").to_json())
     repository = tmp_path / "models"
-    given = {"source": source, "overlay": tmp_path / "overlay.json", "repository": repository}
+    options = {"source": source, "overlay": tmp_path / "overlay.json", "repository": repository}
     log = tmp_path / "termination-log"
-    assert fetch([*(f"--{name}={path}" for name, path in given.items()), f"--termination-log={log}"]) == 0, log
+    assert fetch([*(f"--{name}={path}" for name, path in options.items()), f"--termination-log={log}"]) == 0, log
     for path in (tmp_path, *tmp_path.rglob("*")):
         os.chown(path, 1000, 1000, follow_symlinks=False)
     tmp_path.chmod(0o755)
@@ -162,45 +162,45 @@ root={root}
 
 @pytest.mark.parametrize(("family", "address"), [(4, "127.0.0.1"), (6, "::1")])
 def test_triton_serves_on_the_address_family_of_its_pod(tmp_path: Path, family: int, address: str) -> None:
-    found = run(tmp_path, "--metrics-interval-ms=1000", address=address, family=family)
+    results = run(tmp_path, "--metrics-interval-ms=1000", address=address, family=family)
 
     host = f"[{address}]" if family == 6 else address
-    assert {url: status for url, status in found.items() if host in url} == {
+    assert {url: status for url, status in results.items() if host in url} == {
         f"http://{host}:8000/v2/models/m/ready": "200",
         f"http://{host}:8002/metrics": "200",
-    }, found["log"]
+    }, results["log"]
     # An own stub that had no execute bit ran a model that writes below its home and asks for its user's name.
-    assert "model of triton caches in /home/m/.cache/tokens" in found["log"]
+    assert "model of triton caches in /home/m/.cache/tokens" in results["log"]
 
 
 def test_an_option_that_the_release_lacks_is_left_out_and_logged(tmp_path: Path) -> None:
-    given = ["--metrics-interval-ms=1000", "--http-restricted-api=trace:key=value", "--exit-on-error=false"]
-    found = run(tmp_path, *given, **{"hidden/tritonserver": _HIDES})
+    options = ["--metrics-interval-ms=1000", "--http-restricted-api=trace:key=value", "--exit-on-error=false"]
+    results = run(tmp_path, *options, **{"hidden/tritonserver": _HIDES})
 
-    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
-    assert "this release of Triton has no --metrics-interval-ms; it is left out" in found["log"]
-    assert "this release of Triton has no --http-restricted-api; it is left out" in found["log"]
+    assert results["http://127.0.0.1:8000/v2/models/m/ready"] == "200", results["log"]
+    assert "this release of Triton has no --metrics-interval-ms; it is left out" in results["log"]
+    assert "this release of Triton has no --http-restricted-api; it is left out" in results["log"]
 
 
 def test_direct_clients_reach_no_triton_with_open_administrative_apis(tmp_path: Path) -> None:
-    found = run(tmp_path, "--http-restricted-api=trace:key=value", direct=True, **{"hidden/tritonserver": _HIDES})
+    results = run(tmp_path, "--http-restricted-api=trace:key=value", direct=True, **{"hidden/tritonserver": _HIDES})
 
-    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "000"
-    assert "unrecognized option" in found["log"]
+    assert results["http://127.0.0.1:8000/v2/models/m/ready"] == "000"
+    assert "unrecognized option" in results["log"]
 
 
 def test_the_entrypoint_of_an_nvidia_image_starts_triton(tmp_path: Path) -> None:
-    found = run(tmp_path, **{"opt/nvidia/nvidia_entrypoint.sh": _ENTRYPOINT})
+    results = run(tmp_path, **{"opt/nvidia/nvidia_entrypoint.sh": _ENTRYPOINT})
 
-    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
-    assert found["log"].startswith("entrypoint of the image\n")
+    assert results["http://127.0.0.1:8000/v2/models/m/ready"] == "200", results["log"]
+    assert results["log"].startswith("entrypoint of the image\n")
 
 
 def test_a_killed_triton_leaves_no_shared_memory_to_its_successor(tmp_path: Path) -> None:
-    found = run(tmp_path, kills=2)
+    results = run(tmp_path, kills=2)
 
-    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
-    assert list(found.values()).count("shm") == 1, found
+    assert results["http://127.0.0.1:8000/v2/models/m/ready"] == "200", results["log"]
+    assert list(results.values()).count("shm") == 1, results
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_a_container_ends_with_triton_if_stopped_or_ordered_to_restart(
     then = f"""{how}
     began=$(date +%s); status=0; wait $triton || status=$?
     echo status $status; echo seconds $(($(date +%s) - began))"""
-    found = run(tmp_path, then=then, **{"halcyon/orders/restart": ""})
+    results = run(tmp_path, then=then, **{"halcyon/orders/restart": ""})
 
-    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
-    assert found["status"] in statuses, found["log"]
-    assert int(found["seconds"]) <= 1 + server_start.STOP_S + 1
+    assert results["http://127.0.0.1:8000/v2/models/m/ready"] == "200", results["log"]
+    assert results["status"] in statuses, results["log"]
+    assert int(results["seconds"]) <= 1 + server_start.STOP_S + 1
 
 
 def test_a_triton_that_ignores_its_stop_is_killed_by_an_ordered_restart(tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ def test_a_triton_that_ignores_its_stop_is_killed_by_an_ordered_restart(tmp_path
     then = """echo 1 > $root/halcyon/orders/restart
     status=0; wait $triton || status=$?
     echo status $status"""
-    found = run(tmp_path, then=then, **{"halcyon/orders/restart": "", "hidden/tritonserver": ignores})
+    results = run(tmp_path, then=then, **{"halcyon/orders/restart": "", "hidden/tritonserver": ignores})
 
-    assert found["status"] == "137", found["log"]
+    assert results["status"] == "137", results["log"]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_triton_that_ignores_its_stop_is_killed_by_an_ordered_restart(tmp_path
 def test_a_models_libraries_have_as_many_threads_as_its_cpu_limit(
     tmp_path: Path, files: dict[str, str], threads: str
 ) -> None:
-    found = run(tmp_path, **files)
+    results = run(tmp_path, **files)
 
-    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
-    assert f"threads: {threads}\n" in found["log"]
+    assert results["http://127.0.0.1:8000/v2/models/m/ready"] == "200", results["log"]
+    assert f"threads: {threads}\n" in results["log"]

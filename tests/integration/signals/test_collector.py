@@ -37,14 +37,14 @@ class Accounts:
             "other": AgentIdentity("system:serviceaccount:ns:default", "p"),
             "person": AgentIdentity("alice", ""),
         }
-        self.asked = 0
+        self.reviews = 0
         self.down = False
         self.answers: asyncio.Event | None = None
         """Where there is one, nobody is told anything before."""
 
     async def __call__(self, token: str, audience: str) -> AgentIdentity | None:
         assert audience == AUDIENCE
-        self.asked += 1
+        self.reviews += 1
         if self.down:
             raise ConnectionError("no API server")
         if self.answers is not None:
@@ -258,10 +258,10 @@ async def test_an_accepted_token_is_not_reviewed_again_within_a_minute() -> None
     async with served() as scene:
         for _ in range(3):
             await (await scene.connect()).close()
-        assert scene.accounts.asked == 1
+        assert scene.accounts.reviews == 1
         scene.clock.now += module.MAX_TOKEN_AGE_S
         await (await scene.connect()).close()
-        assert scene.accounts.asked == 2
+        assert scene.accounts.reviews == 2
 
 
 async def test_a_refused_token_is_reviewed_each_time() -> None:
@@ -340,14 +340,14 @@ async def test_an_agent_that_retries_waits_for_the_same_answer() -> None:
     async with served() as scene:
         answered = scene.accounts.answers = asyncio.Event()
         first = asyncio.create_task(scene.connect())
-        await until(lambda: scene.accounts.asked)
+        await until(lambda: scene.accounts.reviews)
         first.cancel()
         again = [asyncio.create_task(scene.connect()) for _ in range(3)]
         await until(lambda: scene.collector.waiting >= 3)
         answered.set()
         for stream in await asyncio.gather(*again):
             await stream.close()
-        assert scene.accounts.asked == 1
+        assert scene.accounts.reviews == 1
 
 
 async def test_notices_reach_a_models_agents_and_no_others() -> None:
@@ -366,11 +366,11 @@ async def test_notices_reach_a_models_agents_and_no_others() -> None:
 async def test_an_agent_that_has_gone_or_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SEND_TIMEOUT_S", 0.1)
     async with served() as scene:
-        reads, sleeps, gone = [await scene.connect() for _ in range(3)]
+        reads, sleeps, aborted = [await scene.connect() for _ in range(3)]
         await until(lambda: scene.collector.streams._value.get() == 3)
         asleep = transport_of(sleeps)
         asleep.pause_reading()
-        transport_of(gone).abort()
+        transport_of(aborted).abort()
         text = "x" * 1_000_000
         for _ in range(20):
             scene.collector.send("ns", "m", text)

@@ -54,7 +54,7 @@ def query() -> str:
     return text
 
 
-def check(folder: Path, expected: float | None, *given: dict[str, str]) -> None:
+def check(folder: Path, expected: float | None, *series: dict[str, str]) -> None:
     """Evaluate the query with promtool after ten minutes of these series."""
     samples = [] if expected is None else [{"labels": "{}", "value": expected}]
     document = {
@@ -62,7 +62,7 @@ def check(folder: Path, expected: float | None, *given: dict[str, str]) -> None:
         "tests": [
             {
                 "interval": "30s",
-                "input_series": list(given),
+                "input_series": list(series),
                 "promql_expr_test": [
                     {"expr": query(), "eval_time": f"{MINUTES}m", "exp_samples": samples},
                 ],
@@ -94,7 +94,7 @@ def test_the_percentages_of_a_models_servers_are_summed(tmp_path: Path) -> None:
         tmp_path,
         75 + 25,
         *(used(A, 1.5), requested(A, 2), used(B, 0.5), requested(B, 2)),
-        *(one for pair in others for one in pair),
+        *(series for pair in others for series in pair),
     )
 
 

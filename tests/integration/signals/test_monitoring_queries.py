@@ -28,7 +28,7 @@ from halcyon.monitoring import operator_metrics as listed
 from halcyon.monitoring import per_model_metrics
 from tests.integration.alert_cases import PLACES
 from tests.integration.autoscaling.test_direct_scaling import Agent, servers
-from tests.integration.balanced import agent, endpoint, one
+from tests.integration.balanced import agent, endpoint, new_balanced
 from tests.integration.balanced import until as until_true
 from tests.integration.balancer.test_haproxy import Load
 from tests.integration.operator.test_leader_election import token
@@ -110,14 +110,14 @@ async def reported_load(operator: Operator, space: Space) -> AsyncIterator[None]
     """While it lasts, the operator hears of 400 requests per second, far more than two replicas can do."""
     began = time.monotonic()
 
-    async def tell() -> None:
+    async def send_reports() -> None:
         async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
             while True:
                 text = await asyncio.to_thread(record, space, int(400 * (time.monotonic() - began)))
                 await stream.send_str(text)
                 await asyncio.sleep(BEAT_S)
 
-    task = asyncio.ensure_future(tell())
+    task = asyncio.ensure_future(send_reports())
     try:
         yield
     finally:
@@ -129,7 +129,7 @@ async def reported_load(operator: Operator, space: Space) -> AsyncIterator[None]
 async def real_agent(tmp_path: Path) -> AsyncIterator[str]:
     """A real agent and HAProxy under load; gives HOST:PORT of its page."""
     [metrics_port] = free_ports(1)
-    async with one() as balanced, agent(balanced, tmp_path, metrics_port=metrics_port) as running:
+    async with new_balanced() as balanced, agent(balanced, tmp_path, metrics_port=metrics_port) as running:
         pods = await balanced.start(2)
         names = {endpoint(pod).pod: pod.address for pod in pods}
         running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", names))
@@ -166,7 +166,7 @@ def serve_several(space: Space) -> None:
 async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_models(
     operator: Operator, space: Space, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    of = {"namespace": space.namespace, "model_deployment": "m"}
+    labels = {"namespace": space.namespace, "model_deployment": "m"}
     chosen = {
         "cluster": ".*",
         "namespace": space.namespace,
@@ -174,19 +174,19 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
         "job": "halcyon-metrics",
         "__rate_interval": "1m",
     }
-    asked = [*queries.panels(chosen), *queries.watched(PLACES)]
+    expected = [*queries.panels(chosen), *queries.watched(PLACES)]
     async with real_agent(tmp_path) as balancer:
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(served(pages()))
             jobs = [
                 job("halcyon-metrics", f"127.0.0.1:{operator.http_port}", namespace="halcyon-system"),
-                job("balancers", balancer, **of),
-                job("servers", server, server, **of),
+                job("balancers", balancer, **labels),
+                job("servers", server, server, **labels),
             ]
             site = await asyncio.to_thread(stack.enter_context, prometheus(jobs))
 
-            async def so(look: Callable[[], list[str]], what: str) -> None:
-                await asyncio.to_thread(until, look, lambda left: not left, what=what, limit_s=60, every_s=0.5)
+            async def so(look: Callable[[], list[str]], description: str) -> None:
+                await asyncio.to_thread(until, look, lambda left: not left, what=description, limit_s=60, every_s=0.5)
 
             def scraped() -> list[str]:
                 return [
@@ -199,20 +199,22 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
             await asyncio.to_thread(serve_several, space)
             async with reported_load(operator, space):
                 left = [
-                    one for one in asked if STREAM_METRIC not in one.expression and CLIENT_METRIC not in one.expression
+                    query
+                    for query in expected
+                    if STREAM_METRIC not in query.expression and CLIENT_METRIC not in query.expression
                 ]
-                assert len(asked) - len(left) == 4, "p50, p95 and p99 of one panel, and requests by client"
+                assert len(expected) - len(left) == 4, "p50, p95 and p99 of one panel, and requests by client"
 
                 def ask() -> list[str]:
                     # Rates come and go: one that had data once has it.
                     left[:] = unanswered(site.address, left)
-                    return [f"{one.location}: {one.expression}" for one in left]
+                    return [f"{query.location}: {query.expression}" for query in left]
 
                 await so(ask, "every query has data")
                 await so(lambda: sorted(RAISED - raised(site.address)), "what is wrong here would raise its alerts")
                 await so(lambda: missing(operator.fetch("/metrics")), "every family that is there always is there")
                 check_page(operator.fetch("/metrics"))
-            record_testsuite_property("queries that have data", f"{len(asked)} of {len(asked)}")
+            record_testsuite_property("queries that have data", f"{len(expected)} of {len(expected)}")
             space.delete(kinds.MODEL_DEPLOYMENT, "fought-over")
             mark = 'model_deployment="fought-over"'
             await so(lambda: [mark] if mark in operator.fetch("/metrics") else [], "its series are gone")
@@ -221,7 +223,7 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
 
 def raised(address: str) -> set[str]:
     """Alerts whose expressions hold now; for how long is promtool's matter."""
-    return {one.location for one in queries.raised(PLACES) if values(address, one.expression)}
+    return {alert.location for alert in queries.raised(PLACES) if values(address, alert.expression)}
 
 
 LISTED = {metric.name.removesuffix("_total"): metric for metric in (*per_model_metrics.METRICS, *listed.METRICS)}
@@ -236,11 +238,11 @@ def missing(page: str) -> list[str]:
 
 def check_page(page: str) -> None:
     """What is on the operator's page is as the lists say, and nothing of ours is on it that they lack."""
-    found = {family.name: family for family in text_string_to_metric_families(page)}
-    assert {name for name in found if name.startswith("halcyon_")} <= LISTED.keys()
-    for name in LISTED.keys() & found.keys():
-        assert found[name].type == LISTED[name].kind, name
-        for sample in found[name].samples:
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    assert {name for name in families if name.startswith("halcyon_")} <= LISTED.keys()
+    for name in LISTED.keys() & families.keys():
+        assert families[name].type == LISTED[name].kind, name
+        for sample in families[name].samples:
             assert set(sample.labels) - {"le"} == set(LISTED[name].labels), name
         if name.startswith("halcyon_"):
-            assert found[name].documentation == LISTED[name].meaning
+            assert families[name].documentation == LISTED[name].meaning

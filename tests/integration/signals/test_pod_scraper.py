@@ -41,7 +41,7 @@ class ScrapedModels:
 
     def __init__(self, time: VirtualTime) -> None:
         self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
-        self.hub = ObservationStore(on_report=lambda _, name, __: self._heard(name))
+        self.hub = ObservationStore(on_report=lambda _, name, __: self._record_read(name))
         self.read: dict[str, list[float]] = defaultdict(list)
         """When each model was read to the end."""
         self.states: dict[str, set[str]] = defaultdict(set)
@@ -55,10 +55,10 @@ class ScrapedModels:
         """So many of those were asked at the same moment, at most."""
         self._time = time
 
-    def models(self, what: str, count: int, *, pods_each: int = 1, hang: bool = False) -> list[str]:
+    def models(self, prefix: str, count: int, *, pods_each: int = 1, hang: bool = False) -> list[str]:
         """So many new models; their names."""
-        made = [f"{what}-{n}" for n in range(count)]
-        for name in made:
+        names = [f"{prefix}-{n}" for n in range(count)]
+        for name in names:
             meta = {"namespace": "team", "name": name, "uid": name, "generation": 1, "resourceVersion": "1"}
             self.caches.resources._store(Key("team", name), {"metadata": meta, "spec": {}})
             for number in range(pods_each):
@@ -66,7 +66,7 @@ class ScrapedModels:
                 self.caches.pods._store(Key("team", f"{name}-a-{number}"), pod(name, number, address))
                 if hang:
                     self.hanging.add(address)
-        return made
+        return names
 
     async def live(self, seconds: float) -> None:
         """Read for so long."""
@@ -90,7 +90,7 @@ class ScrapedModels:
         every = [[0.0, *self.read[name], self._time()] for name in models]
         return max(after - before for times in every for before, after in itertools.pairwise(times))
 
-    def _heard(self, name: str) -> None:
+    def _record_read(self, name: str) -> None:
         self.read[name].append(self._time())
         seen = self.hub.observe("team", name, self._time())
         assert seen is not None

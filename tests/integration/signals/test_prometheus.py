@@ -109,19 +109,19 @@ def source(scene: ScrapedPrometheus) -> PrometheusSource:
     return PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"))
 
 
-async def reach(source: PrometheusSource, good: Callable[[], bool], *, what: str) -> None:
+async def reach(source: PrometheusSource, good: Callable[[], bool], *, description: str) -> None:
     """Ask until it is so: Prometheus tells nobody when it has scraped."""
     with suppress(TimeoutError):
         async with asyncio.timeout(15 * PATIENCE):
             while not good():
                 await source.poll()
                 await asyncio.sleep(0.1)
-    assert good(), f"{what}; {source.status()}"
+    assert good(), f"{description}; {source.status()}"
 
 
 def percent(source: PrometheusSource, pod: str) -> float | None:
-    found = source.gpu("ns", pod)
-    return None if found is None else found.value
+    sample = source.gpu("ns", pod)
+    return None if sample is None else sample.value
 
 
 async def test_the_exporters_values_are_percentages_by_pod_and_nonsense_is_unknown(
@@ -153,9 +153,9 @@ async def test_the_exporters_values_are_percentages_by_pod_and_nonsense_is_unkno
         "late": 60,
         "honest": 10,
     }
-    await reach(source, lambda: None not in {percent(source, pod) for pod in pods}, what="all pods are known")
-    found = {pod: percent(source, pod) for pod in pods}
-    assert found == pytest.approx(pods)
+    await reach(source, lambda: None not in {percent(source, pod) for pod in pods}, description="all pods are known")
+    percentages = {pod: percent(source, pod) for pod in pods}
+    assert percentages == pytest.approx(pods)
     unknown = ("silent-slice", "nan", "negative", "absurd", "percent-as-share", "infinite", "old", "absent", "")
     assert {pod: percent(source, pod) for pod in unknown} == dict.fromkeys(unknown)
     both, plain, late = (source.gpu("ns", pod) for pod in ("both", "plain", "late"))
@@ -173,7 +173,7 @@ async def test_the_exporters_values_are_percentages_by_pod_and_nonsense_is_unkno
 async def test_matchers_keep_out_what_others_expose_under_the_same_names(scene: ScrapedPrometheus) -> None:
     scene.exporter.pages["/ending"] = gpu(UTIL, "victim", "100")
     open_to_all = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"))
-    await reach(open_to_all, lambda: percent(open_to_all, "victim") == 100, what="the series is there")
+    await reach(open_to_all, lambda: percent(open_to_all, "victim") == 100, description="the series is there")
     guarded = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}", gpu_matchers='job="dcgm"'))
     await guarded.poll()
     assert guarded.gpu("ns", "victim") is None
@@ -184,15 +184,15 @@ async def test_an_exporter_that_ends_leaves_its_pods_unknown_not_idle(
     scene: ScrapedPrometheus, source: PrometheusSource
 ) -> None:
     scene.exporter.pages["/ending"] = gpu(UTIL, "ending", "50")
-    await reach(source, lambda: percent(source, "ending") == 50, what="the pod is known")
+    await reach(source, lambda: percent(source, "ending") == 50, description="the pod is known")
     del scene.exporter.pages["/ending"]
     seen = set()
 
-    def gone() -> bool:
+    def is_unknown() -> bool:
         seen.add(percent(source, "ending"))
         return None in seen
 
-    await reach(source, gone, what="the pod is not known any more")
+    await reach(source, is_unknown, description="the pod is not known any more")
     assert seen == {50.0, None}
 
 
@@ -210,7 +210,7 @@ async def test_values_hold_until_stale_while_prometheus_is_away_and_then_return(
     clock = Clock()
     source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), monotonic=clock)
     scene.exporter.pages["/ending"] = gpu(UTIL, "held", "50")
-    await reach(source, lambda: percent(source, "held") == 50, what="the pod is known")
+    await reach(source, lambda: percent(source, "held") == 50, description="the pod is known")
     scene.prometheus.kill()
     try:
         pauses = [await source.poll() for _ in range(3)]
@@ -224,7 +224,7 @@ async def test_values_hold_until_stale_while_prometheus_is_away_and_then_return(
         assert source.gpu("ns", "held") is None
     finally:
         scene.prometheus.start()
-    await reach(source, lambda: percent(source, "held") == 50, what="the pod is known again")
+    await reach(source, lambda: percent(source, "held") == 50, description="the pod is known again")
     assert "Connection refused" not in source.status()
 
 
@@ -324,7 +324,7 @@ async def test_tls_needs_the_sites_ca_and_passwords_in_urls_stay_hidden(guarded:
     good = PrometheusSource(PrometheusSite(f"https://ml:secret@{address}", ca_file=ca_file))
     await good.poll()
     assert good.status().startswith(f"Prometheus at https://{address}: GPU utilisation of 0 pods")
-    said = []
+    statuses = []
     for site in (
         PrometheusSite(f"https://ml:secret@{address}"),
         PrometheusSite(f"https://ml:secret@{address}", ca_file=ca_file.with_name("none")),
@@ -332,11 +332,13 @@ async def test_tls_needs_the_sites_ca_and_passwords_in_urls_stay_hidden(guarded:
     ):
         source = PrometheusSource(site)
         await source.poll()
-        said.append(source.status())
-    assert ["unable to get local issuer certificate" in said[0], "CA file" in said[1], "401" in said[2]] == [
-        True
-    ] * 3, said
-    assert not [text for text in said if "secret" in text]
+        statuses.append(source.status())
+    assert [
+        "unable to get local issuer certificate" in statuses[0],
+        "CA file" in statuses[1],
+        "401" in statuses[2],
+    ] == [True] * 3, statuses
+    assert not [text for text in statuses if "secret" in text]
 
 
 async def judged(ask: RunQuery, metric: object) -> CanaryResult:
@@ -347,12 +349,12 @@ async def judged(ask: RunQuery, metric: object) -> CanaryResult:
     queried.now += 60
     task = asyncio.ensure_future(queried.queries.run())
     async with asyncio.timeout(15 * PATIENCE):
-        found = None
-        while found is None or "no value yet" in found.why:
+        verdict = None
+        while verdict is None or "no value yet" in verdict.why:
             await asyncio.sleep(0.05)
-            found = queried.verdict()
+            verdict = queried.verdict()
     task.cancel()
-    return found
+    return verdict
 
 
 async def test_a_canary_is_judged_by_a_query_of_the_real_one(
@@ -372,8 +374,8 @@ async def test_a_canary_is_judged_by_a_query_of_the_real_one(
         while known is None:
             known = await ask('orders{deployment="digits-b"}')
     for limit, action in (("0.5", "rollback"), ("0.25", "promote")):
-        found = await judged(ask, {"name": "conversion", "query": query, "min": limit, "failureLimit": 1})
-        assert (found.action, f"metric conversion is 0.4 (at least {limit}" in found.why) == (action, True)
+        verdict = await judged(ask, {"name": "conversion", "query": query, "min": limit, "failureLimit": 1})
+        assert (verdict.action, f"metric conversion is 0.4 (at least {limit}" in verdict.why) == (action, True)
     with pytest.raises(PrometheusError, match="4 series, exactly one is required"):
         await ask('{__name__=~"orders|visits"}')
     with pytest.raises(PrometheusError, match="correct the query"):

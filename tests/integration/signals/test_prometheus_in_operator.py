@@ -54,8 +54,8 @@ def operator(cluster: Cluster, exporter: Exporter, tmp_path_factory: pytest.Temp
     labels = {"namespace": "gpu-operator", "pod": "dcgm-exporter-x"}  # so that the pod's own become exported_pod
     with served(exporter) as address:
         scraped = [{"job_name": "dcgm", "static_configs": [{"targets": [address], "labels": labels}]}]
-        with prometheus(scraped) as found:
-            site = (f"--prometheus-url=http://{found.address}",)
+        with prometheus(scraped) as server:
+            site = (f"--prometheus-url=http://{server.address}",)
             with running(cluster, tmp_path_factory.mktemp("operator"), more=site) as started:
                 started.wait_ready()
                 yield started

@@ -40,7 +40,7 @@ SPECS: dict[str, Object] = {
 """A valid object of each kind that the operator makes."""
 
 
-def made(kind: Kind, namespace: str, **annotations: str) -> Object:
+def child(kind: Kind, namespace: str, **annotations: str) -> Object:
     """An object of this kind."""
     meta = {"namespace": namespace, "name": "a", "annotations": annotations}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **SPECS[kind.kind]}
@@ -53,30 +53,32 @@ async def conflicts(write: Any) -> None:
 
 def test_every_kind_is_created_once_and_changed_only_as_it_was_seen(cluster: Cluster, namespace: str) -> None:
     async def each(client: KubeClient, kind: Kind) -> None:
-        gone = await client.apply(kind, encoding.creating(made(kind, namespace)))
-        await conflicts(client.apply(kind, encoding.creating(made(kind, namespace, b="c"))))
-        gone = await client.apply(kind, encoding.changing(made(kind, namespace, b="d"), gone, versioned=False))
+        deleted = await client.apply(kind, encoding.creating(child(kind, namespace)))
+        await conflicts(client.apply(kind, encoding.creating(child(kind, namespace, b="c"))))
+        deleted = await client.apply(kind, encoding.changing(child(kind, namespace, b="d"), deleted, versioned=False))
         await client.delete(kind, namespace, "a")
-        await conflicts(client.apply(kind, encoding.changing(made(kind, namespace), gone, versioned=False)))
+        await conflicts(client.apply(kind, encoding.changing(child(kind, namespace), deleted, versioned=False)))
 
         # What somebody else made since has neither its uid nor its version.
-        theirs = await client.apply(kind, made(kind, namespace, theirs="1"), manager="other")
-        await conflicts(client.apply(kind, encoding.creating(made(kind, namespace))))
+        theirs = await client.apply(kind, child(kind, namespace, theirs="1"), manager="other")
+        await conflicts(client.apply(kind, encoding.creating(child(kind, namespace))))
         for versioned in (False, True):
-            await conflicts(client.apply(kind, encoding.changing(made(kind, namespace), gone, versioned=versioned)))
-        await conflicts(client.delete(kind, namespace, "a", seen=gone))
-        found = await client.get(kind, namespace, "a") or {}
-        assert found["metadata"]["uid"] == theirs["metadata"]["uid"]
-        assert not any(entry["manager"] == FIELD_MANAGER for entry in found["metadata"]["managedFields"])
+            await conflicts(client.apply(kind, encoding.changing(child(kind, namespace), deleted, versioned=versioned)))
+        await conflicts(client.delete(kind, namespace, "a", seen=deleted))
+        current = await client.get(kind, namespace, "a") or {}
+        assert current["metadata"]["uid"] == theirs["metadata"]["uid"]
+        assert not any(entry["manager"] == FIELD_MANAGER for entry in current["metadata"]["managedFields"])
 
         # A change since is in the way of a write that has a version, and of a deletion.
         versioned = kind not in WITH_STATUS
-        ours = await client.apply(kind, encoding.changing(made(kind, namespace, b="e"), theirs, versioned=versioned))
+        ours = await client.apply(kind, encoding.changing(child(kind, namespace, b="e"), theirs, versioned=versioned))
         if versioned:
-            await conflicts(client.apply(kind, encoding.changing(made(kind, namespace, b="f"), theirs, versioned=True)))
+            await conflicts(
+                client.apply(kind, encoding.changing(child(kind, namespace, b="f"), theirs, versioned=True))
+            )
         await conflicts(client.delete(kind, namespace, "a", seen=theirs))
         # A field that is left out goes, as after an apply without conditions.
-        bare = await client.apply(kind, encoding.changing(made(kind, namespace), ours, versioned=False))
+        bare = await client.apply(kind, encoding.changing(child(kind, namespace), ours, versioned=False))
         assert "b" not in bare["metadata"].get("annotations", {})
         # Its own controller writes the status of some at any time.
         await client.delete(kind, namespace, "a", seen=None if kind in WITH_STATUS else bare)
@@ -96,28 +98,28 @@ def test_every_kind_is_created_once_and_changed_only_as_it_was_seen(cluster: Clu
 
 def timeouts(port: int | None) -> set[int]:
     """TCP_USER_TIMEOUT of each connection of this process to a port that has any."""
-    found = set()
+    milliseconds = set()
     for path in Path("/proc/self/fd").iterdir():
         try:
             if not path.is_socket():
                 continue
-            with socket.socket(fileno=os.dup(int(path.name))) as one:
-                if one.family in {socket.AF_INET, socket.AF_INET6} and one.getpeername()[1] == port:
-                    found.add(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+            with socket.socket(fileno=os.dup(int(path.name))) as connection:
+                if connection.family in {socket.AF_INET, socket.AF_INET6} and connection.getpeername()[1] == port:
+                    milliseconds.add(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
         except OSError:
             continue
-    return found - {0}
+    return milliseconds - {0}
 
 
 def test_kinds_with_a_status_are_those_of_the_api_server(cluster: Cluster) -> None:
     """By the API server's own documents."""
-    found = set()
+    with_status = set()
     for kind in (*CHILDREN, *OPTIONAL):
         root = kind.path().rpartition("/")[0]
         listed = cluster.api.call("GET", root).body["resources"]  # type: ignore[index]
         if any(resource["name"] == f"{kind.plural}/status" for resource in listed):
-            found.add(kind)
-    assert found == WITH_STATUS & {*CHILDREN, *OPTIONAL}
+            with_status.add(kind)
+    assert with_status == WITH_STATUS & {*CHILDREN, *OPTIONAL}
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,7 @@ def test_an_object_between_look_and_write_is_never_taken_over(
         # The operator's watch of Services is broken, so it still sees its own Service.
         state["broken"] = True
         door.drop_streams("services")
-        until(lambda: operator.said("cannot watch"), bool, what="the watch is broken")
+        until(lambda: operator.logged("cannot watch"), bool, what="the watch is broken")
         space.delete(kinds.SERVICE, "m")
         cluster.api.create(path, SERVICE)
         space.apply(
@@ -170,7 +172,7 @@ def test_an_object_between_look_and_write_is_never_taken_over(
                 traffic={"service": {"annotations": {"external-dns.alpha.kubernetes.io/hostname": "m.example.com"}}}
             )
         )
-        until(lambda: operator.said("reconcile failed"), bool, what="the write is refused")
+        until(lambda: operator.logged("reconcile failed"), bool, what="the write is refused")
         always(lambda: untouched(space), lambda _: True, what="it stays theirs", for_s=1)
         state["broken"] = False
         space.wait_condition("Accepted", "False", "Conflict")
@@ -182,8 +184,8 @@ def test_an_object_between_look_and_write_is_never_taken_over(
 
 def untouched(space: Space) -> bool:
     """Hold that the Service is theirs alone."""
-    found = space.must(kinds.SERVICE, "m")
-    assert found["spec"]["selector"] == {"theirs": "1"}
-    assert "ownerReferences" not in found["metadata"]
-    assert "labels" not in found["metadata"]
+    service = space.must(kinds.SERVICE, "m")
+    assert service["spec"]["selector"] == {"theirs": "1"}
+    assert "ownerReferences" not in service["metadata"]
+    assert "labels" not in service["metadata"]
     return True

@@ -26,7 +26,7 @@ def test_the_second_release_of_a_namespace_manages_it_after_the_first(
         second.wait_leading()
         message = space.wait_condition("OperatorConflict", "True", "ReleaseOverlap")
         assert f"{second.namespace}/halcyon also watches this namespace" in message
-        (line,) = second.said("another Helm release of Halcyon manages this model")
+        (line,) = second.logged("another Helm release of Halcyon manages this model")
         assert line["release"] == f"{first.namespace}/halcyon"
         # The first goes on to manage the model, and the second writes nothing.
         space.apply(deployment(replicas=2))

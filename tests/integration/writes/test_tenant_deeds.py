@@ -26,7 +26,7 @@ MAX_GROWTH_MIB = 40.0
 _CHANGING = {kind.kind for kind in (kinds.MODEL_DEPLOYMENT, kinds.EVENT, kinds.HPA)}
 
 
-def _made(space: Space) -> dict[tuple[str, str], str]:
+def _versions(space: Space) -> dict[tuple[str, str], str]:
     """Versions of what models consist of. Statuses, events and HPAs change with time."""
     return {key: version for key, version in space.versions().items() if key[0] not in _CHANGING}
 
@@ -42,7 +42,7 @@ def test_deeds_of_a_tenant_reach_its_own_models_alone(cluster: Cluster, namespac
             for space, names in ((others, theirs), (tenant, mine)):
                 for name in names:
                     space.wait_settled(name, limit_s=90)
-            before = rested(lambda: _made(others), for_s=3)
+            before = rested(lambda: _versions(others), for_s=3)
             memory = operator.metrics()["process_resident_memory_bytes"]
             stop, failures, rounds = threading.Event(), list[str](), dict.fromkeys(mine, 0)
 
@@ -62,7 +62,7 @@ def test_deeds_of_a_tenant_reach_its_own_models_alone(cluster: Cluster, namespac
             for thread in threads:
                 thread.start()
             time.sleep(DEEDS_S / 2)
-            untouched = _made(others)
+            untouched = _versions(others)
             others.apply(deployment(theirs[0], scaling=SCALING, traffic={"queueLimit": 50}))
             others.wait_settled(theirs[0], limit_s=MAX_SETTLE_S)
             most = max(tenant.replicas(name) for name in mine if tenant.get(kinds.DEPLOYMENT, f"{name}-a"))
@@ -82,7 +82,7 @@ def test_deeds_of_a_tenant_reach_its_own_models_alone(cluster: Cluster, namespac
             # What the tenant put in the place of children is still the tenant's.
             account = until(
                 lambda: tenant.condition("Accepted", mine[DEEDS_INDEX]),
-                lambda found: found[0] == "False",
+                lambda condition: condition[0] == "False",
                 what="the tenant is told of its own object",
                 limit_s=60,
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -91,3 +93,27 @@ async def test_rows_wait_for_a_new_key_while_keys_are_rotated() -> None:
     assert server.denied == len(reasons) == 5
     assert set(reasons) == {"401: an API key is required"}
     assert sender.waiting == ""
+
+
+async def test_batch_that_stops_during_the_first_half_leaves_no_coroutine() -> None:
+    """A coroutine that was never awaited is a warning at the end of a run that was stopped."""
+
+    class StoppedServer(KeyedServer):
+        """A server that rejects requests of two rows, during whose next request the batch stops."""
+
+        async def send(self, request: Prepared, number: int) -> Reply:  # noqa: ARG002  # the protocol's
+            if request.rows > 1:
+                return Reply(Outcome.ERROR, "400: a value is out of range", 0.0, b"", "")
+            raise asyncio.CancelledError
+
+    to = target.parse("http://127.0.0.1:1", api="kserve", transport=None, encoding="json", model="m", timeout_s=1.0)
+    sender = Sender(
+        StoppedServer("k"), to, RequestWindow(gentle=False), RequestRows(fixed=2, most=8), lambda: (), clock=lambda: 0.0
+    )
+    rows = [{"x": np.zeros(1, np.float32)} for _ in range(2)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(asyncio.CancelledError):
+            await sender.outcomes(rows)
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []

@@ -42,7 +42,7 @@ def plain_reading(
     memory: SignalMemory,
     balancers: AbstractSet[str] | None = None,
     revision: str = "",
-    of_revision: AbstractSet[str] | None = None,
+    revision_pods: AbstractSet[str] | None = None,
 ) -> ReadingResult:
     """Return the planner's reading of one observation.
 
@@ -56,7 +56,7 @@ def plain_reading(
         silent
             agent counts as existing.
         revision: the revision that is or was rolled out.
-        of_revision: names of the revision's pods, whose batches count; None: all pods count.
+        revision_pods: names of the revision's pods, whose batches count; None: all pods count.
     """
     now = observation.at
     seen = {pod.name: pod for pod in observation.pods}
@@ -78,7 +78,7 @@ def plain_reading(
     if revision != memory.revision:
         memory = replace(memory, batches=MergedBatches(), revision=revision)
     exist = {str(pod.name) for pod in pods} | seen.keys()
-    memory = _with_pods(memory, observation, exist=exist, counted=exist if of_revision is None else of_revision)
+    memory = _with_pods(memory, observation, exist=exist, counted=exist if revision_pods is None else revision_pods)
     queued = sum(points[-1].queued for points in reporting.values())
     # If signals are unknown, compute since when.
     newest = max((b.points[-1].at for b in observation.balancers if b.points), default=None)

@@ -102,7 +102,7 @@ def test_the_quick_reading_is_the_plain_one(history: list[Step], later_s: float)
         speakers.say(hub, step, now)
         now += later_s
         listed = tuple(PodReading(name, phase, EPOCH, EPOCH + 9) for name, phase in step.listed)
-        of_revision = None if not step.revision else {name for name in PODS if step.revision in name}
+        revision_pods = None if not step.revision else {name for name in PODS if step.revision in name}
         observation, picture = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S), hub.snapshot("ns", "m", now)
         assert observation is not None
         assert picture is not None
@@ -112,7 +112,7 @@ def test_the_quick_reading_is_the_plain_one(history: list[Step], later_s: float)
             "epoch": epoch,
             "balancers": step.balancers,
             "revision": step.revision,
-            "of_revision": of_revision,
+            "revision_pods": revision_pods,
         }
         result = reading(picture, memory=quick, **common)
         expected = plain_reading(observation, memory=plain, **common)

@@ -323,16 +323,14 @@ class Decider:
 
     def _by_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs."""
-        values = self.signals.by_rules(key, spec)
-        return decisions.of_hpa(
-            self.signals.caches.replicas(key),
+        values, at = self.signals.by_rules(key, spec), self.signals.epoch.at(now)
+        current, targets, reading = self.signals.caches.replicas(key), defaults.targets(spec), values.reading
+        needs = (
             ()
-            if isinstance(values.reading, Missing)
-            else algorithm.signal_proposals(values.reading, defaults.targets(spec)),
-            at=self.signals.epoch.at(now),
-            signals=values.signals,
-            has_reports=values.has_reports,
+            if isinstance(reading, Missing)
+            else algorithm.signal_proposals(reading, targets)
         )
+        return decisions.of_hpa(current, needs, at=at, signals=values.signals, has_reports=values.has_reports)
 
     def _follow_clock(self) -> None:
         """Shift the times in all memories after the wall clock was set, because its step is not a pause or a burst."""

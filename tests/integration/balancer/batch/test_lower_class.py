@@ -15,7 +15,7 @@ from halcyon.api.documents.balancer_plan import LOWER_CLASS_HEADER, ROWS_HEADER
 from halcyon.balancer.config.model import BATCH_US, LOWER_ROWS, NEXT_LESS, NEXT_ROWS, ROOM, ROW_US
 from halcyon.balancer.runtime.lower_room import MAX_ROWS
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample
-from tests.integration.balanced import PLAN, Balanced, http_response, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, http_response, is_, new_balanced, until
 from tests.unit.balancer.stand_ins import SERVICE
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ INFER = "/v2/models/m/infer"
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 async def give_room(balanced: Balanced, rows: int, *, lower_rows: int = MAX_ROWS) -> None:
@@ -174,12 +174,12 @@ async def test_jobs_take_turns(balanced: Balanced) -> None:
 
     many = [asyncio.create_task(send("large")) for _ in range(12)]
 
-    async def are_there(count: int) -> bool:
+    async def are_waiting(count: int) -> bool:
         return await waiting(balanced) == count
 
-    await until(lambda: are_there(12))
+    await until(lambda: are_waiting(12))
     few = [asyncio.create_task(send("small")) for _ in range(3)]
-    await until(lambda: are_there(15))
+    await until(lambda: are_waiting(15))
     await give_room(balanced, 1)
     await asyncio.gather(*many, *few)
     # The small job is done after as many of the large one, not after all of them.
@@ -193,15 +193,15 @@ async def test_the_class_is_no_demand_and_the_objective_does_not_reject_it(balan
     await give_room(balanced, 8)
     for job in ("", "nightly", "nightly"):
         assert (await post(balanced, job))[0] == 200
-    found = await read(balanced)
-    sample = balancer_sample(found)
+    reading = await read(balanced)
+    sample = balancer_sample(reading)
     assert sample is not None
     assert (sample.requests, sample.rejected, sample.queued, sample.inflight, sample.held) == (1, 0, 0, 0, 0)
-    assert found.clients is not None
-    assert found.clients.answered == 1
-    assert found.latency["a"].answered == 1
-    assert found.lower is not None
-    assert (found.lower.requests, found.lower.rejected, found.lower.answered) == (2, 0, 2)
+    assert reading.clients is not None
+    assert reading.clients.answered == 1
+    assert reading.latency["a"].answered == 1
+    assert reading.lower is not None
+    assert (reading.lower.requests, reading.lower.rejected, reading.lower.answered) == (2, 0, 2)
 
 
 async def test_without_room_in_time_the_client_may_repeat_it(balanced: Balanced) -> None:
@@ -217,10 +217,10 @@ async def test_without_room_in_time_the_client_may_repeat_it(balanced: Balanced)
         assert (await call(b"x", timeout=10)) is not None
         await give_room(balanced, 1)
         assert (await call(b"x", timeout=10, metadata=((LOWER_CLASS_HEADER, "nightly"),))) is not None
-    found = await read(balanced)
-    assert (found.requests, found.rejected) == (1, 0)
-    assert found.lower is not None
-    assert (found.lower.requests, found.lower.rejected) == (3, 2)
+    reading = await read(balanced)
+    assert (reading.requests, reading.rejected) == (1, 0)
+    assert reading.lower is not None
+    assert (reading.lower.requests, reading.lower.rejected) == (3, 2)
 
 
 async def test_the_class_holds_no_request_while_no_server_is_up(balanced: Balanced) -> None:
@@ -235,8 +235,8 @@ async def test_without_a_lower_class_the_header_means_nothing(balanced: Balanced
     await balanced.start(1)
     await balanced.begin(PLAN)
     assert (await post(balanced, "nightly"))[0] == 200
-    found = await read(balanced)
-    assert (found.requests, found.lower) == (1, None)
+    reading = await read(balanced)
+    assert (reading.requests, reading.lower) == (1, None)
 
 
 async def test_a_reload_passes_waiting_requests_back_to_their_client(balanced: Balanced) -> None:

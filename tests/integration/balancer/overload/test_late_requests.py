@@ -18,7 +18,7 @@ from halcyon.balancer.config import overload_rules
 from halcyon.balancer.config.model import LOWER_ROWS, ROOM
 from halcyon.balancer.runtime.lower_room import MAX_ROWS
 from halcyon.balancer.telemetry.balancer_sample import balancer_sample
-from tests.integration.balanced import PLAN, Balanced, http_response, one, until
+from tests.integration.balanced import PLAN, Balanced, http_response, new_balanced, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_ins import SERVICE
 
@@ -66,10 +66,10 @@ class Crowd:
             before = await self.present()
             self.tasks[name] = asyncio.create_task(self._send(name))
 
-            async def is_there(name: str = name, before: int = before) -> bool:
+            async def has_arrived(name: str = name, before: int = before) -> bool:
                 return name in self.codes or await self.present() > before
 
-            await until(is_there)
+            await until(has_arrived)
 
     async def fill(self) -> None:
         """Send as many requests as can be in time, and as many late ones as may wait."""
@@ -109,7 +109,7 @@ class Crowd:
 
 @contextlib.asynccontextmanager
 async def crowd(plan: BalancerPlan = LONG, *, pod_takes_s: float = 0.02) -> AsyncIterator[Crowd]:
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         [pod] = await balanced.start(hold=asyncio.Event(), delay_s=pod_takes_s)
         await balanced.begin(plan)
         await limit(balanced)
@@ -140,10 +140,10 @@ async def test_late_requests_go_last_and_in_their_order() -> None:
         clients.tasks["in time 0"].cancel()
         await until(lambda: clients.is_late(LATE_MOST))
 
-        async def has_gone() -> bool:
+        async def has_left() -> bool:
             return await clients.present() == IN_TIME + LATE_MOST
 
-        await until(has_gone)
+        await until(has_left)
         del clients.tasks["in time 0"]
         await clients.send("after them")
         assert await clients.late() == LATE_MOST
@@ -263,13 +263,13 @@ async def test_late_requests_in_vain_are_rejected_before_their_time_is_over() ->
         await clients.fill()
         await limit(clients.balanced, late_most=LATE_MOST + 1)
         port = clients.balanced.haproxy.ports.http
-        one_more = asyncio.create_task(http_response(port, "POST", INFER))
+        extra = asyncio.create_task(http_response(port, "POST", INFER))
         await until(lambda: clients.is_late(LATE_MOST + 1))
         while await clients.late() and time.monotonic() - began < 5 * objective_s:
             assert (await http_response(port, "POST", INFER))[0] == 429
             await asyncio.sleep(0.2 * OBJECTIVE_S)
         assert 1.9 * objective_s < time.monotonic() - began < 5 * objective_s
-        status, headers, _ = await one_more
+        status, headers, _ = await extra
         assert (status, headers["retry-after"]) == (429, "1")
         assert (await clients.end()) == {"OK": 1 + IN_TIME, REFUSED: LATE_MOST}
 

@@ -21,7 +21,7 @@ from halcyon.balancer.config import overload_rules, queueing
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests import figures
-from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, one, raw, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, new_balanced, raw, until
 from tests.integration.balancer.test_api_keys import put
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
@@ -44,8 +44,8 @@ DEADLINE_S = 2.0
 
 @pytest.fixture
 async def balanced() -> AsyncIterator[Balanced]:
-    async with one() as made:
-        yield made
+    async with new_balanced() as instance:
+        yield instance
 
 
 @contextlib.asynccontextmanager
@@ -89,26 +89,26 @@ class LoadOutcome:
 
 async def offer(balanced: Balanced, *, rate_rps: float, for_s: float, deadline_s: float) -> LoadOutcome:
     """So many requests a second, whatever becomes of them."""
-    told = LoadOutcome(first_at=time.monotonic())
+    outcome = LoadOutcome(first_at=time.monotonic())
 
     async def send(channel: grpc.aio.Channel) -> None:
         began = time.monotonic()
         try:
             await infer(channel, within_s=deadline_s)
         except grpc.aio.AioRpcError as error:
-            told.codes[error.code().name] += 1
+            outcome.codes[error.code().name] += 1
             return
-        told.codes["OK"] += 1
-        told.last_at = time.monotonic()
-        told.took_s.append(told.last_at - began)
+        outcome.codes["OK"] += 1
+        outcome.last_at = time.monotonic()
+        outcome.took_s.append(outcome.last_at - began)
 
     async with balanced.channel as channel:
         sent: list[asyncio.Task[None]] = []
-        while (passed := time.monotonic() - told.first_at) < for_s:
+        while (passed := time.monotonic() - outcome.first_at) < for_s:
             sent += [asyncio.create_task(send(channel)) for _ in range(int(passed * rate_rps) - len(sent))]
             await asyncio.sleep(0.01)
         await asyncio.gather(*sent)
-    return told
+    return outcome
 
 
 async def test_goodput_stays_at_three_times_the_capacity_and_answers_are_in_time(
@@ -118,20 +118,25 @@ async def test_goodput_stays_at_three_times_the_capacity_and_answers_are_in_time
         # What these servers can do on this machine now, with a queue that is never empty; the agent learns it too.
         before_rps = (await offer(balanced, rate_rps=200, for_s=4, deadline_s=30)).answered_rps
         _, refused_before, _ = await balanced.counters()
-        told = await offer(balanced, rate_rps=3 * before_rps, for_s=8, deadline_s=DEADLINE_S)
+        outcome = await offer(balanced, rate_rps=3 * before_rps, for_s=8, deadline_s=DEADLINE_S)
         _, refused, lost = await balanced.counters()
         after_rps = (await offer(balanced, rate_rps=200, for_s=4, deadline_s=30)).answered_rps
-    goodput = told.answered_rps / ((before_rps + after_rps) / 2)
+    goodput = outcome.answered_rps / ((before_rps + after_rps) / 2)
     figures.record("goodput_at_3x", goodput)
-    figures.record("accepted_p99_s_at_3x", told.within_s(0.99))
+    figures.record("accepted_p99_s_at_3x", outcome.within_s(0.99))
     # Not a measurement (that is `make bench-dataplane`, on a quiet machine): without refusals it is near 0, and nearly all are late.
-    assert goodput > 0.7, told.codes
+    assert goodput > 0.7, outcome.codes
     # CANCELLED: the server's own end at the deadline was there before the client's clock rang.
-    assert told.codes.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
-    late = told.codes["DEADLINE_EXCEEDED"] + told.codes["CANCELLED"]
-    assert late < 0.3 * told.codes["OK"], told.codes
+    assert outcome.codes.keys() <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
+    late = outcome.codes["DEADLINE_EXCEEDED"] + outcome.codes["CANCELLED"]
+    assert late < 0.3 * outcome.codes["OK"], outcome.codes
     # Whoever was refused has asked, and heard of it unless the client's clock rang before it looked.
-    assert 0 < told.codes["RESOURCE_EXHAUSTED"] <= refused - refused_before <= told.codes["RESOURCE_EXHAUSTED"] + late
+    assert (
+        0
+        < outcome.codes["RESOURCE_EXHAUSTED"]
+        <= refused - refused_before
+        <= outcome.codes["RESOURCE_EXHAUSTED"] + late
+    )
     assert lost == 0
 
 
@@ -140,13 +145,13 @@ async def crowd(balanced: Balanced) -> AsyncIterator[Crowd]:
     """One server, busy, and as many in the queue as a test asks."""
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(BUSY, queue_timeout_ms=20000, response_timeout_ms=20000, max_connections=1))
-    made = Crowd(balanced)
-    async with balanced.channel as made.channel:
-        await made.grow(1)
-        yield made
+    clients = Crowd(balanced)
+    async with balanced.channel as clients.channel:
+        await clients.grow(1)
+        yield clients
         assert pod.hold is not None
         pod.hold.set()
-        await asyncio.gather(*made.tasks)
+        await asyncio.gather(*clients.tasks)
 
 
 class Crowd:
@@ -159,11 +164,11 @@ class Crowd:
         """One works, the others wait."""
         self.tasks += [asyncio.create_task(infer(self.channel, within_s=30)) for _ in range(count - len(self.tasks))]
 
-        async def all_there() -> bool:
+        async def all_present() -> bool:
             reading = await self.balanced.haproxy.runtime.read()
             return reading.queued + reading.inflight == len(self.tasks)
 
-        await until(all_there)
+        await until(all_present)
 
     async def code(self, deadline_s: float | None = None, **metadata: str) -> str:
         """What HAProxy says of one more; "accepted" where it is there and nothing is said."""
@@ -172,22 +177,22 @@ class Crowd:
         call = self.channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=deadline_s, metadata=headers)
         task = asyncio.ensure_future(_code_of(call))
 
-        async def told() -> bool:
+        async def is_decided() -> bool:
             reading = await self.balanced.haproxy.runtime.read()
             waits = reading.requests > before and reading.queued + reading.inflight > len(self.tasks)
             return waits or task.done()
 
-        await until(told)
+        await until(is_decided)
         # One that waits is not told later either, unless its time is over; one that was refused hears of it at once.
         done, _ = await asyncio.wait([task], timeout=0.1)
         call.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-        async def has_gone() -> bool:
+        async def has_left() -> bool:
             reading = await self.balanced.haproxy.runtime.read()
             return reading.queued + reading.inflight == len(self.tasks)
 
-        await until(has_gone)
+        await until(has_left)
         return task.result() if done else "accepted"
 
 
@@ -227,23 +232,23 @@ async def test_an_idle_queue_rejects_no_request(crowd: Crowd) -> None:
     assert await crowd.code(10.0) == "accepted"
 
 
-@pytest.mark.parametrize("given", ["0H", "0M", "1S", "1000m", "1000000u", "99999999n"])
-async def test_every_unit_of_a_grpc_deadline_is_understood(crowd: Crowd, given: str) -> None:
+@pytest.mark.parametrize("deadline", ["0H", "0M", "1S", "1000m", "1000000u", "99999999n"])
+async def test_every_unit_of_a_grpc_deadline_is_understood(crowd: Crowd, deadline: str) -> None:
     await crowd.grow(9)
     await crowd.balanced.haproxy.runtime.set({queueing.RATE: 10_000, queueing.SERVICE: 0})
-    assert await crowd.code(grpc_timeout=given) == "RESOURCE_EXHAUSTED"
-    larger = {"0H": "1H", "0M": "1M", "1S": "2S", "1000m": "2000m", "1000000u": "2000000u", "99999999n": "1H"}[given]
+    assert await crowd.code(grpc_timeout=deadline) == "RESOURCE_EXHAUSTED"
+    larger = {"0H": "1H", "0M": "1M", "1S": "2S", "1000m": "2000m", "1000000u": "2000000u", "99999999n": "1H"}[deadline]
     assert await crowd.code(grpc_timeout=larger) == "accepted"
 
 
 async def test_one_source_may_queue_its_share_only_if_the_plan_says_so(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(BUSY, queue_limit=10, source_share=50, max_connections=1))
-    made = Crowd(balanced)
-    async with balanced.channel as made.channel:
+    clients = Crowd(balanced)
+    async with balanced.channel as clients.channel:
         # One works, one waits behind it that found nobody waiting, five have their share.
-        await made.grow(7)
-        assert await made.code(20.0) == "RESOURCE_EXHAUSTED"
+        await clients.grow(7)
+        assert await clients.code(20.0) == "RESOURCE_EXHAUSTED"
         request = "POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
         status, _, body = await raw(balanced.haproxy.ports.http, request.encode())
         assert status == 429
@@ -261,13 +266,13 @@ async def test_one_source_may_queue_its_share_only_if_the_plan_says_so(balanced:
         writer.close()
         assert pod.hold is not None
         pod.hold.set()
-        await asyncio.gather(*made.tasks)
+        await asyncio.gather(*clients.tasks)
         # What is over does not count any more.
         pod.hold.clear()
-        made.tasks = []
-        await made.grow(7)
+        clients.tasks = []
+        await clients.grow(7)
         pod.hold.set()
-        await asyncio.gather(*made.tasks)
+        await asyncio.gather(*clients.tasks)
 
 
 OBJECTIVE_S = 1.0
@@ -301,8 +306,8 @@ class Waiting:
 
         async def is_decided() -> bool:
             reading = await self.balanced.haproxy.runtime.read()
-            there = reading.queued + reading.inflight + reading.held
-            return task.done() or there > before.queued + before.inflight + before.held
+            present = reading.queued + reading.inflight + reading.held
+            return task.done() or present > before.queued + before.inflight + before.held
 
         await until(is_decided)
         if task.done():
@@ -346,7 +351,7 @@ async def _status(call: grpc.aio.UnaryUnaryCall) -> str:
 @contextlib.asynccontextmanager
 async def waiting(plan: BalancerPlan = LIMITED, keys: Path | None = None, pods: int = 1) -> AsyncIterator[Waiting]:
     """Yield a balancer with one server that answers none, and with limits."""
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         if keys is not None:
             haproxy = balanced.haproxy
             files = MountedSecrets(SecretNames(keys="digits-keys"), mounted=keys, config=haproxy.config)
@@ -363,8 +368,8 @@ async def waiting(plan: BalancerPlan = LIMITED, keys: Path | None = None, pods: 
         }
         await balanced.haproxy.runtime.set(dict(zip(overload_rules.LIMITS, values, strict=True)) | late)
         async with balanced.channel as channel:
-            made = Waiting(balanced, channel)
-            yield made
+            client = Waiting(balanced, channel)
+            yield client
 
 
 async def test_a_burst_waits_and_a_lasting_overload_is_rejected() -> None:
@@ -472,7 +477,7 @@ async def test_a_client_that_fills_the_queue_is_overtaken(tmp_path: Path) -> Non
 async def test_a_source_that_fills_the_queue_leaves_places(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(FULL)
-    made = Crowd(balanced)
+    clients = Crowd(balanced)
     request = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 
     async def send(source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -480,19 +485,19 @@ async def test_a_source_that_fills_the_queue_leaves_places(balanced: Balanced) -
         writer.write(request)
         return reader, writer
 
-    async with balanced.channel as made.channel:
-        await made.grow(FULL.queue_limit + 1)
+    async with balanced.channel as clients.channel:
+        await clients.grow(FULL.queue_limit + 1)
         assert (await raw(balanced.haproxy.ports.http, request))[0] == 429
         others = [await send("127.0.0.2") for _ in range(5)]
         # The pod's place for HTTP was free for one of them.
         await until(lambda: is_waiting(balanced, FULL.queue_limit + 4))
         reader, writer = await send("127.0.0.2")
         assert (await reader.readline()).startswith(b"HTTP/1.1 429")
-        for _, one_writer in [*others, (reader, writer)]:
-            one_writer.close()
+        for _, open_writer in [*others, (reader, writer)]:
+            open_writer.close()
         assert pod.hold is not None
         pod.hold.set()
-        await asyncio.gather(*made.tasks)
+        await asyncio.gather(*clients.tasks)
 
 
 async def is_waiting(balanced: Balanced, count: int) -> bool:
@@ -531,14 +536,14 @@ WORKS_S = 0.05
 def example(language: str, containing: str) -> str:
     """Return the example of the page for clients in this language that contains a text."""
     blocks = [part.partition("```")[0] for part in PAGE.split(f"```{language}\n")[1:]]
-    [found] = [block for block in blocks if containing in block]
-    return found
+    [snippet] = [block for block in blocks if containing in block]
+    return snippet
 
 
 @contextlib.asynccontextmanager
 async def limited() -> AsyncIterator[Balanced]:
     """Yield a balancer with one server that answers, and with limits."""
-    async with one() as balanced:
+    async with new_balanced() as balanced:
         await balanced.start(1, delay_s=WORKS_S, at_once=1)
         await balanced.begin(LIMITED)
         # One request is in the pod.
@@ -573,14 +578,14 @@ async def test_documented_grpc_retries_at_three_times_the_load() -> None:
 
 
 async def test_documented_http_retries_at_three_times_the_load() -> None:
-    made: dict[str, Any] = {}
-    exec(example("python", "PoolManager"), made)  # the page's own code
+    page_globals: dict[str, Any] = {}
+    exec(example("python", "PoolManager"), page_globals)  # the page's own code
     async with limited() as balanced:
         url = f"{balanced.url}/v2/models/m/infer"
 
         def send(_number: int) -> int:
             try:
-                return int(made["pool"].request("POST", url, body=b"{}").status)
+                return int(page_globals["pool"].request("POST", url, body=b"{}").status)
             except MaxRetryError:
                 return 429
 

@@ -42,8 +42,8 @@ def bench(cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]) 
     """`halcyon bench ...` in the test's namespace: (exit status, stderr)."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        where = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "--bench-image", IMAGE)
-        return main(["bench", *arguments, *where]), capsys.readouterr().err
+        target = ("-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "--bench-image", IMAGE)
+        return main(["bench", *arguments, *target]), capsys.readouterr().err
 
     return run
 
@@ -101,11 +101,11 @@ def test_a_measurement_makes_a_copy_and_leaves_nothing(space: Space, bench: Run)
     space.serve(replicas=2)
     before = settled(space)
 
-    status, said = bench("m", "--duration", "1s", "--start-timeout", "60s")
+    status, err = bench("m", "--duration", "1s", "--start-timeout", "60s")
 
     # KWOK's pods have no log, so this measurement ends when its client has.
-    assert status == 2, said
-    assert "the result can't be read from the client's log" in said, said
+    assert status == 2, err
+    assert "the result can't be read from the client's log" in err, err
     until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
     after = space.versions()
     assert {key: after.get(key) for key in before if key[0] != "Event"} == {
@@ -123,10 +123,10 @@ def test_a_copy_is_served_beside_the_original_and_owned_by_the_job(
     with BesideModel(reached, client(namespace), copy, Deadlines(start_s=60, run_s=60), lambda _: None) as beside:
         with pytest.raises(Exception, match="can't be read from the client's log"):
             beside.run(network_policy=True)
-        made = space.must(kinds.MODEL_DEPLOYMENT, "m-bench")
+        stored = space.must(kinds.MODEL_DEPLOYMENT, "m-bench")
         job = space.must(JOB, "m-bench")
-        assert made["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-        assert made["metadata"]["labels"]["serving.halcyon.dev/copy-of"] == "m"
+        assert stored["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+        assert stored["metadata"]["labels"]["serving.halcyon.dev/copy-of"] == "m"
         assert space.condition("Accepted", "m-bench")[0] == "True"
         assert space.must(kinds.CONFIG_MAP, "m-bench")["metadata"]["ownerReferences"][0]["kind"] == "Job"
         assert space.must(kinds.NETWORK_POLICY, "m-bench")["spec"]["policyTypes"] == ["Ingress", "Egress"]
@@ -162,8 +162,8 @@ def test_two_copies_have_one_client_and_go_together(space: Space, cluster: Clust
             beside.run(network_policy=True)
         job = space.must(JOB, "m-bench")
         for name in ("m-bench", "n-bench"):
-            made = space.must(kinds.MODEL_DEPLOYMENT, name)
-            assert made["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+            stored = space.must(kinds.MODEL_DEPLOYMENT, name)
+            assert stored["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
             assert space.must(kinds.SERVICE, f"{name}-server")["spec"]["clusterIP"] == "None"
         pods = [pod for pod in space.every(kinds.POD) if pod["metadata"]["labels"].get(client_job.BENCH_LABEL)]
         assert len(pods) == 1
@@ -173,10 +173,10 @@ def test_two_copies_have_one_client_and_go_together(space: Space, cluster: Clust
 def test_models_in_turns_are_measured_by_one_command(space: Space, bench: Run) -> None:
     for name in ("m", "n"):
         space.serve(name)
-    status, said = bench("n", "--against", "m", "--callers", "1", "--duration", "1s", "--start-timeout", "60s")
+    status, err = bench("n", "--against", "m", "--callers", "1", "--duration", "1s", "--start-timeout", "60s")
     assert status == 2
-    assert "one after the other" not in said
-    assert "can't be read from the client's log" in said, said
+    assert "one after the other" not in err
+    assert "can't be read from the client's log" in err, err
     until(lambda: left(space), lambda names: not names, what="nothing is left", limit_s=60)
 
 
@@ -185,9 +185,9 @@ def test_a_killed_command_leaves_nothing_once_its_lease_is_over(space: Space, cl
     reached = writer(cluster, namespace)
     copy = copied_model.copied(space.must(kinds.MODEL_DEPLOYMENT, "m"), [])
     # As a command that is killed here: the Job, with a lease of 5 s in place of 150, and its copy.
-    made = client_job.job(client(namespace), deadline_s=5)
-    made["spec"]["ttlSecondsAfterFinished"] = 1
-    job = reached.create(JOB, made)
+    job_document = client_job.job(client(namespace), deadline_s=5)
+    job_document["spec"]["ttlSecondsAfterFinished"] = 1
+    job = reached.create(JOB, job_document)
     assert job is not None
     assert reached.create(kinds.MODEL_DEPLOYMENT, copy.owned_by(job)) is not None
     until(lambda: space.condition("Accepted", "m-bench")[0], "True".__eq__, what="the copy is served", limit_s=20)
@@ -199,10 +199,10 @@ def test_a_killed_command_leaves_nothing_once_its_lease_is_over(space: Space, cl
 def test_a_second_measurement_is_refused(space: Space, bench: Run, cluster: Cluster, namespace: str) -> None:
     space.serve()
     assert writer(cluster, namespace).create(JOB, client_job.job(client(namespace))) is not None
-    status, said = bench("m")
+    status, err = bench("m")
     assert status == 2
-    assert "m is being measured since" in said
-    assert f"kubectl delete job m-bench -n {namespace}" in said
+    assert "m is being measured since" in err
+    assert f"kubectl delete job m-bench -n {namespace}" in err
 
 
 def test_a_full_quota_refuses_before_anything_is_made(space: Space, bench: Run, namespace: str) -> None:
@@ -214,10 +214,10 @@ def test_a_full_quota_refuses_before_anything_is_made(space: Space, bench: Run, 
         bool,
         what="the quota has counted",
     )
-    status, said = bench("m")
+    status, err = bench("m")
     assert status == 2
-    assert "ResourceQuota team allows" in said, said
-    assert "pods is 3 of 4 used" in said, said
+    assert "ResourceQuota team allows" in err, err
+    assert "pods is 3 of 4 used" in err, err
     assert left(space) == []
 
 
@@ -234,9 +234,9 @@ def test_namespace_of_the_restricted_standard_admits_the_client(
         == 200
     )
     space.serve()
-    status, said = bench("m", *place, "--duration", "1s", "--start-timeout", "60s")
+    status, err = bench("m", *place, "--duration", "1s", "--start-timeout", "60s")
     assert status == 2
-    assert "can't be read from the client's log" in said, said
+    assert "can't be read from the client's log" in err, err
 
 
 def test_a_trial_pod_is_made_without_a_copy(space: Space, cluster: Cluster, namespace: str) -> None:
@@ -248,12 +248,12 @@ def test_a_trial_pod_is_made_without_a_copy(space: Space, cluster: Cluster, name
     with BesideModel(reached, client(namespace), None, limits, lambda _: None, trial=trial) as beside:
         name = beside.start(network_policy=True)["metadata"]["name"]
         pod = space.must(kinds.POD, name)
-        assert [one["name"] for one in pod["spec"]["initContainers"]] == ["fetch", "triton"]
+        assert [container["name"] for container in pod["spec"]["initContainers"]] == ["fetch", "triton"]
         assert not any("serviceAccountToken" in str(volume) for volume in pod["spec"]["volumes"])
         # No Service of a model selects it.
         assert "serving.halcyon.dev/model-deployment" not in pod["metadata"]["labels"]
-        made = [obj for kind in (kinds.CONFIG_MAP, kinds.NETWORK_POLICY) for obj in space.every(kind)]
-        own = [obj for obj in made if obj["metadata"]["name"].startswith("m-bench")]
+        objects = [obj for kind in (kinds.CONFIG_MAP, kinds.NETWORK_POLICY) for obj in space.every(kind)]
+        own = [obj for obj in objects if obj["metadata"]["name"].startswith("m-bench")]
         assert {obj["metadata"]["ownerReferences"][0]["kind"] for obj in own} == {"Job"}
         assert {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume} <= {
             obj["metadata"]["name"] for obj in own

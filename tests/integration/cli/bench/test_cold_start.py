@@ -31,15 +31,15 @@ def test_starts_are_watched_from_the_creation_of_each_pod(space: Space, cluster:
     space.serve(replicas=1)
     writer = ObjectWriter(Target("bench", kubeconfig=cluster.kubeconfig, namespace=namespace))
     kept: list[int] = []
-    found = start_watch.watch(writer, "m", model="m", starts=3, timeout_s=60, keep=lambda: kept.append(1))
-    assert len({one.pod for one in found}) == 3
-    for one in found[1:]:
-        assert one.bound is not None
-        assert one.ready is not None
-        assert one.created <= one.bound <= one.ready
-    pod = space.must(kinds.POD, found[-1].pod)
+    starts = start_watch.watch(writer, "m", model="m", starts=3, timeout_s=60, keep=lambda: kept.append(1))
+    assert len({start.pod for start in starts}) == 3
+    for start in starts[1:]:
+        assert start.bound is not None
+        assert start.ready is not None
+        assert start.created <= start.bound <= start.ready
+    pod = space.must(kinds.POD, starts[-1].pod)
     created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
-    assert 0 <= found[-1].created - created <= 1
+    assert 0 <= starts[-1].created - created <= 1
     assert kept
-    made = cold_start.build(found)
-    assert (made.starts, made.parts[0].mean.n) == (3, 3)
+    report = cold_start.build(starts)
+    assert (report.starts, report.parts[0].mean.n) == (3, 3)
