@@ -121,16 +121,16 @@ class Haproxy:
                 if other.recv(64):
                     return
             if self.process.poll() is not None:
-                raise RuntimeError(f"HAProxy ended: {self.said()}")
+                raise RuntimeError(f"HAProxy ended: {self.log_text()}")
             time.sleep(0.02)
-        raise RuntimeError(f"HAProxy does not listen: {self.said()}")
+        raise RuntimeError(f"HAProxy does not listen: {self.log_text()}")
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return (self.directory / "log").read_text()
 
     def worker_exits(self) -> int:
         """Return the number of workers that ended other than by a reload or a stop."""
-        return sum("exited with code" in line and "(Exit)" not in line for line in self.said().splitlines())
+        return sum("exited with code" in line and "(Exit)" not in line for line in self.log_text().splitlines())
 
     def workers(self) -> list[str]:
         """Return the process IDs of the workers: one, and those that are still ending after a reload."""
